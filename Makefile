@@ -1,0 +1,75 @@
+# Two commands do everything on a fresh Debian 12 / Ubuntu 24.04 machine, as root:
+#   make demo   the paper's case a on the emulated rack: table, JSON, plots
+#   make test   lint, types, layering, unit, contract, integration and training tests
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+CASE ?= a
+OUT ?= out
+
+.PHONY: help setup demo test check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+setup: ## apt packages, virtual environment, container image (idempotent, root)
+	@testbed/setup/setup.sh
+
+demo: setup ## the paper's experiment: make demo CASE=a|b
+	@.venv/bin/lightloom demo $(CASE) --out $(OUT)
+
+test: setup check unit fuzz contract web integration training roce ## everything CI runs
+
+check: lint types layers ## ruff, mypy strict, import-linter
+
+lint:
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types:
+	.venv/bin/mypy scheduler sitefile ocs_driver container_mgr pki controller console testbed
+
+layers:
+	.venv/bin/lint-imports
+
+unit: ## seconds, no root, no network
+	$(PY) -m pytest tests/unit -q -n 2
+
+explore: ## property tests with new random examples, and a thousand stories
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=1000 $(PY) -m pytest tests/unit tests/contract -q -n 2
+
+fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
+	$(PY) -m pytest tests/fuzz -q
+
+contract: ## one suite per interface, every implementation
+	$(PY) -m pytest tests/contract -q -n 2
+
+web: ## the console in Chromium, over a controller with fakes
+	$(PY) -m pytest tests/web -q
+
+integration: ## root: Open vSwitch, the emulated optical switch, Docker Engine
+	$(PY) -m pytest tests/integration -q -m "not training and not roce"
+
+training: ## root: a real training with a live regroup
+	$(PY) -m pytest tests/integration -q -m training
+
+roce: setup ## root: RoCEv2 between QEMU guests over the rack, before and after a regroup
+	$(PY) -m testbed.roce.setup
+	$(PY) -m pytest tests/integration -q -m roce
+
+torch-image: setup ## the container image with PyTorch, for CPUs
+	$(PY) -m testbed.setup.image torch
+
+protos: ## regenerate the gRPC code
+	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/agent.proto
+
+lock: ## refresh requirements.lock from setup.cfg
+	$(PY) -m piptools compile -q --upgrade --extra testbed --extra dev --generate-hashes --allow-unsafe \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
+	  -o requirements.lock setup.cfg
+
+clean: ## take the rack down and remove build products (keeps caches in /var/lib/lightloom)
+	-@test -x .venv/bin/lightloom && .venv/bin/lightloom testbed down
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info $(OUT)

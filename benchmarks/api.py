@@ -1,0 +1,251 @@
+"""The API under load: p50 and p99 of reads and submits while 200 readers follow the stream.
+
+``python -m benchmarks.api`` prints one JSON document. The controller is the real one, with
+tokens, audit trail and a durable store, over devices that only pretend; it runs in a process of its
+own. The readers share a second process and only count; who submits and looks runs in this one,
+so that the time a reader takes to unpack its frames is not counted as the controller's. All are
+on the same cores.
+
+Two storms: one at ``--submits-per-s`` (60), each submit on time whatever became of the one before;
+one as fast as eight submitters get their answers. The goal: p99 of an operator's read at most
+100 ms during the first. The rival is the same read with nobody else there. Memory over time is
+``benchmarks.api_soak``'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import multiprocessing as mp
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from controller.accounts import Accounts
+from controller.api import create_app
+from controller.api.access import Access
+from controller.audit import AuditLog
+from controller.authz import Role
+from tests.unit.controller.fakes import Rack
+
+GOAL_S = 0.1
+
+
+def serve(directory: str, tell: Connection) -> None:
+    """Run a controller until killed; tell its address and an operator's token."""
+    import structlog  # noqa: PLC0415 - only here: the load's process keeps its own
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    asyncio.run(_serve(Path(directory), tell))
+
+
+async def _serve(directory: Path, tell: Connection) -> None:
+    await serve_rack(Rack(directory), directory, tell)
+
+
+async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:
+    """Serve the API over ``rack`` for ever; tell its address and an operator's token."""
+    service = await rack.up()
+    accounts, audit = Accounts(directory / "accounts.sqlite", time.time), AuditLog(directory)
+    await accounts.open()
+    await audit.open()
+    _, secret = await accounts.create("bench", Role.OPERATOR)
+    config = uvicorn.Config(
+        create_app(service, Access(accounts, audit)), port=0, log_level="error", lifespan="off"
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    tell.send((f"http://127.0.0.1:{port}", secret))
+    await task
+
+
+@contextlib.contextmanager
+def served(serve: Callable[[str, Connection], None]) -> Iterator[tuple[str, str, Connection]]:
+    """Run ``serve`` in a process and a folder of its own.
+
+    Yields its address, an operator's token and a line to it.
+    """
+    context = mp.get_context("spawn")
+    here, there = mp.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        server = context.Process(target=serve, args=(folder, there))
+        server.start()
+        try:
+            url, token = here.recv()
+            yield url, token, here
+        finally:
+            server.kill()
+            server.join()
+
+
+def followed(url: str, token: str, watchers: int) -> Callable[[], int]:
+    """Follow the stream from one more process; what is returned ends that and tells the events."""
+    ours, theirs = mp.Pipe()
+    mp.get_context("spawn").Process(
+        target=read_along, args=(url, token, watchers, theirs), daemon=True
+    ).start()
+    ours.recv()
+
+    def end() -> int:
+        ours.send("stop")
+        events: int = ours.recv()
+        return events
+
+    return end
+
+
+def read_along(url: str, token: str, watchers: int, tell: Connection) -> None:
+    """Follow the stream many times over until told to stop; tell how many events came."""
+    asyncio.run(_read_along(url, token, watchers, tell))
+
+
+async def _read_along(url: str, token: str, watchers: int, tell: Connection) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    seen = [0]
+    request = (
+        f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    ).encode()
+
+    async def follow() -> None:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        first = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in first.partition(b"\r\n")[0]:
+            raise RuntimeError(first.decode("latin-1"))
+        there.release()
+        while data := await reader.read(2**16):
+            seen[0] += data.count(b"event: ")
+
+    there = asyncio.Semaphore(0)
+    readers = [asyncio.create_task(follow()) for _ in range(watchers)]
+    for _ in readers:
+        await there.acquire()
+    tell.send("following")
+    await asyncio.get_running_loop().run_in_executor(None, tell.recv)
+    tell.send(seen[0])
+    for task in readers:
+        task.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def timed(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> float:
+    """Make one request and return its seconds."""
+    began = time.perf_counter()
+    reply = await client.request(method, path, json=body)
+    reply.raise_for_status()
+    return time.perf_counter() - began
+
+
+async def load(url: str, token: str, seconds: float, per_s: float | None) -> dict[str, Any]:
+    """Submit and read for some seconds: at ``per_s`` submits a second, or as fast as it goes."""
+    headers = {"Authorization": f"Bearer {token}"}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    submits: list[float] = []
+    reads: list[float] = []
+    async with httpx.AsyncClient(
+        base_url=f"{url}/api/v1", headers=headers, trust_env=False, limits=limits, timeout=60
+    ) as client:
+        began = time.perf_counter()
+        end = began + seconds
+
+        async def submit(name: str) -> None:
+            submits.append(await timed(client, "POST", "/jobs", {"count": 6, "name": name}))
+
+        async def paced(rate: float) -> None:
+            async with asyncio.TaskGroup() as group:
+                for number in range(int(seconds * rate)):
+                    await asyncio.sleep(began + number / rate - time.perf_counter())
+                    group.create_task(submit(f"paced-{number}"))
+
+        async def greedy(who: int) -> None:
+            turn = 0
+            while time.perf_counter() < end:
+                await submit(f"greedy-{who}-{turn}")
+                turn += 1
+
+        async def look() -> None:
+            while time.perf_counter() < end:
+                reads.append(await timed(client, "GET", "/health"))
+                await asyncio.sleep(0.02)
+
+        storm = [greedy(who) for who in range(8)] if per_s is None else [paced(per_s)]
+        await asyncio.gather(look(), *storm)
+        took_s = time.perf_counter() - began
+    return {
+        "reads": figures(reads),
+        "submits": {**figures(submits), "per_s": round(len(submits) / took_s, 1)},
+    }
+
+
+async def alone(url: str, token: str) -> dict[str, float]:
+    """Read with nobody else there."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(
+        base_url=f"{url}/api/v1", headers=headers, trust_env=False
+    ) as client:
+        return figures([await timed(client, "GET", "/health") for _ in range(200)])
+
+
+def figures(values: list[float]) -> dict[str, float]:
+    """Return count, median and 99th percentile."""
+    ordered = sorted(values)
+    return {
+        "count": len(ordered),
+        "p50_s": ordered[len(ordered) // 2],
+        "p99_s": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
+    }
+
+
+def main() -> None:
+    """Run both storms and print one JSON document."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--watchers", type=int, default=200)
+    options.add_argument("--seconds", type=float, default=10.0)
+    options.add_argument("--submits-per-s", type=float, default=60.0)
+    given = options.parse_args()
+    with served(serve) as (url, token, _):
+        rival = asyncio.run(alone(url, token))
+        end = followed(url, token, given.watchers)
+        calm = asyncio.run(load(url, token, given.seconds, given.submits_per_s))
+        wild = asyncio.run(load(url, token, given.seconds, None))
+        seen = end()
+    p99_s = calm["reads"]["p99_s"]
+    found = {
+        "benchmark": "api",
+        "machine": machine(),
+        "watchers": given.watchers,
+        "events_received": seen,
+        "read_alone": rival,
+        "storm_paced": calm,
+        "storm_greedy": wild,
+        "read_p99_over_alone": round(p99_s / rival["p99_s"], 1),
+        "goal_read_p99_s": GOAL_S,
+        "met": p99_s <= GOAL_S,
+    }
+    print(json.dumps(found, indent=2))
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures were taken on."""
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_1min_at_end": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Answers for the console from a synthetic site, with a sample a second. No controller is there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import uvicorn
+
+from benchmarks.console_site import ACCESS_BPS, EPOCH, UPLINK_BPS, SyntheticSite
+from controller.api.app import create_app
+from controller.api.operations import Operations
+from controller.errors import ServiceError
+from controller.feed import Feed, Filter, Reader
+from controller.views import (
+    AggregatorView,
+    CircuitView,
+    ContainerView,
+    EndpointView,
+    EventView,
+    HealthView,
+    JobView,
+    NodeView,
+    PortPowerView,
+    QuarantineView,
+    SeriesView,
+    SiteView,
+    SwitchView,
+    TopView,
+)
+from controller.views_optics import OpticsView
+from controller.views_stream import (
+    ContainerSampleView,
+    JobSampleView,
+    LinkSampleView,
+    SampleView,
+)
+
+
+class SyntheticService:
+    """The part of the controller's operations that the console reads."""
+
+    def __init__(self, site: SyntheticSite) -> None:
+        self._site = site
+        self._feed = Feed()
+        self._draw = random.Random(site.seed)
+
+    @property
+    def epoch(self) -> int:
+        """Nothing ever changes."""
+        return EPOCH
+
+    async def run(self) -> None:
+        """Publish a sample every second."""
+        while True:
+            self._feed.publish("sample", self.sample())
+            await asyncio.sleep(1.0)
+
+    def sample(self) -> SampleView:
+        """Return one second of everything that runs."""
+        containers = list(self._containers())
+        by_job: dict[str, list[ContainerSampleView]] = {}
+        for row in containers:
+            by_job.setdefault(row.job, []).append(row)
+        jobs = [
+            JobSampleView(
+                name=name,
+                rx_bps=sum(row.rx_bps or 0 for row in rows),
+                tx_bps=sum(row.tx_bps or 0 for row in rows),
+                utilisation=sum(row.utilisation or 0 for row in rows) / len(rows),
+            )
+            for name, rows in by_job.items()
+        ]
+        return SampleView(
+            time=time.time(), jobs=jobs, containers=containers, links=list(self._links(by_job))
+        )
+
+    def _containers(self) -> Iterator[ContainerSampleView]:
+        for job in self._site.jobs:
+            for rank, endpoint in enumerate(job.endpoints):
+                rate = self._site.rate(job, self._draw)
+                yield ContainerSampleView(
+                    job=job.name,
+                    rank=rank,
+                    endpoint=endpoint,
+                    rx_bps=rate,
+                    tx_bps=rate,
+                    utilisation=rate / ACCESS_BPS,
+                    source="emulated",
+                )
+
+    def _links(self, by_job: dict[str, list[ContainerSampleView]]) -> Iterator[LinkSampleView]:
+        """Uplinks carry what ranks of spread jobs receive, at most what they can."""
+        crossing: dict[str, float] = {}
+        for job in self._site.jobs:
+            if job.excess_span:
+                for row in by_job.get(job.name, ()):
+                    home = self._site.homes[row.endpoint]
+                    crossing[home] = crossing.get(home, 0.0) + (row.rx_bps or 0.0)
+        for uplink in self._site.uplinks:
+            device, _, port = uplink.a.partition("/")
+            rate = min(UPLINK_BPS, crossing.get(device, 0.0) / 2)
+            yield LinkSampleView(device=device, port=int(port), rx_bps=rate, tx_bps=rate)
+
+    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+        """Follow the samples."""
+        return self._feed.read(last_id, keep)
+
+    async def health(self) -> HealthView:
+        """Return that all is well, and that all is made up."""
+        return HealthView(
+            status="ok",
+            version="synthetic",
+            site=f"synthetic-{self._site.size}",
+            epoch=EPOCH,
+            started_at=self._site.now,
+            devices=[],
+            emulated=["site"],
+        )
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        return SiteView(
+            name=f"synthetic-{self._site.size}",
+            subnet="10.0.0.0/8",
+            servers=[node.name for node in self._site.nodes],
+            endpoints=self._site.endpoints,
+            aggregators=self._site.aggregators,
+            switches=self._site.switches,
+            uplinks=self._site.uplinks,
+            access_bps=ACCESS_BPS,
+            inter_aggregator_bps=UPLINK_BPS,
+        )
+
+    async def jobs(self) -> list[JobView]:
+        """Return every job."""
+        return self._site.jobs
+
+    async def job(self, name: str) -> JobView:
+        """Return one job."""
+        for job in self._site.jobs:
+            if job.name == name:
+                return job
+        raise ServiceError("not_found", f"there is no job {name}", object=f"job/{name}")
+
+    async def endpoints(self) -> list[EndpointView]:
+        """Return every endpoint."""
+        return self._site.endpoints
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        return self._site.aggregators
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every switch."""
+        return self._site.switches
+
+    async def power(self) -> list[PortPowerView]:
+        """Return no light: nothing is there to measure it."""
+        return []
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return no ports: nothing is there to ask."""
+        return OpticsView(switch=switch, time=time.time(), ports=[], alarms=[])
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return every circuit."""
+        return self._site.circuits
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server."""
+        return self._site.nodes
+
+    async def containers(self) -> list[ContainerView]:
+        """Return none: no agent is there."""
+        return []
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return nothing."""
+        return []
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return nothing: nothing happens."""
+        return []
+
+    async def top(self) -> TopView:
+        """Refuse: this site tells its figures by the stream alone."""
+        raise ServiceError("unavailable", "a synthetic site has a stream only", object="top")
+
+    async def series(self, since_s: float) -> SeriesView:
+        """Return nothing kept."""
+        return SeriesView(times=[], containers=[], markers=[])
+
+
+@asynccontextmanager
+async def synthetic_console(size: int) -> AsyncIterator[str]:
+    """Serve the console of a synthetic site on loopback; yields its URL."""
+    service = SyntheticService(SyntheticSite(size, time.time()))
+    bound = socket.create_server(("127.0.0.1", 0))
+    app = create_app(cast(Operations, service))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
+    )
+    publishing = asyncio.create_task(service.run())
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        publishing.cancel()
+        server.should_exit = server.force_exit = True
+        await serving
+        bound.close()

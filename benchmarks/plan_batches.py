@@ -1,0 +1,59 @@
+"""How many batches a plan takes with few endpoints dark at once. JSON on stdout.
+
+.venv/bin/python benchmarks/plan_batches.py --endpoints 1024 --ports 16 --max-dark 4,16,64,256
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from itertools import product
+from typing import Any
+
+from plan_states import scattered
+
+from scheduler.model import Limits
+from scheduler.regroup import plan
+from scheduler.sequence import SequenceError, sequence
+
+
+def main() -> int:
+    """Order one plan with several bounds, jobs whole and split."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoints", type=int, default=1024)
+    parser.add_argument("--ports", type=int, default=16)
+    parser.add_argument("--loads", default="0.8,0.95,1.0")
+    parser.add_argument("--sizes", default="philly")
+    parser.add_argument("--max-dark", default="4,16,64,256")
+    parser.add_argument("--time-limit", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for load in map(float, given.loads.split(",")):
+        aggregators = round(given.endpoints / given.ports)
+        fabric = scattered(aggregators, given.ports, load, given.sizes, given.seed)
+        limits = Limits(time_limit_s=given.time_limit)
+        made = plan(fabric, limits, clock=time.perf_counter)
+        for max_dark, whole in product(map(int, given.max_dark.split(",")), (True, False)):
+            row = {
+                "endpoints": given.endpoints,
+                "load": load,
+                "running_moves": made.running_moves,
+                "max_dark": max_dark,
+                "whole_jobs": whole,
+            }
+            started = time.perf_counter()
+            try:
+                found = sequence(fabric, made, max_dark, whole=whole)
+                row |= {"batches": len(found.batches), "least": found.least}
+            except SequenceError as error:
+                row |= {"batches": None, "needed": error.needed}
+            rows.append(row | {"seconds": round(time.perf_counter() - started, 4)})
+    sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

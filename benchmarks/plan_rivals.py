@@ -1,0 +1,109 @@
+"""Other ways to defragment, on the same problem and judged by the same cost.
+
+- *greedy*: this project's own heuristics alone, without any solver.
+- *restart*: what systems do that can not move light, such as the consolidation of KAI or the
+  Kubernetes descheduler: scattered jobs are stopped and started again, largest first, on idle
+  endpoints under the aggregator that fits best. Running endpoints keep their homes, so it can
+  only use what is idle, and every restarted job loses its run up to the last checkpoint.
+- *milp*: the textbook program: how many members of every job under every aggregator, span and
+  moves weighed in one objective, HiGHS with one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler import greedy
+from scheduler.counts import Cost, Problem
+from scheduler.exact import Model, Shape
+from scheduler.model import Objective
+from scheduler.terms import EXCESS, MOVES, PAUSED
+
+MILP_COLUMNS = 5_000
+"""Units times slots up to which the textbook program is tried."""
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What a rival reached."""
+
+    excess: float
+    paused: int
+    moves: int
+    seconds: float
+    optimal: bool = False
+
+    def document(self) -> dict[str, float | bool]:
+        """Return the JSON form."""
+        return {
+            "excess_span": self.excess,
+            "paused_gpus": self.paused,
+            "running_moves": self.moves,
+            "seconds": round(self.seconds, 4),
+            "optimal": self.optimal,
+        }
+
+
+def greedy_alone(problem: Problem) -> Result:
+    """Run the heuristics and nothing else."""
+    return _timed(lambda: problem.cost(greedy.best_board(problem).layout))
+
+
+def restart(problem: Problem) -> Result:
+    """Stop scattered jobs and start them where idle endpoints fit best. One optical switch."""
+    started = time.perf_counter()
+    idle = problem.idle.copy()
+    excess, paused = 0.0, 0
+    order = sorted(problem.units, key=lambda u: -u.size)
+    for unit in order:
+        over = problem.span(unit, unit.start, unit.dark) - unit.least
+        if not over:
+            continue
+        for slot, n in unit.start.items():
+            idle[slot] += n  # A stopped job leaves its endpoints idle.
+        left, taken = unit.size, dict[int, int]()
+        while left:
+            fits = np.flatnonzero(idle >= left)
+            at = int(fits[idle[fits].argmin()]) if len(fits) else int(idle.argmax())
+            n = min(left, int(idle[at]))
+            taken[at] = taken.get(at, 0) + n
+            idle[at] -= n
+            left -= n
+        after = len(taken) - unit.least
+        if after < over:
+            excess += unit.weight * after
+            paused += unit.size
+        else:
+            excess += unit.weight * over
+            for slot, n in taken.items():
+                idle[slot] += n
+            for slot, n in unit.start.items():
+                idle[slot] -= n
+    return Result(excess, paused, paused, time.perf_counter() - started)
+
+
+def milp(problem: Problem, time_limit_s: float) -> Result | None:
+    """Solve the textbook program from nothing; None when it is too large or finds nothing."""
+    if len(problem.units) * len(problem.room) > MILP_COLUMNS:
+        return None
+    started = time.perf_counter()
+    model = Model(problem, Shape(compact=False, counts=True))
+    second = PAUSED if problem.limits.objective is Objective.PAUSES else MOVES
+    outcome = model.minimise_sum({EXCESS: 10.0 * problem.aggregators, second: 1.0}, time_limit_s)
+    seconds = time.perf_counter() - started
+    if outcome.layout is None or not problem.allows(outcome.layout):
+        return None
+    cost = problem.cost(outcome.layout)
+    value = 10.0 * problem.aggregators * cost.excess + getattr(cost, second)
+    proven = value - outcome.bound < 1.0 - 1e-3
+    return Result(cost.excess, cost.paused, cost.moves, seconds, proven)
+
+
+def _timed(run: Callable[[], Cost]) -> Result:
+    started = time.perf_counter()
+    cost = run()
+    return Result(cost.excess, cost.paused, cost.moves, time.perf_counter() - started)

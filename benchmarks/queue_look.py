@@ -1,0 +1,116 @@
+"""How long one look of the controller at its queue takes as endpoints and waiting jobs grow.
+
+    PYTHONPATH=. .venv/bin/python benchmarks/queue_look.py --endpoints 1000,10000 --waiting 100,1000
+
+A look is ``controller.job_queue.look``: the index is built from the fabric, every waiting job is
+decided on and explained. The site is full to the last 2 %, so hardly anybody starts and the others
+have to be told why. JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+import numpy as np
+from placement_latency import SHARES, SIZES, site
+
+from controller.job_queue import look
+from controller.records import JobRecord
+from controller.views import JobRequest
+from scheduler.index import FabricIndex
+from scheduler.model import Fabric, Job, Placement, Request
+from scheduler.placement import place
+from scheduler.queue_model import Project, QueuePolicy
+
+
+def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, list[JobRecord]]:
+    """Return a site full to the last 2 % and the records of the jobs on it."""
+    index = FabricIndex(site(endpoints, ports, switches))
+    random = np.random.default_rng(seed)
+    jobs: list[JobRecord] = []
+    while index.free > 0.02 * endpoints:
+        size = int(random.choice(SIZES, p=SHARES))
+        name = f"r{len(jobs)}"
+        found = place(index, Request(name, size))
+        if not isinstance(found, Placement):
+            break
+        index.start(Job(name, found.endpoints))
+        jobs.append(
+            JobRecord(
+                name,
+                JobRequest(name=name, count=size, time_limit_s=float(random.integers(100, 90000))),
+                "image",
+                0.0,
+                state="running",
+                endpoints=found.endpoints,
+                started_at=0.0,
+            )
+        )
+    return index.snapshot(), jobs
+
+
+def main() -> int:
+    """Run every combination; progress on stderr."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoints", default="1000,10000")
+    parser.add_argument("--waiting", default="100,1000")
+    parser.add_argument("--ports", type=int, default=64)
+    parser.add_argument("--switches", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rows = []
+    for endpoints in (int(text) for text in given.endpoints.split(",")):
+        fabric, running = full(endpoints, given.ports, given.switches, given.seed)
+        for waiting in (int(text) for text in given.waiting.split(",")):
+            jobs = [
+                JobRecord(
+                    f"w{i}",
+                    JobRequest(
+                        name=f"w{i}",
+                        count=(48, 32, 16)[i % 3],
+                        locality="strict" if i % 2 == 0 else "preferred",
+                        priority=i % 5,
+                    ),
+                    "image",
+                    float(i),
+                )
+                for i in range(waiting)
+            ]
+            spent = []
+            for _ in range(given.repeat):
+                begun = time.perf_counter()
+                _, seen = look(
+                    fabric,
+                    [*running, *jobs],
+                    [Project("default")],
+                    QueuePolicy(),
+                    lambda name: True,
+                    now=1000.0,
+                )
+                spent.append(time.perf_counter() - begun)
+            rows.append(
+                {
+                    "endpoints": endpoints,
+                    "running": len(running),
+                    "waiting": waiting,
+                    "explained": len(seen.holds),
+                    "look_ms_median": round(1000 * statistics.median(spent), 1),
+                    "look_ms_max": round(1000 * max(spent), 1),
+                }
+            )
+            sys.stderr.write(f"{json.dumps(rows[-1])}\n")
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    document = {"machine": machine, "load_average": os.getloadavg()[0], "rows": rows}
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

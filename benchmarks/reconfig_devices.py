@@ -1,0 +1,265 @@
+"""The devices of the reconfiguration benchmarks: what a controller's drivers and agents would be.
+
+They do at once what they are told, except for the light: mirrors take their time, which is noted,
+so that what is left of the wall time is the control plane's own. As strict as real ones where it
+matters: a circuit on a busy port is refused, and a probe is answered only where the light leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from controller import ofmsgs
+from controller.aggregators import AggregatorEvent, PortCounters
+from controller.engine import LogLine, RankSample, RankSpec, RankState, RankStatus
+from controller.flows import AttachPoint, FlowProgram
+from controller.of_program import diff
+from controller.port_stats import PortBlock
+from ocs_driver.base import (
+    Action,
+    Alarm,
+    ApplyResult,
+    BusyPort,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsDriver,
+    OcsEvent,
+    Outcome,
+    PairResult,
+    PortInfo,
+    PortPower,
+)
+from sitefile.model import CabledSite, Port
+
+MIRROR_S, BULK_S = 0.025, 0.2
+"""One mirror, and one bulk of any size (Calient S320 hardware guide)."""
+
+
+class Clock:
+    """Notes when devices are physically at work."""
+
+    def __init__(self) -> None:
+        self._busy: list[tuple[float, float]] = []
+
+    async def work(self, seconds: float) -> None:
+        """Be at work for ``seconds``."""
+        if seconds:
+            now = time.monotonic()
+            self._busy.append((now, now + seconds))
+            await asyncio.sleep(seconds)
+
+    def busy_s(self, since: float) -> float:
+        """Return for how long at least one device was at work."""
+        total, end = 0.0, since
+        for a, b in sorted(self._busy):
+            total += max(0.0, b - max(a, end))
+            end = max(end, b)
+        return total
+
+
+class SimOcs(OcsDriver):
+    """One optical switch."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.circuits: dict[str, Circuit] = {}
+        """By either end."""
+        self._clock = clock
+
+    async def connect(self) -> None:
+        """Nothing to log in to."""
+
+    async def close(self) -> None:
+        """Nothing to log out of."""
+
+    async def capabilities(self) -> Capabilities:
+        """Return those of a MEMS switch."""
+        return Capabilities(
+            "Sim", "S", "1", "0", True, True, False, BusyPort.REJECT, MIRROR_S, BULK_S
+        )
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        """Return nothing; nobody asks."""
+        return ()
+
+    async def read(self) -> CircuitMap:
+        """Return the map."""
+        return CircuitMap(tuple(dict.fromkeys(self.circuits.values())), time.time())
+
+    async def apply(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+        deadline_s: float = 10.0,
+    ) -> ApplyResult:
+        """Delete and make; one bulk of mirrors."""
+        results = []
+        for request in delete:
+            for end in (request.a, request.b):
+                self.circuits.pop(end, None)
+            results.append(PairResult(Action.DELETE, request.a, request.b, True, Outcome.DONE))
+        await self._clock.work(min(MIRROR_S * len(make), BULK_S))
+        results += [self._make(request) for request in make]
+        return ApplyResult(tuple(results), await self.read())
+
+    def _make(self, request: CircuitRequest) -> PairResult:
+        asked = (Action.MAKE, request.a, request.b, True)
+        if request.a in self.circuits or request.b in self.circuits:
+            return PairResult(*asked, Outcome.FAILED, "SROF", "the port is busy")
+        made = Circuit(request.a, request.b, True, CircuitState.TUNED, request.name, "lightloom")
+        self.circuits[request.a] = self.circuits[request.b] = made
+        return PairResult(*asked, Outcome.DONE)
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        """Return good light."""
+        return tuple(PortPower(port, -3.0, -4.0) for port in ports)
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        """Return none."""
+        return ()
+
+    async def subscribe(self) -> AsyncIterator[OcsEvent]:
+        """Yield nothing."""
+        nothing: tuple[OcsEvent, ...] = ()
+        for each in nothing:
+            yield each
+
+
+class SimAggregators:
+    """All aggregators: tables that take encoded messages, and probes along the light."""
+
+    def __init__(
+        self,
+        site: CabledSite,
+        switches: Mapping[str, SimOcs],
+        post: Callable[[AggregatorEvent], None],
+    ) -> None:
+        self.post = post
+        self.programs: dict[str, FlowProgram] = {}
+        self.flow_mods = 0
+        self._site = site
+        self._switches = switches
+        self._at = {e.ip: e for e in site.endpoints}
+        self._points = {
+            far: AttachPoint(a.name, port)
+            for a in site.aggregators
+            for port, far in a.fibers.items()
+        }
+
+    def connected(self) -> frozenset[str]:
+        """Return all."""
+        return frozenset(a.name for a in self._site.aggregators)
+
+    def carrier(self, as_name: str) -> Mapping[int, bool]:
+        """Return that every port is up."""
+        return {}
+
+    def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:
+        """Return the aggregators that hold something else."""
+        return frozenset(n for n, p in programs.items() if self.programs.get(n) is not p)
+
+    async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        """Diff, encode and take."""
+        for name, program in programs.items():
+            steps = diff(self.programs.get(name, FlowProgram(name, 0)), program)
+            for batch in ofmsgs.batches(steps):
+                self.flow_mods += len(batch)
+                batch.stamped(range(len(batch)))
+                await asyncio.sleep(0)
+            self.programs[name] = program
+
+    async def probe(
+        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
+    ) -> float | None:
+        """Answer when the light leads there."""
+        fiber = self._at[ip].fiber
+        circuit = self._switches[fiber.device].circuits.get(fiber.port)
+        await asyncio.sleep(0)
+        if circuit is None:
+            return None
+        far = circuit.b if circuit.a == fiber.port else circuit.a
+        there = self._points.get(Port(fiber.device, far))
+        return 0.001 if there == AttachPoint(as_name, port) else None
+
+    async def audit(self, as_name: str) -> list[str]:
+        """Return that all is right."""
+        return []
+
+    async def port_counters(self, as_name: str) -> PortBlock:
+        """Return ports that stand still."""
+        now, cable = time.monotonic(), self._site.aggregator(as_name)
+        return PortBlock.made({p: PortCounters(0, 0, 0, 0, now) for p in cable.fibers})
+
+
+class SimEngine:
+    """Containers that do at once what they are told."""
+
+    def __init__(self, site: CabledSite) -> None:
+        self._servers = [server.name for server in site.servers]
+        self.statuses: dict[tuple[str, int], RankStatus] = {}
+
+    async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        """Start."""
+        for s in ranks:
+            self.statuses[s.job, s.rank] = RankStatus(
+                s.job, s.rank, s.epoch, s.endpoint, s.server, RankState.RUNNING, container_id="c"
+            )
+        return [self.statuses[s.job, s.rank] for s in ranks]
+
+    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+        """Stop."""
+        ended = [s for k, s in self.statuses.items() if k[0] == job]
+        self.statuses = {k: s for k, s in self.statuses.items() if k[0] != job}
+        return ended
+
+    async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
+        """Freeze; nothing here sends."""
+        self._set(job, RankState.PAUSED)
+        return True
+
+    async def thaw(self, job: str) -> None:
+        """Thaw."""
+        self._set(job, RankState.RUNNING)
+
+    def _set(self, job: str, state: RankState) -> None:
+        rank = 0
+        while (job, rank) in self.statuses:
+            self.statuses[job, rank] = replace(self.statuses[job, rank], state=state)
+            rank += 1
+
+    async def observe(self) -> list[RankStatus]:
+        """Return all."""
+        return list(self.statuses.values())
+
+    async def logs(
+        self, job: str, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLine]:
+        """Yield nothing."""
+        nothing: tuple[LogLine, ...] = ()
+        for each in nothing:
+            yield each
+
+    async def telemetry(self) -> AsyncIterator[RankSample]:
+        """Yield nothing."""
+        nothing: tuple[RankSample, ...] = ()
+        for each in nothing:
+            yield each
+
+    def reachable(self) -> Mapping[str, bool]:
+        """Return that every agent answers."""
+        return dict.fromkeys(self._servers, True)
+
+    def unfit(self) -> Mapping[str, str]:
+        """Return that every endpoint is fit."""
+        return {}
+
+    def command(self, term: int) -> None:
+        """Obey anybody."""

@@ -1,0 +1,187 @@
+"""A big site and its controller in this process: what the reconfiguration benchmarks run on.
+
+A pod is one optical switch (320 ports) with 8 aggregators of 18 fibers each and up to 128
+endpoints; aggregators hang on their pod's spine, spines on one core. A job is 16 endpoints (or
+all of a smaller site, in two jobs), half of them under the neighbouring aggregator, so that a
+regroup moves every second endpoint. The devices are those of ``benchmarks.reconfig_devices``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.reconfig_devices import Clock, SimAggregators, SimEngine, SimOcs
+from controller.aggregators import AggregatorEvent
+from controller.circuits import recognise
+from controller.drift_policy import DriftPolicy
+from controller.flows import AttachPoint
+from controller.service import Service
+from controller.store import Store
+from controller.switches import SwitchBank
+from controller.views import PlanView
+from sitefile.model import (
+    AggregatorCable,
+    CabledSite,
+    EndpointCable,
+    Port,
+    Server,
+    SwitchCable,
+    Uplink,
+)
+
+POD, JOB, FIBERS = 128, 16, 18
+UPLINK, DOWNLINK = 100, 1000
+LOOK_EVERY_S = 0.01
+"""Between two looks whether a controller has everything in place; a look is not free itself."""
+
+
+def make_site(endpoints: int) -> CabledSite:
+    """Return a site of this many endpoints; up to one job's worth it has two aggregators."""
+    size = JOB if endpoints > JOB else -(-endpoints // 2)
+    leaves = -(-endpoints // size)
+    pods = -(-endpoints // POD)
+    aggregators, uplinks, cables = [], [], []
+    homes: dict[str, str] = {}
+    for leaf in range(leaves):
+        pod = leaf * size // POD
+        fibers = {p: Port(f"ocs{pod}", f"a{leaf}.{p}") for p in range(1, FIBERS + 1)}
+        aggregators.append(AggregatorCable(f"as{leaf}", leaf + 1, fibers, {}))
+        uplinks.append(Uplink(Port(f"as{leaf}", str(UPLINK)), Port(f"spine{pod}", str(leaf + 1))))
+    for pod in range(pods):
+        aggregators.append(AggregatorCable(f"spine{pod}", 1_000_000 + pod, {}, {}))
+        core = Port("core", str(pod + 1))
+        uplinks.append(Uplink(Port(f"spine{pod}", str(DOWNLINK * 100)), core))
+    aggregators.append(AggregatorCable("core", 2_000_000, {}, {}))
+    for n in range(endpoints):
+        name, leaf = f"gpu{n}", n // size
+        neighbour = leaf ^ 1 if n % 2 and (leaf ^ 1) < leaves else leaf
+        homes[name] = f"as{neighbour}"
+        cables.append(
+            EndpointCable(
+                name=name,
+                server=f"srv{n // 8}",
+                ip=f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}",
+                prefix_len=8,
+                mac=":".join(f"{byte:02x}" for byte in (2, 0x4C, *n.to_bytes(4))),
+                nic=f"e-{n}",
+                fiber=Port(f"ocs{n // POD}", f"e{n}"),
+            )
+        )
+    return CabledSite(
+        name=f"sim{endpoints}",
+        servers=tuple(Server(f"srv{n}", "127.0.0.1:1") for n in range(-(-endpoints // 8))),
+        endpoints=tuple(cables),
+        aggregators=tuple(aggregators),
+        switches=tuple(SwitchCable(f"ocs{p}", "calient+tl1://sim:3082", None) for p in range(pods)),
+        uplinks=tuple(uplinks),
+        homes=homes,
+        subnet="10.0.0.0/8",
+        openflow_listen="127.0.0.1:0",
+        openflow_netns=None,
+    )
+
+
+def jobs_of(site: CabledSite) -> dict[str, list[str]]:
+    """Return the jobs: endpoints that sit together on their servers, not under one aggregator."""
+    names = [e.name for e in site.endpoints]
+    size = JOB if len(names) > JOB else -(-len(names) // 2)
+    return {f"job-{n // size}": names[n : n + size] for n in range(0, len(names), size)}
+
+
+class World:
+    """A controller over simulated devices; ``up`` again after ``down`` is a restart."""
+
+    def __init__(self, site: CabledSite, state_dir: Path) -> None:
+        self.site = site
+        self.clock = Clock()
+        self.switches = {switch.name: SimOcs(self.clock) for switch in site.switches}
+        self.engine = SimEngine(site)
+        self.aggregators: SimAggregators
+        self.service: Service
+        self._state_dir = state_dir
+
+    async def up(self) -> float:
+        """Start a controller; return the seconds until all is in place.
+
+        Garbage is not collected until then, as in the daemon (``controller.daemon``).
+        """
+        gc.collect()
+        gc.disable()
+        try:
+            return await self._up()
+        finally:
+            gc.enable()
+
+    async def _up(self) -> float:
+        began = time.monotonic()
+        self.store = Store(self._state_dir / "controller.sqlite")
+
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> SimAggregators:
+            kept = self.aggregators.programs if hasattr(self, "aggregators") else {}
+            self.aggregators = SimAggregators(self.site, self.switches, post)
+            self.aggregators.programs = kept
+            return self.aggregators
+
+        self.service = Service(
+            self.site,
+            self.store,
+            switches=lambda on_change: SwitchBank(dict(self.switches), on_change),
+            aggregators=aggregators,
+            engine=self.engine,
+            default_image="image:1",
+            drift=DriftPolicy.REPAIR,
+        )
+        await self.service.start()
+        while not await self._whole():  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_EVERY_S)
+        return time.monotonic() - began
+
+    async def _whole(self) -> bool:
+        if self.service._interrupted:
+            return False
+        return (await self.service.health()).status == "ok"
+
+    async def crash(self) -> None:
+        """Leave everything as it is, as SIGKILL would."""
+        await self.service._tasks.stop()
+        await self.service._switches.stop()
+        await self.store.close()
+
+    async def down(self) -> None:
+        """Stop the controller; everything else stays as it is."""
+        await self.service.stop()
+        await self.store.close()
+
+    async def together(self) -> PlanView:
+        """Return a plan, written by hand, that brings every job under its first aggregator."""
+        now = {e.name: e.home for e in await self.service.endpoints()}
+        homes = {
+            name: self.site.homes[ends[0]] for ends in jobs_of(self.site).values() for name in ends
+        }
+        moves = [
+            {"endpoint": e, "from": now[e], "to": home}
+            for e, home in homes.items()
+            if now[e] != home
+        ]
+        return PlanView.model_validate(
+            {
+                **{"id": "by-hand", "epoch": self.service.epoch, "site": self.site.name},
+                **{"moves": moves, "homes_after": {**now, **homes}, "optimal": False},
+                **{"excess_span_before": 0, "excess_span_after": 0, "running_moves": 0},
+                **{"jobs_paused": [], "paused_gpus": 0, "pause_gpu_seconds": 0.0},
+                "bound": {"excess_span": 0, "running_moves": 0, "paused_gpus": 0},
+                "solver_seconds": 0.0,
+            }
+        )
+
+    def light(self) -> dict[str, AttachPoint]:
+        """Return where every endpoint's light leads."""
+        found: dict[str, AttachPoint] = {}
+        for name, ocs in self.switches.items():
+            pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.circuits.values())]
+            found.update(recognise(self.site, name, pairs).attachments)
+        return found

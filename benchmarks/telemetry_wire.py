@@ -1,0 +1,247 @@
+"""CPU time of telemetry with everything in it: requests, sockets, threads, event loop, history.
+
+``python -m benchmarks.telemetry_wire`` prints one JSON document. One process plays the switches and
+answers over loopback TCP; the controller under test is a process of its own and is asked what CPU
+time it used. Ours is ``OpenFlowAggregators`` and ``Telemetry`` as the daemon runs them, behind the
+keeper that holds the connections, with the history on disk. The rival is os-ken as it comes with
+what its ``simple_monitor_13`` does for port counters: ask every second, sort, log (to nowhere).
+``idle`` is the same process before the first counter is asked for: it answers echoes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import structlog
+
+from controller.aggregators import OpenFlowAggregators
+from controller.flows import AttachPoint
+from controller.keeper import keep
+from controller.of_listen import Listener, listening_socket
+from controller.telemetry import Telemetry
+
+SIZES = ((2, 3), (16, 64), (1024, 64))
+"""Aggregators and ports of each: 6, 1,024 and 65,536 counters."""
+PATIENCE_S = 180.0
+_PORT = struct.Struct("!I4x12QII")
+
+
+# --- the switches -----------------------------------------------------------------------------
+
+
+class Switch(asyncio.Protocol):
+    """One switch with empty tables whose counters grow by a gigabit a second."""
+
+    def __init__(self, dpid: int, ports: int) -> None:
+        self._dpid = dpid
+        self._ports = range(1, ports + 1)
+        self._second = 0
+        self._buffer = bytearray()
+        self._transport: Any = None
+        self.over = asyncio.Event()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Say that it is over."""
+        self.over.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet."""
+        self._transport = transport
+        self._send(0, 0)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every whole message."""
+        self._buffer += data
+        while len(self._buffer) >= 8 and len(self._buffer) >= (
+            size := int.from_bytes(self._buffer[2:4])
+        ):
+            frame, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
+            self._answer(frame[1], int.from_bytes(frame[4:8]), frame)
+
+    def _send(self, kind: int, xid: int, body: bytes = b"") -> None:
+        self._transport.write(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
+
+    def _answer(self, kind: int, xid: int, frame: bytes) -> None:
+        if kind == 2:  # echo
+            self._send(3, xid, frame[8:])
+        elif kind == 5:  # features
+            self._send(6, xid, struct.pack("!QIBB2xII", self._dpid, 0, 3, 0, 0, 0))
+        elif kind == 18:  # multipart
+            what = int.from_bytes(frame[8:10])
+            body = {4: self._counters, 13: self._descriptions}.get(what, bytes)()
+            self._send(19, xid, struct.pack("!HH4x", what, 0) + body)
+        elif kind == 20:  # barrier
+            self._send(21, xid)
+
+    def _counters(self) -> bytes:
+        self._second += 1
+        moved = 125_000_000 * self._second
+        counts = (moved // 1000, moved // 1000, moved, 2 * moved, *([0] * 8))
+        return b"".join([_PORT.pack(n, *counts, self._second, 0) for n in self._ports])
+
+    def _descriptions(self) -> bytes:
+        return b"".join(
+            [struct.pack("!I4x6s2x16s8I", n, b"\2" * 6, b"p", *([0] * 8)) for n in self._ports]
+        )
+
+
+async def switches(port: int, count: int, ports: int) -> None:
+    """Connect them all and serve until the far end is gone."""
+    async with asyncio.TaskGroup() as all_of_them:
+        for dpid in range(1, count + 1):
+            all_of_them.create_task(_one(port, dpid, ports))
+            await asyncio.sleep(0.005)
+
+
+async def _one(port: int, dpid: int, ports: int) -> None:
+    """Call, and call again when the far end hangs up, as it does when too many come at once."""
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(OSError):
+            switch = Switch(dpid, ports)
+            await loop.create_connection(lambda switch=switch: switch, "127.0.0.1", port)
+            await switch.over.wait()
+        await asyncio.sleep(1.0)
+
+
+# --- ours -------------------------------------------------------------------------------------
+
+
+async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict[str, Any]:
+    """Run the controller's OpenFlow side and telemetry behind a keeper, our parent process."""
+    names = [f"gpu{n}" for n in range(count * ports)]
+    site: Any = SimpleNamespace(
+        aggregators=[SimpleNamespace(name=f"as{n}", dpid=n + 1) for n in range(count)],
+        endpoints=[SimpleNamespace(name=name, emulated=True) for name in names],
+        openflow_netns=None,
+    )
+    state: Any = SimpleNamespace(
+        site=site,
+        attachments={
+            name: AttachPoint(f"as{n // ports}", n % ports + 1) for n, name in enumerate(names)
+        },
+        jobs={},
+        clock=time.time,
+    )
+    control = OpenFlowAggregators(site, lambda _: None, listener)
+    print(json.dumps({"port": (await control.start())[1]}), flush=True)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(control.connected()) < count:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    engine: Any = None
+    with tempfile.TemporaryDirectory() as folder:
+        telemetry = Telemetry(state, control, engine, Path(folder))
+        idle, kept_idle = await _cpu_shares(seconds / 3)
+        known: list[int] = []
+        telemetry.on_tick = lambda: known.append(
+            sum(rates.tx_bps is not None for rates in map(telemetry.rates, names[::ports]))
+        )
+        polling = asyncio.create_task(telemetry.run_counters())
+        await asyncio.sleep(3)
+        known.clear()
+        busy, kept_busy = await _cpu_shares(seconds)
+        polling.cancel()
+    return {
+        "idle_share_of_a_core": idle,
+        "share_of_a_core": busy,
+        "keeper_idle_share_of_a_core": kept_idle,
+        "keeper_share_of_a_core": kept_busy,
+        "seconds_taken": len(known),
+        "aggregators_with_rates": sum(known) / max(1, len(known) * count),
+    }
+
+
+async def _cpu_shares(seconds: float) -> tuple[float, float]:
+    """Return what this process and its parent use, in cores."""
+    began, own, parent = time.monotonic(), time.process_time(), _parents_s()
+    await asyncio.sleep(seconds)
+    passed = time.monotonic() - began
+    return (time.process_time() - own) / passed, (_parents_s() - parent) / passed
+
+
+def _parents_s() -> float:
+    """CPU time of the parent process, to ten milliseconds (proc(5): utime and stime)."""
+    words = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def kept(count: int, ports: int, seconds: int) -> int:
+    """Run ours as the daemon runs: a keeper that holds the connections, and its child."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+    def serve(listener: Listener) -> int:
+        print(json.dumps(asyncio.run(ours(listener, count, ports, seconds))), flush=True)
+        return 0
+
+    return keep(listening_socket("127.0.0.1:0"), serve, lambda: None)
+
+
+# --- the run ----------------------------------------------------------------------------------
+
+
+def side(name: str, count: int, ports: int, seconds: int) -> dict[str, Any]:
+    """Run one controller with its switches and return what it says."""
+    me = [sys.executable, "-m", "benchmarks.telemetry_wire"]
+    asked = ["--aggregators", str(count), "--ports", str(ports), "--seconds", str(seconds)]
+    what = {"ours": [*me, "--part", "ours"], "stock": [*me[:2], "benchmarks.telemetry_stock"]}
+    controller = subprocess.Popen(
+        [*what[name], *asked], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert controller.stdout is not None
+    port = json.loads(controller.stdout.readline())["port"]
+    far = subprocess.Popen([*me, "--part", "switches", "--port", str(port), *asked])
+    try:
+        found: dict[str, Any] = json.loads(controller.stdout.readline())
+    finally:
+        for process in (controller, far):
+            process.kill()
+            process.wait()
+    return found
+
+
+def main() -> None:
+    """Measure all sizes and print one JSON document."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--part", choices=("switches", "ours"), help=argparse.SUPPRESS)
+    options.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    options.add_argument("--aggregators", type=int)
+    options.add_argument("--ports", type=int, default=64)
+    options.add_argument("--seconds", type=int, default=20)
+    options.add_argument("--ours-only", action="store_true")
+    given = options.parse_args()
+    if given.part == "switches":
+        asyncio.run(switches(given.port, given.aggregators, given.ports))
+    elif given.part == "ours":
+        sys.exit(kept(given.aggregators, given.ports, given.seconds))
+    else:
+        sizes = ((given.aggregators, given.ports),) if given.aggregators else SIZES
+        names = ("ours",) if given.ours_only else ("ours", "stock")
+        document = {
+            "benchmark": "telemetry_wire",
+            "rival": "os-ken with simple_monitor_13's port counters",
+            "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+            "goal": "5 % of a core",
+            "sizes": [
+                {"aggregators": count, "ports": ports, "counters": count * ports}
+                | {name: side(name, count, ports, given.seconds) for name in names}
+                for count, ports in sizes
+            ],
+        }
+        print(json.dumps(document, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Errors as an operator sees them: code, message, object, hint and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXIT_CODES: Mapping[str, int] = {
+    "failed": 1,
+    "unavailable": 1,
+    "invalid": 2,
+    "usage": 2,
+    "unmet": 3,
+    "forbidden": 4,
+    "not_found": 5,
+    "conflict": 6,
+    "unreachable": 7,
+    "timeout": 124,
+    "interrupted": 130,
+}
+"""The exit codes that scripts rely on; 3 also says "changes pending" for ``plan``."""
+CHANGES_PENDING = 3
+
+
+class CliError(Exception):
+    """A verb could not do its work. ``code`` is one of :data:`EXIT_CODES`."""
+
+    def __init__(self, code: str, message: str, *, object: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.object = object
+        self.hint = hint
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the process that ends with this error."""
+        return EXIT_CODES.get(self.code, 1)
+
+    def document(self) -> dict[str, str]:
+        """Return the error as ``-o json`` prints it on stderr."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "object": self.object,
+        }
+
+
+def usage(message: str, hint: str = "", *, object: str = "") -> CliError:
+    """Return the error for a command line that can not be carried out as written."""
+    return CliError("usage", message, object=object, hint=hint)

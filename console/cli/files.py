@@ -1,0 +1,35 @@
+"""Errors of site and state files, as the command line shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from console.cli.errors import CliError, usage
+
+_SHOWN = 20
+"""Problems of one file that are shown; a large file can have one in every line."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while ``path`` is read into a CliError with exit code 2."""
+    from sitefile import SiteFileError  # noqa: PLC0415 - start-up time
+
+    try:
+        yield
+    except SiteFileError as error:
+        shown = error.problems[:_SHOWN]
+        lines = [f"{p.path}: {p.message}" if p.path else p.message for p in shown]
+        if len(error.problems) > _SHOWN:
+            lines.append(f"… and {len(error.problems) - _SHOWN} more")
+        fixes = "; ".join(dict.fromkeys(p.fix for p in shown if p.fix))
+        raise CliError(
+            "invalid",
+            f"{error.file} can not be used\n" + "\n".join(lines),
+            object=error.file,
+            hint=fixes,
+        ) from None
+    except OSError as error:
+        raise usage(f"{path} can not be read: {error.strerror or error}") from None

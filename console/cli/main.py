@@ -1,0 +1,152 @@
+"""The ``lightloom`` command: its verbs, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from console.cli import (
+    daemons,
+    demo,
+    exchange,
+    jobs,
+    live,
+    local,
+    look,
+    ocs,
+    people,
+    pki,
+    rack,
+    regroup,
+    repairs,
+    report,
+    simulate,
+)
+from console.cli.errors import EXIT_CODES, CliError
+from console.cli.output import asks_for_json, complain
+from console.cli.settings import Flags
+
+app = typer.Typer(
+    name="lightloom",
+    help="Control plane for GPU clusters whose GPUs hang on optical circuit switches.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _verb in (
+    jobs.submit,
+    look.get,
+    look.describe,
+    jobs.logs,
+    jobs.cancel,
+    jobs.pause,
+    jobs.resume,
+    jobs.wait,
+    regroup.plan,
+    regroup.apply,
+    regroup.defrag,
+    repairs.attach,
+    repairs.detach,
+    repairs.abort,
+    exchange.move,
+    exchange.export,
+    exchange.diff,
+    exchange.trace,
+    repairs.repair,
+    live.top,
+    people.whoami,
+    report.report,
+    simulate.simulate,
+    demo.demo,
+    local.schema,
+    local.doctor,
+    local.version,
+):
+    app.command()(_verb)
+app.command(context_settings=daemons.FORWARD)(daemons.controller)
+app.command(context_settings=daemons.FORWARD)(daemons.agent)
+app.add_typer(repairs.quarantine, name="quarantine")
+app.command("import")(exchange.bring_back)
+app.add_typer(exchange.events, name="events")
+app.add_typer(people.token, name="token")
+app.add_typer(people.project, name="project")
+app.add_typer(people.audit, name="audit")
+app.add_typer(rack.app, name="testbed")
+app.add_typer(pki.app, name="pki")
+app.add_typer(ocs.app, name="ocs")
+
+
+@app.callback()
+def _globals(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="The controller. [env: LIGHTLOOM_URL]", metavar="URL")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Who you are. [env: LIGHTLOOM_TOKEN]", metavar="TOKEN")
+    ] = None,
+    request_timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--request-timeout",
+            help="Seconds to wait for one answer. [env: LIGHTLOOM_TIMEOUT] [default: 30]",
+        ),
+    ] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,
+) -> None:
+    if no_color:
+        os.environ["NO_COLOR"] = "1"
+    ctx.obj = Flags(url, token, request_timeout_s)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; nothing escapes as a stack trace."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app(given, prog_name="lightloom", standalone_mode=False)
+    except CliError as error:
+        return _end(error, given)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help text
+            sys.stderr.write(error.format_message() + "\n")
+            return error.exit_code
+        return _end(_from_parser(error), given)
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_CODES["interrupted"]
+    except Exception as error:
+        if os.environ.get("LIGHTLOOM_DEBUG"):
+            raise
+        return _end(_from_part(error), given)
+    return code if isinstance(code, int) else 0
+
+
+def _end(error: CliError, given: Sequence[str]) -> int:
+    if error.message:
+        complain(error, as_json=asks_for_json(given))
+    return error.exit_code
+
+
+def _from_parser(error: typer.TyperException) -> CliError:
+    command = getattr(getattr(error, "ctx", None), "command_path", "lightloom")
+    return CliError("usage", error.format_message(), hint=f"see: {command} --help")
+
+
+def _from_part(error: Exception) -> CliError:
+    """Translate the error of a part the verb called; each part's own carries code and hint."""
+    code, message = getattr(error, "code", None), getattr(error, "message", None)
+    if isinstance(code, str) and code in EXIT_CODES and isinstance(message, str):
+        about, hint = getattr(error, "object", ""), getattr(error, "hint", "")
+        return CliError(code, message, object=str(about), hint=str(hint))
+    if isinstance(error, ModuleNotFoundError):
+        hint = "install what the emulated rack needs: pip install 'lightloom[testbed]'"
+        return CliError("unavailable", f"{error.name} is not installed", hint=hint)
+    return CliError(
+        "failed",
+        f"{type(error).__name__}: {error}",
+        hint="LIGHTLOOM_DEBUG=1 shows where; please report it",
+    )

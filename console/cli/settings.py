@@ -1,0 +1,125 @@
+"""Where the controller is and who asks: flag > environment > file > default."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from console.cli.errors import usage
+
+DEFAULT_URL = "http://127.0.0.1:8470"
+DEFAULT_TIMEOUT_S = 30.0
+_KEYS = ("url", "token", "token_file", "ca_file", "timeout_s")
+
+
+@dataclass(slots=True, frozen=True)
+class Settings:
+    """How to reach the controller."""
+
+    url: str = DEFAULT_URL
+    token: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """Longest wait for one answer."""
+    ca_file: str | None = None
+    """Certificates that vouch for the controller, instead of the system's."""
+
+
+@dataclass(slots=True, frozen=True)
+class Flags:
+    """What the command line says; None leaves it to the environment and the file."""
+
+    url: str | None = None
+    token: str | None = None
+    timeout_s: float | None = None
+
+
+def config_path(environment: Mapping[str, str]) -> Path:
+    """Return where the configuration file lies, present or not."""
+    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "lightloom" / "config.yaml"
+
+
+def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings in force; CliError when the file can not be used."""
+    env = os.environ if environment is None else environment
+    file = _read(config_path(env))
+    url = flags.url or env.get("LIGHTLOOM_URL") or file.get("url") or DEFAULT_URL
+    pause = flags.timeout_s or env.get("LIGHTLOOM_TIMEOUT") or file.get("timeout_s")
+    url = url.rstrip("/")
+    return Settings(
+        url=url,
+        token=flags.token or _token(env, file) or (_local(url) if _may_be_local(url) else None),
+        timeout_s=_seconds(pause or DEFAULT_TIMEOUT_S),
+        ca_file=env.get("LIGHTLOOM_CA_FILE") or file.get("ca_file"),
+    )
+
+
+def _token(env: Mapping[str, str], file: Mapping[str, str]) -> str | None:
+    """Return the token that the environment or the configuration names, itself or by its file."""
+    for token, path in (
+        (env.get("LIGHTLOOM_TOKEN"), env.get("LIGHTLOOM_TOKEN_FILE")),
+        (file.get("token"), file.get("token_file")),
+    ):
+        if token:
+            return token
+        if path:
+            return _token_in(Path(path))
+    return None
+
+
+def _token_in(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{path} can not be read: {error}") from None
+    if mode & 0o077:
+        raise usage(f"{path} holds a token and others can read it", f"chmod 600 {path}")
+    return token
+
+
+def _may_be_local(url: str) -> bool:
+    return url.startswith(("http://127.", "http://localhost", "https://127.", "https://localhost"))
+
+
+def _local(url: str) -> str | None:
+    from testbed.token import local_token  # noqa: PLC0415 - only when nobody says who it is
+
+    return local_token(url)
+
+
+def _seconds(value: float | str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86400:
+        raise usage(f"a time-out of {value!r} is not possible", "give seconds, for example 30")
+    return seconds
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{path} can not be read: {error}") from None
+    import yaml  # noqa: PLC0415 - only needed when the file exists
+
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise usage(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise usage(f"{path} must hold keys and values", f"known keys: {', '.join(_KEYS)}")
+    for key in content:
+        if key not in _KEYS:
+            raise usage(f"{path}: unknown key {key!r}", f"known keys: {', '.join(_KEYS)}")
+    if "token" in content and mode & 0o077:
+        raise usage(f"{path} holds a token and others can read it", f"chmod 600 {path}")
+    return {key: str(value) for key, value in content.items()}

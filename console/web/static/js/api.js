@@ -1,0 +1,85 @@
+// The REST API over HTTP: JSON in, JSON out, every failure one Problem that a person can read.
+
+const PREFIX = "/api/v1";
+const TIMEOUT_MS = 30_000;
+const CHANGE_TIMEOUT_MS = 90_000;
+
+/** A problem document (RFC 9457) of the controller, or what stands for one when it is away. */
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail || `HTTP status ${status}`);
+    this.status = status;
+    this.code = document.code ?? "failed";
+    this.object = document.object ?? "";
+    this.hint = document.hint ?? "";
+  }
+}
+
+/** Read a document; `query` entries that are null are left out. */
+export const get = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS);
+
+/** Read JSON lines: a list of documents. */
+export const lines = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS, eachLine);
+
+/** Read text as it is. */
+export const text = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS, (found) => found);
+
+/** Ask for a change; `extra_s` is what it may take beyond what changes take. */
+export const post = (path, body = undefined, extra_s = 0) =>
+  ask("POST", path, body, CHANGE_TIMEOUT_MS + 1000 * extra_s);
+
+/** Take something away. */
+export const remove = (path) => ask("DELETE", path, undefined, TIMEOUT_MS);
+
+/** Open the stream of server-sent events. */
+export const stream = () => new EventSource(`${PREFIX}/stream`);
+
+/** Make an object's name fit for a path. */
+export const part = (name) => encodeURIComponent(name);
+
+async function ask(method, path, body, timeout, read = parsed) {
+  const headers = { Accept: "application/json" };
+  // Proves that a page of this origin asks: other origins' pages cannot set the header.
+  if (method !== "GET") headers["X-Lightloom"] = "1";
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  let text;
+  try {
+    response = await fetch(PREFIX + path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(timeout),
+    });
+    text = await response.text();
+  } catch (error) {
+    const late = error.name === "TimeoutError";
+    throw new Problem(0, {
+      code: late ? "timeout" : "unavailable",
+      detail: late ? "the controller did not answer in time" : "the controller does not answer",
+      hint: "what runs goes on without it; this page tries again",
+    });
+  }
+  if (!response.ok) throw new Problem(response.status, parsed(text) ?? { detail: response.statusText });
+  const found = text ? read(text) : null;
+  if (text && found === undefined) {
+    throw new Problem(0, { detail: "what answered is not the controller", hint: "is there a proxy between, that asks for something first?" });
+  }
+  return found;
+}
+
+/** The document, undefined when it is none. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const eachLine = (text) => text.split("\n").map(parsed).filter(Boolean);
+
+function search(query) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}

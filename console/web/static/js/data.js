@@ -1,0 +1,358 @@
+// The one place that knows how this page learns what happens: by the controller's stream of
+// events, or, where a proxy does not let one through, by asking again. Views see no difference.
+
+import { get, stream } from "./api.js";
+import { EventLog } from "./eventlog.js";
+import { Transactions } from "./transactions.js";
+
+const LISTS = ["jobs", "endpoints", "aggregators", "switches", "circuits", "containers", "nodes", "quarantine", "power"];
+const EVERYWHERE = ["jobs", "endpoints", "aggregators", "circuits", "switches", "quarantine", "containers"];
+/** Which lists an object of a kind shows up in. */
+const AFFECTED = {
+  job: ["jobs", "endpoints", "aggregators", "containers", "nodes"],
+  endpoint: ["endpoints", "aggregators", "circuits", "jobs"],
+  circuit: ["circuits", "endpoints", "aggregators", "switches"],
+  aggregator: ["aggregators"],
+  switch: ["switches", "circuits", "power"],
+  container: ["containers", "jobs"],
+  node: ["nodes", "containers"],
+  quarantine: ["quarantine", "endpoints", "aggregators"],
+};
+const BIG_SITE = 512;
+const GATHER_MS = 120;
+const RETRY_MS = 2000;
+const SPARK_S = 120;
+const REOPEN_MS = 30_000;
+const RECHECK_MS = 15_000;
+
+export class Data {
+  #listeners = new Map();
+  #wanted = new Set();
+  #stale = new Set(LISTS);
+  #epochs = new Map();
+  #timers = new Map();
+  #source = null;
+  #reading = false;
+  #hurry = false;
+  #looking = false;
+  #stopped = false;
+  #log;
+  #transactions;
+
+  constructor() {
+    const failed = (problem) => this.#refused(problem);
+    this.#log = new EventLog({ fresh: (events) => this.#tell("events", events), failed });
+    this.#transactions = new Transactions({
+      failed,
+      step: (view, news) => {
+        this.#tell("transaction", view);
+        if (news) this.touch();
+      },
+    });
+    this.site = null;
+    this.health = null;
+    this.lists = Object.fromEntries(LISTS.map((kind) => [kind, []]));
+    this.known = new Set();
+    this.live = { time: 0, jobs: new Map(), endpoints: new Map(), links: new Map() };
+    this.sparks = new Map();
+    this.connection = "connecting";
+    this.epoch = 0;
+  }
+
+  /** What happened, the newest last. */
+  get events() {
+    return this.#log.items;
+  }
+
+  /** Transactions by id. */
+  get transactions() {
+    return this.#transactions.views;
+  }
+
+  /** The transaction under way, null when there is none. */
+  get running() {
+    return this.#transactions.running;
+  }
+
+  /** Call `f` when `topic` changes; return what ends that. */
+  on(topic, f) {
+    if (!this.#listeners.has(topic)) this.#listeners.set(topic, new Set());
+    this.#listeners.get(topic).add(f);
+    return () => this.#listeners.get(topic).delete(f);
+  }
+
+  #tell(topic, ...about) {
+    for (const f of [...(this.#listeners.get(topic) ?? [])]) f(...about);
+  }
+
+  get big() {
+    return (this.site?.endpoints.length ?? 0) > BIG_SITE;
+  }
+
+  /** Read what every view needs, then keep it fresh until `stop`. */
+  async start() {
+    [this.site, this.health] = await Promise.all([get("/site"), get("/health")]);
+    if (this.#stopped) return;
+    this.#seen(this.health.epoch);
+    for (const kind of ["endpoints", "aggregators", "switches"]) {
+      this.#put(kind, this.site[kind], this.health.epoch);
+      this.#stale.delete(kind);
+    }
+    this.#log.read();
+    this.#open();
+    this.#every("recheck", RECHECK_MS, () => this.#recheck());
+  }
+
+  /** Forget everything and be silent; answers still on their way are for nobody. */
+  stop() {
+    this.#stopped = true;
+    this.#source?.close();
+    this.#source = null;
+    for (const timer of this.#timers.values()) clearInterval(timer);
+    this.#timers.clear();
+    this.#listeners.clear();
+    this.#log.stop();
+    this.#transactions.stop();
+  }
+
+  /** Name the lists the view in front shows; only those are kept fresh. */
+  want(kinds) {
+    this.#wanted = new Set(kinds);
+    this.#hurry = true;
+    this.#refresh(0);
+  }
+
+  /** One object by kind and name, undefined when there is none. */
+  find(kind, name) {
+    return this.lists[kind].find((item) => nameOf(kind, item) === name);
+  }
+
+  /** Something changed: lists that show it are read again, once for many such calls. */
+  touch(kinds = EVERYWHERE) {
+    for (const kind of kinds) this.#stale.add(kind);
+    this.#refresh(GATHER_MS);
+  }
+
+  /** Follow a transaction that was just begun until it ends; "transaction" hears every step. */
+  follow(view) {
+    if (view) this.#transactions.follow(view.id, view);
+  }
+
+  // --- the stream ---------------------------------------------------------------------------
+
+  #open() {
+    const source = stream();
+    this.#source = source;
+    const on = (type, f) =>
+      source.addEventListener(type, (message) => f(JSON.parse(message.data)));
+    source.onopen = () => {
+      this.#stopPolling();
+      const first = this.connection === "connecting";
+      this.#connected("live");
+      // A big site's lists were read a moment ago; what they missed shows in the epoch.
+      if (!this.big || !first) this.touch();
+      if (!first) this.#missed();
+    };
+    source.onerror = () => {
+      // The browser tries again by itself, unless it was refused.
+      if (source.readyState === EventSource.CLOSED) this.#timers.set("reopen", setTimeout(() => this.#open(), REOPEN_MS));
+      this.#poll();
+    };
+    on("sample", (sample) => this.#sample(sample));
+    on("event", (event) => this.#log.told(event));
+    on("changed", (change) => {
+      this.#seen(change.epoch ?? 0);
+      this.touch(AFFECTED[change.kind]);
+    });
+    on("transaction", (view) => this.#transactions.told(view));
+    on("resync", () => {
+      this.touch(LISTS);
+      this.#missed();
+    });
+  }
+
+  /** The stream had a gap: what it does not tell again is asked for. */
+  #missed() {
+    this.#log.read();
+    this.#transactions.again();
+    this.#recheck();
+  }
+
+  // --- polling ------------------------------------------------------------------------------
+
+  #poll() {
+    if (this.#timers.has("poll")) return;
+    this.#every("poll", this.big ? 5000 : 1000, () => this.#look());
+    this.#look();
+  }
+
+  #stopPolling() {
+    for (const name of ["poll", "reopen"]) {
+      clearInterval(this.#timers.get(name));
+      this.#timers.delete(name);
+    }
+  }
+
+  async #look() {
+    if (this.#looking) return;
+    this.#looking = true;
+    try {
+      const top = await get("/top");
+      // The stream may be back since this was asked.
+      if (!this.#timers.has("poll")) return;
+      const links = this.lists.aggregators.flatMap((a) =>
+        a.ports.map((p) => ({ device: a.name, port: String(p.port), rx_bps: p.rx_bps, tx_bps: p.tx_bps })));
+      this.#sample({ time: top.time, jobs: top.jobs, containers: top.containers, links });
+      this.#seen(top.epoch);
+      this.#connected("polling");
+      this.touch(this.big ? ["jobs", ...this.#behind(top.epoch)] : [...this.#wanted]);
+      for (const job of this.lists.jobs) if (job.transaction) this.#transactions.follow(job.transaction);
+      await this.#log.read();
+    } catch (problem) {
+      this.#failed(problem);
+    } finally {
+      this.#looking = false;
+    }
+  }
+
+  // --- what comes in ------------------------------------------------------------------------
+
+  #failed(problem) {
+    if (problem.status === 401) this.#refused(problem);
+    else if (!this.#stopped) this.#connected("lost");
+  }
+
+  /** Only that nobody is signed in any more concerns the whole page. */
+  #refused(problem) {
+    if (problem.status === 401) this.#tell("expired");
+  }
+
+  #seen(epoch) {
+    this.epoch = Math.max(this.epoch, epoch);
+  }
+
+  #connected(state) {
+    if (this.connection === state) return;
+    this.connection = state;
+    this.#tell("connection");
+  }
+
+  #sample(sample) {
+    const { live, sparks } = this;
+    if (sample.time === live.time) return;
+    live.time = sample.time;
+    live.jobs = new Map(sample.jobs.map((row) => [row.name, row]));
+    live.endpoints = new Map(sample.containers.map((row) => [row.endpoint, row]));
+    live.links = new Map(sample.links.map((row) => [`${row.device}/${row.port}`, row]));
+    for (const job of sparks.keys()) if (!live.jobs.has(job)) sparks.delete(job);
+    for (const [job, row] of live.jobs) {
+      const kept = sparks.get(job) ?? [];
+      kept.push(row.rx_bps ?? 0);
+      if (kept.length > SPARK_S) kept.shift();
+      sparks.set(job, kept);
+    }
+    this.#tell("sample", sample);
+  }
+
+  // --- lists --------------------------------------------------------------------------------
+
+  async #recheck() {
+    try {
+      const health = await get("/health");
+      if (this.#stopped) return;
+      const restarted = health.started_at !== this.health.started_at;
+      this.health = health;
+      if (this.connection === "lost" && this.#source?.readyState === EventSource.OPEN) this.#connected("live");
+      if (restarted) await this.#anew();
+      this.#seen(health.epoch);
+      this.#tell("health");
+      this.touch(this.big ? this.#behind(health.epoch) : [...this.#wanted]);
+    } catch (problem) {
+      this.#failed(problem);
+    }
+  }
+
+  /** Another controller answers: it may know nothing of what the one before told, or another site. */
+  async #anew() {
+    const site = await get("/site");
+    if (this.#stopped) return;
+    if (cabling(site) !== cabling(this.site)) {
+      this.#tell("another");
+      return;
+    }
+    this.epoch = 0;
+    this.#transactions.clear();
+    this.#log.clear();
+    this.#log.read();
+    this.touch(LISTS);
+  }
+
+  /** Which lists in view are not of this epoch. */
+  #behind(epoch) {
+    return [...this.#wanted].filter((kind) => this.#epochs.get(kind) !== epoch);
+  }
+
+  #refresh(delay) {
+    if (this.#stopped || this.#reading) return;
+    if (this.#timers.has("refresh")) {
+      if (!this.#hurry) return;
+      clearTimeout(this.#timers.get("refresh"));
+    }
+    this.#timers.set("refresh", setTimeout(() => this.#readStale(), this.#hurry ? 0 : delay));
+  }
+
+  async #readStale() {
+    const kinds = [...this.#wanted].filter((kind) => this.#stale.has(kind));
+    // Before they are read: what changes while an answer is on its way makes them stale again.
+    for (const kind of kinds) this.#stale.delete(kind);
+    this.#timers.delete("refresh");
+    this.#hurry = false;
+    this.#reading = true;
+    const started = performance.now();
+    const read = await Promise.allSettled(kinds.map((kind) => get(`/${kind}`)));
+    this.#reading = false;
+    if (this.#stopped) return;
+    const changed = [];
+    let failed = false;
+    read.forEach((result, i) => {
+      if (result.status === "rejected") {
+        failed = true;
+        this.#stale.add(kinds[i]);
+        this.#refused(result.reason);
+        return;
+      }
+      this.#put(kinds[i], result.value.items, result.value.epoch);
+      this.#seen(result.value.epoch);
+      changed.push(kinds[i]);
+    });
+    // A big site's lists take long: reading them must not be all that this page does.
+    const pause = Math.max(failed ? RETRY_MS : GATHER_MS, 3 * (performance.now() - started));
+    if ([...this.#wanted].some((kind) => this.#stale.has(kind))) this.#refresh(pause);
+    if (changed.length) this.#tell("lists", changed);
+  }
+
+  #put(kind, items, epoch) {
+    this.lists[kind] = items;
+    this.#epochs.set(kind, epoch);
+    this.known.add(kind);
+  }
+
+  #every(name, ms, f) {
+    clearInterval(this.#timers.get(name));
+    this.#timers.set(name, setInterval(f, ms));
+  }
+}
+
+/** What only changes when somebody re-cables. */
+function cabling(site) {
+  const ports = site.aggregators.map((a) => [a.name, a.ports.map((p) => [p.port, p.far])]);
+  return JSON.stringify([site.name, site.endpoints.map((e) => [e.name, e.fiber]), ports, site.switches.map((s) => s.name), site.uplinks]);
+}
+
+/** What an object is called; the same ids as the command line's. */
+export function nameOf(kind, item) {
+  if (kind === "circuits") return item.name || `${item.switch}/${item.a}`;
+  if (kind === "events") return String(item.id);
+  if (kind === "quarantine") return item.object;
+  return item.name;
+}

@@ -1,0 +1,72 @@
+// Starts the console: who is there, what the controller shows, which view is in front.
+
+import { Problem, get, remove } from "./api.js";
+import { Data } from "./data.js";
+import { App } from "./app.js";
+import { login } from "./views/login.js";
+import { complain } from "./ui/dialog.js";
+import { h, show } from "./ui/dom.js";
+import { button, problemBox } from "./ui/parts.js";
+import { applyTheme } from "./ui/theme.js";
+
+const root = document.getElementById("app");
+const RETRY_MS = 3000;
+let turn = 0;
+let retry = 0;
+
+applyTheme();
+start();
+
+/** Begin, or begin anew. Only the latest beginning counts: an earlier one that is slow is dropped. */
+async function start(why = "") {
+  const mine = ++turn;
+  clearTimeout(retry);
+  let who;
+  const data = new Data();
+  try {
+    who = await get("/whoami");
+    await data.start();
+  } catch (problem) {
+    data.stop();
+    if (mine !== turn) return;
+    if (problem instanceof Problem && problem.status === 401) login(root, () => start(), why);
+    else away(problem);
+    return;
+  }
+  if (mine !== turn) {
+    data.stop();
+    return;
+  }
+  const app = new App(root, data, who, {
+    leave: () => leave(app),
+    expired: () => restart(app, "the session has ended"),
+    another: () => restart(app, ""),
+  });
+  app.show();
+  // For those who measure and test the page; the console itself does not use it.
+  window.lightloom = app;
+}
+
+function restart(app, why) {
+  app.destroy();
+  start(why);
+}
+
+async function leave(app) {
+  try {
+    await remove("/session");
+  } catch (problem) {
+    if (problem.status !== 401) {
+      complain(problem);
+      return;
+    }
+  }
+  restart(app, "");
+}
+
+function away(problem) {
+  if (!(problem instanceof Problem)) console.error(problem);
+  const known = problem instanceof Problem ? problem : new Problem(0, { detail: "the console could not start", hint: "reload the page" });
+  show(root, h("main", { id: "main", class: "gate" }, h("div", { class: "login" }, h("h1", {}, "lightloom"), problemBox(known), button("Try again", () => start(), { kind: "primary" }))));
+  if (known.status === 0 || known.status === 503) retry = setTimeout(() => start(), RETRY_MS);
+}

@@ -1,0 +1,149 @@
+// From the lists of the REST API to what is drawn, without drawing it: which endpoints, ports,
+// fibers and circuits are in view, and what a plan changes among them. Pure.
+
+/** Sites with more endpoints than this open collapsed. */
+export const DETAIL_LIMIT = 64;
+
+/**
+ * What a detailed drawing shows.
+ *
+ * `keep(endpoint)` chooses the endpoints; ports, fibers and circuits follow from them. A plan's
+ * circuits are drawn over those that are there.
+ */
+export function detail(lists, { keep = () => true, plan = null, uplinks = [] } = {}) {
+  const endpoints = lists.endpoints.filter(keep);
+  const names = new Set(endpoints.map((e) => e.name));
+  const circuits = lists.circuits.filter((c) => names.has(c.endpoint));
+  const changes = planned(plan, names);
+  const wanted = portsInUse(endpoints, circuits, changes);
+  const whole = endpoints.length === lists.endpoints.length;
+  const aggregators = lists.aggregators
+    .map((a) => ({ ...a, shown: a.ports.filter((p) => whole || wanted.has(`${a.name}/${p.port}`)) }))
+    .filter((a) => a.shown.length);
+  return {
+    endpoints,
+    servers: groups(endpoints, (e) => e.server),
+    aggregators,
+    switches: opticalPorts(endpoints, aggregators),
+    circuits,
+    changes,
+    uplinks: uplinks.filter((u) => wanted.has(u.a) || whole),
+  };
+}
+
+/** Circuits that a plan breaks and makes, as {key, switch, a, b, endpoint, verb}. */
+export function planned(plan, names = null) {
+  if (!plan) return [];
+  const of = (verb) =>
+    plan.circuits[verb]
+      .filter((step) => !names || names.has(step.endpoint))
+      .map((step) => ({ ...step, verb, key: `${verb}:${step.switch}/${step.a}-${step.b}` }));
+  return [...of("break"), ...of("make")];
+}
+
+/** Where a plan takes an endpoint: {from, to}, by endpoint. */
+export const moves = (plan) => new Map((plan?.moves ?? []).map((move) => [move.endpoint, move]));
+
+function portsInUse(endpoints, circuits, changes) {
+  const used = new Set(endpoints.map((e) => e.port).filter(Boolean));
+  for (const c of circuits) if (c.aggregator) used.add(`${c.aggregator}/${c.aggregator_port}`);
+  for (const c of changes) used.add(`${c.aggregator}/${c.aggregator_port}`);
+  return used;
+}
+
+/** Optical ports by switch, in the order of what their fibers lead to. */
+function opticalPorts(endpoints, aggregators) {
+  const found = new Map();
+  const put = (side, fiber, far) => {
+    const cut = fiber.indexOf("/");
+    const [device, port] = [fiber.slice(0, cut), fiber.slice(cut + 1)];
+    if (!found.has(device)) found.set(device, { name: device, left: [], right: [] });
+    found.get(device)[side].push({ id: fiber, port, far });
+  };
+  const direct = new Set(aggregators.map((a) => a.name));
+  for (const e of endpoints) {
+    if (!direct.has(e.fiber.split("/")[0])) put("left", e.fiber, e.name);
+  }
+  for (const a of aggregators) {
+    for (const p of a.shown) if (p.kind === "fiber") put("right", p.far, `${a.name}/${p.port}`);
+  }
+  return [...found.values()];
+}
+
+/** Items by key, in the order in which the keys come first. */
+export function groups(items, key) {
+  const found = new Map();
+  for (const item of items) {
+    const k = key(item);
+    if (!found.has(k)) found.set(k, []);
+    found.get(k).push(item);
+  }
+  return [...found].map(([name, members]) => ({ name, members }));
+}
+
+/**
+ * What a collapsed drawing shows: one tile per aggregator or server with how many of its
+ * endpoints each job has. The greatest shares come first; `rest` are those beyond `slices`.
+ */
+export function tiles(lists, by, slices = 6) {
+  const key = by === "server" ? (e) => e.server : (e) => e.home ?? "dark";
+  const found = groups(lists.endpoints, key);
+  if (by !== "server") {
+    const there = new Set(found.map((group) => group.name));
+    for (const a of lists.aggregators) if (!there.has(a.name)) found.push({ name: a.name, members: [] });
+  }
+  const aggregators = new Map(lists.aggregators.map((a) => [a.name, a]));
+  return found
+    .map(({ name, members }) => tile(name, members, by === "server" ? null : aggregators.get(name), slices))
+    .sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
+}
+
+function tile(name, members, aggregator, slices) {
+  const counts = new Map();
+  const faults = members.filter((e) => e.state === "quarantined" || e.state === "unreachable").length;
+  for (const e of members) if (e.job) counts.set(e.job, (counts.get(e.job) ?? 0) + 1);
+  const shares = [...counts].sort((one, other) => other[1] - one[1]);
+  return {
+    name,
+    size: aggregator ? aggregator.size : members.length,
+    used: members.length,
+    busy: members.filter((e) => e.job).length,
+    moving: members.some((e) => e.state === "moving"),
+    faults,
+    shares: shares.slice(0, slices),
+    rest: shares.slice(slices).reduce((sum, [, n]) => sum + n, 0),
+    transit: aggregator !== null && aggregator !== undefined && members.length === 0 && aggregator.ports.every((p) => p.kind === "uplink"),
+    connected: aggregator ? aggregator.connected : true,
+  };
+}
+
+/** How many circuits lead from one aggregator or server to each optical switch. */
+export function lightOf(endpoints, by, name) {
+  const counts = new Map();
+  for (const e of endpoints) {
+    if ((by === "server" ? e.server : e.home) !== name) continue;
+    const device = e.fiber.split("/")[0];
+    counts.set(device, (counts.get(device) ?? 0) + 1);
+  }
+  return counts;
+}
+
+/** Load of an aggregator's busiest uplink, 0 to 1; null when it is not known. */
+export function uplinkLoads(uplinks, links) {
+  const loads = new Map();
+  for (const uplink of uplinks) {
+    const share = loadOf(links.get(uplink.a), uplink.capacity_bps);
+    if (share === null) continue;
+    for (const end of [uplink.a, uplink.b]) {
+      const device = end.split("/")[0];
+      loads.set(device, Math.max(loads.get(device) ?? 0, share));
+    }
+  }
+  return loads;
+}
+
+/** Load of a link, 0 to 1: its busier direction over its capacity. */
+export function loadOf(link, capacity) {
+  if (!link || !capacity || (link.rx_bps === null && link.tx_bps === null)) return null;
+  return Math.max(link.rx_bps ?? 0, link.tx_bps ?? 0) / capacity;
+}

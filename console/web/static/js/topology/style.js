@@ -1,0 +1,177 @@
+// How Cytoscape draws each class of element. Colours that belong to an object come as its data.
+
+const FONT_SIZE = 12;
+
+/** Return Cytoscape's style sheet for a theme (see ui/palette.js). */
+export function sheet(theme) {
+  return [
+    {
+      selector: "node",
+      style: {
+        label: "data(label)",
+        color: theme.text,
+        "font-family": theme.font,
+        "font-size": FONT_SIZE,
+        "text-valign": "center",
+        "text-halign": "center",
+        "text-wrap": "wrap",
+        "background-color": theme.surface,
+        "border-width": 1,
+        "border-color": theme.border,
+        "overlay-opacity": 0,
+      },
+    },
+    {
+      selector: ":parent",
+      style: {
+        shape: "round-rectangle",
+        "background-color": theme.sunken,
+        "text-valign": "top",
+        "text-margin-y": -6,
+        "font-size": 13,
+        "font-weight": 600,
+        color: theme.text,
+        padding: 14,
+        "text-background-color": theme.surface,
+        "text-background-opacity": 1,
+        "text-background-padding": 2,
+      },
+    },
+    { selector: "node.aggregator.tall", style: { "text-valign": "bottom", "text-margin-y": 6 } },
+    { selector: "node.target", style: { "border-width": 3, "border-color": theme.accent } },
+    { selector: "node.switch", style: { padding: 18, "border-width": 1.5, "border-color": theme.muted } },
+    { selector: "node.away", style: { "border-color": "#d55e00", "border-style": "dashed", "border-width": 2 } },
+    {
+      selector: "node.endpoint",
+      style: {
+        width: "data(width)",
+        height: 42,
+        shape: "data(shape)",
+        "background-color": "data(fill)",
+        color: "data(ink)",
+        "font-size": 11.5,
+        "line-height": 1.15,
+      },
+    },
+    { selector: "node.endpoint.dense", style: { height: 27, "font-size": 17 } },
+    { selector: "node.idle", style: { "border-color": theme.muted } },
+    { selector: "node.dark", style: { "border-style": "dashed", "border-color": theme.muted } },
+    {
+      selector: "node.fault",
+      style: { "border-style": "double", "border-width": 5, "border-color": "#d55e00" },
+    },
+    { selector: "node.moving", style: { "border-width": 3, "border-color": theme.accent } },
+    {
+      selector: "node.port",
+      style: { width: 30, height: 22, shape: "round-rectangle", "font-size": 11, color: theme.text },
+    },
+    { selector: "node.port.dense", style: { width: 42, height: 24, "font-size": 17 } },
+    { selector: ":parent.dense", style: { "font-size": 19, padding: 8, "text-margin-y": -3 } },
+    {
+      selector: "node.optical",
+      style: { width: 9, height: 9, shape: "ellipse", "background-color": theme.muted, "border-width": 0, label: "" },
+    },
+    {
+      selector: "node.tile",
+      style: {
+        width: 92,
+        height: 66,
+        shape: "round-rectangle",
+        "background-color": theme.surface,
+        "border-width": 3,
+        "border-color": "data(border)",
+        "text-valign": "bottom",
+        "text-margin-y": 3,
+        "font-size": 19,
+        "line-height": 1.1,
+        "min-zoomed-font-size": 7,
+        "pie-size": "54px",
+        "pie-hole": "45%",
+      },
+    },
+    { selector: "node.tile.transit", style: { "background-color": theme.sunken, height: 40 } },
+    {
+      selector: "node.flat",
+      style: {
+        width: 92,
+        height: 44,
+        shape: "round-rectangle",
+        "background-color": theme.sunken,
+        "border-width": 2,
+        "border-color": theme.muted,
+        "font-size": 17,
+        "min-zoomed-font-size": 7,
+      },
+    },
+    ...Array.from({ length: 8 }, (_, i) => ({
+      selector: `node.slice${i + 1}`,
+      style: {
+        [`pie-${i + 1}-background-color`]: `data(colour${i + 1})`,
+        [`pie-${i + 1}-background-size`]: `data(share${i + 1})`,
+      },
+    })),
+    {
+      selector: "edge",
+      style: {
+        width: "data(width)",
+        "line-color": "data(colour)",
+        "curve-style": "straight",
+        "overlay-opacity": 0,
+        label: "data(label)",
+        "font-family": theme.font,
+        "font-size": 11,
+        color: theme.text,
+        "text-background-color": theme.surface,
+        "text-background-opacity": 0.9,
+        "text-background-padding": 2,
+        "text-background-shape": "round-rectangle",
+        "min-zoomed-font-size": 6,
+      },
+    },
+    { selector: "edge.out", style: { "source-endpoint": "90deg" } },
+    { selector: "edge.out.tall", style: { "source-endpoint": "180deg" } },
+    { selector: "edge.in", style: { "target-endpoint": "270deg" } },
+    { selector: "edge.in.tall", style: { "target-endpoint": "0deg" } },
+    {
+      selector: "edge.circuit, edge.make",
+      style: {
+        "curve-style": "unbundled-bezier",
+        "edge-distances": "node-position",
+        "control-point-distances": "data(distances)",
+        "control-point-weights": "data(weights)",
+        "z-index": 2,
+      },
+    },
+    {
+      selector: "edge.uplink",
+      style: {
+        "curve-style": "unbundled-bezier",
+        "control-point-distances": "data(bulge)",
+        "control-point-weights": 0.5,
+        "edge-distances": "node-position",
+      },
+    },
+    {
+      selector: "edge.break",
+      style: { "line-style": "dashed", "line-dash-pattern": [2, 5], width: 2.5, opacity: 0.75 },
+    },
+    {
+      selector: "edge.make",
+      style: { "line-style": "dashed", "line-dash-pattern": [10, 6], width: 4 },
+    },
+    { selector: "edge.marching", style: { "line-style": "dashed", "line-dash-pattern": [10, 6], width: 4, opacity: 1 } },
+    { selector: ".faded", style: { opacity: 0.16 } },
+    { selector: "edge.light", style: { opacity: 0.6, "line-style": "solid" } },
+    { selector: "edge.spread", style: { opacity: 0.75, "curve-style": "bezier", "z-index": 0 } },
+    {
+      selector: "node:selected",
+      style: {
+        "underlay-color": theme.accent,
+        "underlay-opacity": 0.35,
+        "underlay-padding": 7,
+        "underlay-shape": "round-rectangle",
+      },
+    },
+    { selector: "edge:selected", style: { "underlay-color": theme.accent, "underlay-opacity": 0.35, "underlay-padding": 5 } },
+  ];
+}

@@ -1,0 +1,30 @@
+// Light, dark, or as the system has it; remembered in this browser.
+
+export const THEMES = {
+  auto: { label: "as the system", icon: "sun", next: "light" },
+  light: { label: "light", icon: "sun", next: "dark" },
+  dark: { label: "dark", icon: "moon", next: "auto" },
+};
+
+const listeners = new Set();
+const system = matchMedia("(prefers-color-scheme: dark)");
+system.addEventListener("change", applyTheme);
+
+/** Call `f` after the theme changed; returns what ends that. */
+export function onTheme(f) {
+  listeners.add(f);
+  return () => listeners.delete(f);
+}
+
+/** Go on to the next theme. */
+export function nextTheme() {
+  localStorage.setItem("theme", THEMES[localStorage.getItem("theme") ?? "auto"].next);
+  applyTheme();
+}
+
+/** Set what the style sheets read. */
+export function applyTheme() {
+  const wanted = localStorage.getItem("theme") ?? "auto";
+  document.documentElement.dataset.theme = wanted === "auto" ? (system.matches ? "dark" : "light") : wanted;
+  for (const f of listeners) f();
+}

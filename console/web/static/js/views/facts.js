@@ -1,0 +1,132 @@
+// What is known of one object, for the panel beside the drawing and the page of an object.
+
+import { nameOf } from "../data.js";
+import { Mover } from "./attach.js";
+import { gpuFacts } from "./gpu.js";
+import { h, renew } from "../ui/dom.js";
+import { age, bytes, moment, percent, plural, rate } from "../ui/format.js";
+import { badge, emulatedBadge, facts as list, jobLink, spreadBars } from "../ui/parts.js";
+
+const MOST = 12;
+const link = (kind, name) => h("a", { href: `#/objects/${kind}/${encodeURIComponent(name)}` }, name);
+const yes = (value) => badge(value ? "connected" : "away");
+const linked = (kind, names) =>
+  names.length ? h("span", { class: "names" }, names.slice(0, MOST).map((name) => link(kind, name)), names.length > MOST ? `and ${names.length - MOST} more` : "") : "–";
+const jobs = (app, names) => (names.length ? h("span", { class: "names" }, names.map((name) => jobLink(app.looks, name))) : "–");
+
+const ABOUT = {
+  endpoints: (app, e) => {
+    const row = app.data.live.endpoints.get(e.name) ?? e;
+    return [
+      ["state", h("span", {}, badge(e.state), e.emulated ? emulatedBadge() : "")],
+      e.reason && ["reason", e.reason],
+      ["job", e.job ? h("span", {}, jobLink(app.looks, e.job), ` rank ${e.rank}`) : "–"],
+      ["home", e.home ? link("aggregators", e.home) : "dark"],
+      ["port", e.port ?? "–"],
+      ["fiber", h("code", {}, e.fiber)],
+      ["server", link("nodes", e.server)],
+      ["model", `${e.model} (${e.kind}, ${bytes(e.memory_bytes)})`],
+      ["receives", rate(row.rx_bps)],
+      ["sends", rate(row.tx_bps)],
+      ["busy", percent(row.utilisation)],
+      ...gpuFacts(e),
+      ["address", h("code", {}, `${e.ip} ${e.mac}`)],
+    ];
+  },
+  aggregators: (app, a) => [
+    ["state", yes(a.connected)],
+    ["ports", `${a.used} of ${a.size} in use, ${a.free} free`],
+    ["jobs", jobs(app, a.jobs)],
+    ["endpoints", linked("endpoints", a.endpoints)],
+    ["faulty ports", a.ports.filter((p) => p.quarantined).map((p) => `${a.name}/${p.port}`).join(" ") || "none"],
+    ["datapath", h("code", {}, a.dpid)],
+    ["", h("a", { class: "button", href: `#/topology?focus=aggregator/${encodeURIComponent(a.name)}` }, "Show only this")],
+  ],
+  switches: (_, s) => [
+    ["state", yes(s.connected)],
+    s.error && ["error", s.error],
+    ["device", [s.vendor, s.model].filter(Boolean).join(" ") || "–"],
+    ["circuits", `${s.circuits} ours, ${s.foreign_circuits} foreign`],
+    ["ports", `${s.ports} cabled`],
+    ["address", h("code", {}, s.url)],
+    ["", h("a", { class: "button", href: `#/switches/${encodeURIComponent(s.name)}` }, "Ports and circuits")],
+  ],
+  circuits: (app, c) => [
+    ["state", badge(c.state)],
+    ["switch", link("switches", c.switch)],
+    ["ports", h("code", {}, `${c.a} – ${c.b}`)],
+    ["endpoint", c.endpoint ? link("endpoints", c.endpoint) : "–"],
+    ["aggregator", c.aggregator ? `${c.aggregator}/${c.aggregator_port}` : "–"],
+    ["name", c.name || "–"],
+    ["owner", c.owner || "–"],
+  ],
+  nodes: (app, n) => [
+    ["state", badge(n.reachable ? "connected" : "away")],
+    ["agent", h("code", {}, n.agent)],
+    ["endpoints", linked("endpoints", n.endpoints)],
+    ["jobs", jobs(app, n.jobs)],
+    ["containers", String(n.containers)],
+    ["", h("a", { class: "button", href: `#/topology?focus=server/${encodeURIComponent(n.name)}` }, "Show only this")],
+  ],
+  jobs: (app, j) => [
+    ["state", badge(j.state)],
+    j.reason && ["reason", j.reason],
+    ["spread", spreadBars(j.spread)],
+    ["age", age(Date.now() / 1000 - j.submitted_at)],
+    ["", h("a", { class: "button", href: `#/jobs/${encodeURIComponent(j.name)}` }, "Open the job")],
+  ],
+  containers: (app, c) => [
+    ["state", badge(c.state)],
+    ["job", jobLink(app.looks, c.job)],
+    ["rank", String(c.rank)],
+    ["endpoint", link("endpoints", c.endpoint)],
+    ["server", link("nodes", c.server)],
+    ["started", c.started_at ? moment(c.started_at) : "–"],
+    ["exit code", c.exit_code ?? "–"],
+    ["busy", h("span", {}, percent(c.utilisation), c.source === "emulated" ? emulatedBadge() : "")],
+    ["memory", bytes(c.memory_bytes)],
+    ...gpuFacts(c),
+    ["id", h("code", {}, c.container_id)],
+  ],
+};
+
+/** Everything worth saying about one object; what did not change stays as it is. */
+export class Facts {
+  #app;
+  #list = h("div", {});
+  #mover;
+  #lead;
+  #events = h("section", {});
+
+  constructor(app) {
+    this.#app = app;
+    this.#mover = new Mover(app);
+    this.#lead = h("div", { class: "lead", hidden: true }, h("span", {}, "lead it to"), this.#mover.element);
+    this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#events);
+  }
+
+  /** Be about one object; the lists must be there. */
+  show(kind, name) {
+    const app = this.#app;
+    const item = app.data.find(kind, name);
+    const known = item && kind in ABOUT;
+    renew(this.#list, known ? list(ABOUT[kind](app, item)) : h("p", { class: "muted" }, `nothing is known of ${name}`));
+    this.#lead.hidden = !(known && kind === "endpoints");
+    if (!this.#lead.hidden) this.#mover.show(item);
+    const about = known ? `${SINGULAR[kind]}/${nameOf(kind, item)}` : "";
+    const events = app.data.events.filter((event) => event.object === about).slice(-5).reverse();
+    this.#events.hidden = !events.length;
+    renew(this.#events, h("h3", {}, plural(events.length, "latest event")), events.map((event) => h("p", { class: "line" }, badge(event.severity), ` ${moment(event.time)} ${event.message}`)));
+  }
+}
+
+export const SINGULAR = {
+  jobs: "job",
+  endpoints: "endpoint",
+  aggregators: "aggregator",
+  switches: "switch",
+  circuits: "circuit",
+  containers: "container",
+  nodes: "node",
+  quarantine: "quarantine",
+};

@@ -1,0 +1,82 @@
+// A job's samples of the last 15 minutes: read once, then added to as they come.
+
+import { get } from "../api.js";
+
+const KEPT = 900;
+/** Samples nearer than this are of the same second. */
+const SAME_S = 0.5;
+
+export class History {
+  #turn = 0;
+  /** What came in while the history is being read, null when it is not. */
+  #late = null;
+
+  constructor(job) {
+    this.job = job;
+    this.times = [];
+    this.lines = [];
+    this.markers = [];
+  }
+
+  /** Read what the controller has kept. What comes in until then is added to it. */
+  async load() {
+    const mine = ++this.#turn;
+    this.#late ??= [];
+    let series = null;
+    try {
+      series = await get("/series", { since_s: KEPT, job: this.job });
+    } finally {
+      if (mine === this.#turn) this.#take(series);
+    }
+  }
+
+  #take(series) {
+    const late = this.#late;
+    this.#late = null;
+    if (!series) return;
+    this.times = series.times;
+    this.lines = series.containers.sort((one, other) => one.rank - other.rank);
+    this.markers = series.markers;
+    for (const { sample, events } of late) {
+      if (sample) this.add(sample);
+      else this.mark(events);
+    }
+    this.#cut();
+  }
+
+  /** Take one second; seconds that are there already are left as they are. */
+  add(sample) {
+    this.#late?.push({ sample });
+    if (sample.time - (this.times.at(-1) ?? 0) < SAME_S) return;
+    this.times = [...this.times, sample.time];
+    for (const row of sample.containers) if (row.job === this.job) this.#line(row);
+    for (const line of this.lines) {
+      const row = sample.containers.find((one) => one.job === this.job && one.rank === line.rank && one.endpoint === line.endpoint);
+      for (const field of ["rx_bps", "tx_bps", "utilisation"]) line[field] = [...line[field], row?.[field] ?? null];
+    }
+    this.#cut();
+  }
+
+  /** Take events that deserve a line. */
+  mark(events) {
+    this.#late?.push({ events });
+    const known = new Set(this.markers.map((m) => `${m.time}${m.reason}`));
+    this.markers = [...this.markers, ...events.filter((event) => !known.has(`${event.time}${event.reason}`))];
+  }
+
+  #line(row) {
+    if (this.lines.some((line) => line.rank === row.rank && line.endpoint === row.endpoint)) return;
+    const nothing = () => Array(this.times.length - 1).fill(null);
+    this.lines.push({ rank: row.rank, endpoint: row.endpoint, rx_bps: nothing(), tx_bps: nothing(), utilisation: nothing() });
+  }
+
+  /** Before the job's first second there is nothing to draw. */
+  #cut() {
+    const starts = this.lines.map((line) => line.rx_bps.findIndex((v) => v !== null)).filter((i) => i > 0);
+    const first = starts.length && starts.length === this.lines.length ? Math.min(...starts) - 1 : 0;
+    const from = Math.max(first, this.times.length - KEPT, 0);
+    if (!from) return;
+    this.times = this.times.slice(from);
+    for (const line of this.lines) for (const field of ["rx_bps", "tx_bps", "utilisation"]) line[field] = line[field].slice(from);
+  }
+}

@@ -1,0 +1,183 @@
+// One job: its ranks, throughput and busy share of each container with markers where light moved,
+// its conditions, events and output.
+
+import { lines, part, post } from "../api.js";
+import { attempt, confirm } from "../ui/dialog.js";
+import { h, keep, renew } from "../ui/dom.js";
+import { age, bytes, clock, moment, percent, plural, rate, seconds } from "../ui/format.js";
+import { Chart } from "../ui/chart.js";
+import { badge, bar, button, facts, jobMark, spreadBars, tile } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+import { History } from "./history.js";
+
+const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+const MARKERS = { RegroupStarted: "regroup", RegroupCommitted: "committed", RegroupRolledBack: "rolled back", JobStarted: "start", JobCompleted: "end", JobFailed: "failed", JobCancelled: "cancelled" };
+const LOG_LINES = 200;
+const CHART_RANKS = 16;
+
+const limits = (j) => [j.cpu && plural(j.cpu, "core"), j.memory_bytes && bytes(j.memory_bytes), j.io_bps && `${bytes(j.io_bps)}/s of a disk`].filter(Boolean).join(", ");
+
+export function job(app, _, name) {
+  const { data } = app;
+  const history = new History(name);
+  const title = h("div", { class: "title" });
+  const actions = h("div", { class: "actions" });
+  const stats = h("div", { class: "stats" });
+  const queue = h("div", {});
+  const about = h("div", {});
+  const events = h("div", {});
+  const logs = h("pre", { class: "logs", tabindex: "0", "aria-label": "Output" });
+  const rates = new Chart({ label: "Received by each container", format: rate });
+  const busy = new Chart({ label: "Busy share of each GPU", format: percent, top: 1 });
+  const charts = h("div", { class: "charts", hidden: true }, rates.element, busy.element);
+  const ranks = new Table({
+    label: "Ranks",
+    key: (r) => r.rank,
+    empty: "no endpoints yet",
+    columns: [
+      { id: "rank", label: "Rank", value: (r) => r.rank, right: true },
+      { id: "endpoint", label: "Endpoint", value: (r) => r.endpoint, cell: (r) => h("a", { href: `#/objects/endpoints/${encodeURIComponent(r.endpoint)}` }, r.endpoint) },
+      { id: "home", label: "Home", value: (r) => r.home ?? "dark" },
+      { id: "server", label: "Server", value: (r) => r.server, hide: "narrow" },
+      { id: "state", label: "State", value: (r) => r.state, cell: (r) => badge(r.state) },
+      { id: "rx", label: "Receives", value: (r) => fresh(r).rx_bps, right: true, cell: (r) => rate(fresh(r).rx_bps) },
+      { id: "tx", label: "Sends", value: (r) => fresh(r).tx_bps, right: true, cell: (r) => rate(fresh(r).tx_bps), hide: "narrow" },
+      { id: "busy", label: "Busy", value: (r) => fresh(r).utilisation, cell: (r) => bar(fresh(r).utilisation, percent(fresh(r).utilisation)) },
+      { id: "dark", label: "Dark time", value: (r) => r.dark_time_s, right: true, cell: (r) => seconds(r.dark_time_s) },
+    ],
+  });
+  const element = h(
+    "section",
+    { class: "view" },
+    h("header", { class: "toolbar" }, title, actions),
+    h("div", { class: "page" },
+      stats,
+      queue,
+      charts,
+      h("section", {}, h("h2", {}, "Ranks"), ranks.element),
+      h("div", { class: "columns" },
+        h("section", {}, h("h2", {}, "About"), h("div", { class: "panel" }, about)),
+        h("section", {}, h("h2", {}, "Events"), h("div", { class: "panel" }, events))),
+      h("section", {}, h("h2", {}, "Output ", button("Read the last lines", readLogs, { kind: "small", why: app.mayNot("logs:read") })), logs)),
+  );
+
+  const fresh = (r) => data.live.endpoints.get(r.endpoint) ?? r;
+  const mine = () => data.lists.jobs.find((j) => j.name === name);
+
+  function render() {
+    const j = mine();
+    if (!j) {
+      renew(title, h("h1", {}, name));
+      renew(stats, h("p", { class: "muted" }, data.known.has("jobs") ? `there is no job ${name}` : "reading …"));
+      return;
+    }
+    const ended = Boolean(j.finished_at);
+    const live = data.live.jobs.get(name) ?? j;
+    renew(title, h("a", { href: "#/jobs", class: "back" }, "Jobs"), h("h1", {}, jobMark(app.looks, name), name), badge(j.transaction ? "moving" : j.state));
+    renew(stats,
+      tile("GPUs", String(j.count), j.project),
+      tile("Spread", spreadBars(j.spread), j.endpoints.length ? (j.excess_span ? `${j.excess_span} aggregator${j.excess_span > 1 ? "s" : ""} too many` : "least possible") : ""),
+      tile("Ring crossings", j.endpoints.length ? String(j.ring_crossings) : "–", "links of the ring between aggregators"),
+      tile("Receives", rate(live.rx_bps), "all ranks together"),
+      tile("Busy", percent(live.utilisation), "mean of its GPUs"),
+      tile("Age", age((j.finished_at ?? Date.now() / 1000) - j.submitted_at), j.restarts ? `${j.restarts} restarts` : "no restarts"));
+    ranks.items = j.ranks;
+    renew(about, facts([
+      j.reason && ["reason", j.reason],
+      ["placement", `${j.locality}, ranks by ${j.rank_order}`],
+      ["while light moves", j.pinned ? "pinned: it never moves" : `${j.policy}; moved ${plural(j.pauses, "time")} so far`],
+      ["priority", String(j.priority)],
+      j.time_limit_s && ["expected", `${age(j.time_limit_s)} at most`],
+      j.placement && ["least span", `${j.placement.span_reachable} (it has ${j.placement.span})`],
+      limits(j) && ["a container may use", limits(j)],
+      ["image", h("code", {}, j.image)],
+      ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "the image's own"],
+      ["submitted", moment(j.submitted_at)],
+      j.started_at && ["started", moment(j.started_at)],
+      ended && ["ended", moment(j.finished_at)],
+      ...j.conditions.map((c) => [c.type.toLowerCase(), h("span", {}, badge(c.status ? "yes" : "no", c.status ? "good" : "warn"), ` ${c.message || c.reason}`)]),
+    ]));
+    showActions(j, ended);
+    renew(queue, j.wait ? waits(j) : "");
+    showEvents();
+  }
+
+  function waits(j) {
+    const w = j.wait;
+    return h("section", {}, h("h2", {}, "Why it waits"), h("div", { class: "panel" }, facts([
+      ["place", `${w.position} of ${w.queued}`],
+      ["reason", w.reason],
+      ["what helps", w.remedy || "–"],
+      w.earliest_start && ["starts", `at ${moment(w.earliest_start)}, if what runs ends as expected`],
+      w.plan && ["make room", h("span", {}, `${plural(w.plan.moves, "move")}, ${plural(w.plan.paused_gpus, "GPU")} paused `,
+        h("a", { class: "button small", href: `#/plan?job=${encodeURIComponent(name)}` }, "Plan it"))],
+    ])));
+  }
+
+  function showActions(j, ended) {
+    const not = app.mayNot("jobs:change", j.project);
+    const paused = j.state === "paused";
+    const change = (verb) => attempt(() => post(`/jobs/${part(name)}/${verb}`).then(() => data.touch()));
+    keep(actions, [j.state, Boolean(j.excess_span), not], () => [
+      h("a", { class: "button", href: "#/topology?job=" + encodeURIComponent(name) }, "Topology"),
+      j.excess_span && !ended ? h("a", { class: "button", href: `#/plan?job=${encodeURIComponent(name)}` }, "Plan a regroup") : "",
+      ended ? "" : button(paused ? "Resume" : "Pause", () => change(paused ? "resume" : "pause"), { why: not || (paused || j.state === "running" ? "" : `it is ${j.state}`) }),
+      ended ? "" : button("Cancel", () => confirm(`Cancel ${name}?`, h("p", {}, "Its containers are stopped and its endpoints become free. This can not be undone."), "Cancel the job", () => post(`/jobs/${part(name)}/cancel`).then(() => data.touch()), { kind: "danger" }), { kind: "danger", why: not }),
+    ]);
+  }
+
+  function showEvents() {
+    const about = data.events.filter((event) => event.object === `job/${name}`).slice(-12).reverse();
+    renew(events, about.length ? about.map((event) => h("p", { class: "line" }, badge(event.severity), ` ${moment(event.time)} `, h("b", {}, event.reason), ` ${event.message}`)) : h("p", { class: "muted" }, "none yet"));
+  }
+
+  function chart() {
+    const { times, markers } = history;
+    const shown = history.lines.slice(0, CHART_RANKS);
+    charts.hidden = !shown.length;
+    const marks = markers.filter((m) => concerns(m)).map((m) => ({ time: m.time, text: MARKERS[m.reason], bad: m.reason === "JobFailed" || m.reason === "RegroupRolledBack" }));
+    const drawn = (field) => shown.map((line, i) => ({ label: `rank ${line.rank} · ${line.endpoint}`, colour: LINES[i % LINES.length], dash: Math.floor(i / LINES.length), values: line[field] }));
+    rates.show(times, drawn("rx_bps"), marks);
+    busy.show(times, drawn("utilisation"), marks);
+  }
+
+  const concerns = (marker) => marker.reason in MARKERS && (!marker.object.startsWith("job/") || marker.object === `job/${name}`);
+
+  async function readHistory() {
+    await attempt(() => history.load());
+    chart();
+  }
+
+  async function readLogs() {
+    const read = await attempt(() => lines(`/jobs/${part(name)}/logs`, { tail: LOG_LINES }));
+    if (read === null) return;
+    const shown = read.map((line) => (line.text === undefined ? (line.detail ?? "") : `${clock(line.time)} ${String(line.rank).padStart(3)}  ${line.text}`));
+    logs.textContent = shown.join("\n") || "no output yet";
+    logs.scrollTop = logs.scrollHeight;
+  }
+
+  return {
+    title: name,
+    element,
+    lists: ["jobs"],
+    mounted() {
+      render();
+      readHistory();
+    },
+    update(topic, about) {
+      if (topic === "theme") for (const one of [rates, busy]) one.redraw();
+      if (topic === "sample") {
+        history.add(about);
+        chart();
+      }
+      if (topic === "events") history.mark(about);
+      // What passed while nobody told.
+      if (topic === "connection" && data.connection === "live") readHistory();
+      render();
+    },
+    destroy() {
+      rates.destroy();
+      busy.destroy();
+    },
+  };
+}

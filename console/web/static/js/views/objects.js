@@ -1,0 +1,83 @@
+// Every object in a list, by kind, with the ids and columns of `lightloom get KIND -o wide`.
+
+import { nameOf } from "../data.js";
+import { h } from "../ui/dom.js";
+import { age, bytes, percent, rate, spread } from "../ui/format.js";
+import { badge, jobLink } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+import { Facts, SINGULAR } from "./facts.js";
+import { celsius, watts } from "./gpu.js";
+
+const plain = (id, label = id, extra = {}) => ({ id, label: label[0].toUpperCase() + label.slice(1), value: (o) => value(o[id]), ...extra });
+const figure = (id, label, write) => ({ id, label, value: (o) => o[id], right: true, cell: (o) => write(o[id]) });
+const state = { id: "state", label: "State", value: (o) => o.state, cell: (o) => badge(o.state) };
+const up = (id) => ({ id, label: "State", value: (o) => (o[id] ? "connected" : "away"), cell: (o) => badge(o[id] ? "connected" : "away") });
+const rates = [figure("rx_bps", "Receives", rate), figure("tx_bps", "Sends", rate), figure("utilisation", "Busy", percent)];
+const lasted = (since) => (since ? age(Date.now() / 1000 - since) : "–");
+const since = (id) => ({ id, label: "Age", value: (o) => (o[id] ? -o[id] : null), right: true, sign: (o) => lasted(o[id]), cell: (o) => lasted(o[id]) });
+const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof v === "boolean" ? (v ? "yes" : "no") : v);
+
+const told = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
+
+const COLUMNS = {
+  jobs: () => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates, plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
+  endpoints: (app) => [plain("name"), state, plain("home"), plain("port"), { id: "job", label: "Job", value: (e) => e.job, cell: (e) => (e.job ? jobLink(app.looks, e.job) : "–") }, plain("rank", "rank", { right: true }), plain("server"), plain("model"), plain("fiber"), plain("ip", "IP"), plain("mac", "MAC"), figure("memory_bytes", "Memory", bytes), plain("emulated"), ...rates, plain("reason", "reason", { wrap: true })],
+  aggregators: () => [plain("name"), up("connected"), plain("size", "ports", { right: true }), plain("used", "used", { right: true }), plain("free", "free", { right: true }), plain("jobs", "jobs", { wrap: true }), plain("endpoints", "endpoints", { wrap: true }), plain("dpid", "datapath")],
+  switches: () => [plain("name"), up("connected"), plain("vendor"), plain("model"), plain("ports", "ports", { right: true }), plain("circuits", "circuits", { right: true }), plain("foreign_circuits", "foreign", { right: true }), plain("serial"), plain("firmware"), plain("url", "address"), plain("error", "error", { wrap: true })],
+  circuits: () => [plain("switch"), plain("a", "A"), plain("b", "B"), state, plain("endpoint"), plain("aggregator"), plain("aggregator_port", "port", { right: true }), plain("name"), plain("owner")],
+  containers: () => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates, figure("memory_bytes", "Memory", bytes), told("temperature_c", "Temperature", celsius), told("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
+  nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true })],
+};
+
+export function objects(app, _, kind = "endpoints", chosen = "") {
+  const { data } = app;
+  let name = chosen;
+  const known = kind in COLUMNS ? kind : "endpoints";
+  const segments = h("div", { class: "segments", role: "group", "aria-label": "Kind" },
+    Object.keys(COLUMNS).map((one) => h("a", { class: "segment", href: `#/objects/${one}`, "aria-current": one === known ? "page" : null }, one[0].toUpperCase() + one.slice(1))));
+  const count = h("span", { class: "muted" });
+  const facts = new Facts(app);
+  const heading = h("h2", {});
+  const drawer = h("aside", { class: "drawer", hidden: true, "aria-live": "polite" },
+    h("header", {}, heading, h("a", { class: "button plain", "aria-label": "Close", href: `#/objects/${known}` }, "✕")), facts.element);
+  const table = new Table({
+    label: known,
+    key: (o) => nameOf(known, o),
+    columns: COLUMNS[known](app),
+    empty: `there are no ${known}`,
+    onOpen: (o) => (location.hash = `#/objects/${known}/${encodeURIComponent(nameOf(known, o))}`),
+  });
+  const search = h("input", { type: "search", id: "search", placeholder: "Filter: words in any column", "aria-label": `Filter ${known}`, oninput: (e) => filter(e.target.value) });
+  const element = h("section", { class: "view objects" },
+    h("header", { class: "toolbar" }, h("h1", {}, "Objects"), segments, search, count),
+    h("div", { class: "stage list" }, table.element, drawer));
+
+  function filter(text) {
+    table.filter = text;
+    counted();
+  }
+
+  function counted() {
+    const all = data.lists[known].length;
+    count.textContent = table.count === all ? `${all}` : `${table.count} of ${all}`;
+  }
+
+  function render() {
+    table.items = data.lists[known];
+    counted();
+    drawer.hidden = !name;
+    if (!name) return;
+    heading.textContent = `${SINGULAR[known]}/${name}`;
+    facts.show(known, name);
+  }
+
+  /** Another object of the same list: what was typed and scrolled stays. */
+  function moved(other = "endpoints", object = "") {
+    if (other !== kind) return false;
+    name = object;
+    render();
+    return true;
+  }
+
+  return { title: known[0].toUpperCase() + known.slice(1), element, lists: known === "endpoints" ? ["endpoints", "aggregators"] : [known], mounted: render, moved, update: (topic) => (topic === "lists" || topic === "events") && render() };
+}

@@ -1,0 +1,213 @@
+// Plan: what a regroup would change, what it costs each job, what it gains, how good it could be
+// at best; then carrying it out, phase by phase.
+
+import { part, post } from "../api.js";
+import { attempt, confirm } from "../ui/dialog.js";
+import { h, keep, show } from "../ui/dom.js";
+import { age, moment, percent, plural, seconds, speedup } from "../ui/format.js";
+import { badge, button, jobLink, problemBox, tile } from "../ui/parts.js";
+import { progress } from "./progress.js";
+
+export function plan(app, params) {
+  const { data } = app;
+  const trouble = h("div", {});
+  const result = h("div", { class: "stack" });
+  const run = h("div", {});
+  let busy = false;
+  let offered = false;
+
+  const jobField = h("select", { name: "job" });
+  const objective = h("select", { name: "objective" }, h("option", { value: "pauses" }, "fewest pauses"), h("option", { value: "moves" }, "fewest moves"));
+  const maxJobs = h("input", { type: "number", min: 0, placeholder: "any", name: "max_jobs_paused" });
+  const maxMoves = h("input", { type: "number", min: 0, placeholder: "any", name: "max_moves" });
+  const limit = h("input", { type: "number", min: 0.1, max: 600, step: "any", value: "10", name: "time_limit_s", required: true });
+  const force = h("input", { type: "checkbox", name: "force" });
+  const go = button("Make a plan", () => {}, { kind: "primary", type: "submit", why: app.mayNot("plans:make") });
+  const form = h(
+    "form",
+    { class: "toolform", onsubmit: make },
+    field("For", jobField),
+    field("Then prefer", objective),
+    field("Jobs paused ≤", maxJobs),
+    field("Moves ≤", maxMoves),
+    field("Solver seconds", limit),
+    h("label", { class: "check", title: "pinned jobs stay pinned" }, force, h("span", {}, "Leave cool-downs out")),
+    go,
+  );
+  const element = h("section", { class: "view plan" }, h("header", { class: "toolbar" }, h("h1", {}, "Plan")), h("div", { class: "page" }, form, trouble, run, result));
+
+  function field(label, input) {
+    return h("label", {}, h("span", {}, label), input);
+  }
+
+  function choices() {
+    // What somebody chose stays chosen, "all jobs" too.
+    const chosen = offered ? jobField.value : (params.get("job") ?? app.planFor ?? "");
+    offered = true;
+    const option = (name, text) => h("option", { value: name, selected: name === chosen }, text);
+    const holding = data.lists.jobs.filter((j) => j.endpoints.length && !j.finished_at).map((j) => j.name);
+    const waiting = data.lists.jobs.filter((j) => j.state === "pending").map((j) => j.name);
+    const gone = chosen && ![...holding, ...waiting].includes(chosen) ? [chosen] : [];
+    keep(jobField, [chosen, holding, waiting], () => [option("", "all jobs"), [...holding, ...gone].map((name) => option(name, name)), waiting.map((name) => option(name, `room for ${name}`))]);
+  }
+
+  async function make(event) {
+    event?.preventDefault();
+    if (busy) return;
+    busy = go.disabled = true;
+    show(trouble, h("p", { class: "muted", role: "status" }, "Planning …"));
+    const number = (input) => (input.value === "" ? null : Number(input.value));
+    const asked = {
+      job: jobField.value || null,
+      objective: objective.value,
+      max_jobs_paused: number(maxJobs),
+      max_moves: number(maxMoves),
+      time_limit_s: Number(limit.value),
+      force: force.checked,
+    };
+    const turn = app.asking();
+    try {
+      const made = await post("/plans", asked, asked.time_limit_s);
+      if (turn()) app.setPlan(made, asked.job);
+      show(trouble);
+    } catch (problem) {
+      show(trouble, problemBox(problem));
+    }
+    busy = go.disabled = false;
+  }
+
+  function apply() {
+    const made = app.plan;
+    const whose = made.jobs_paused.map((name) => data.lists.jobs.find((j) => j.name === name)).filter(Boolean);
+    confirm(
+      "Apply this plan?",
+      [
+        h("p", {}, `${plural(made.moves.length, "endpoint")} will change aggregator: ${plural(made.circuits.break.length, "circuit")} to break, ${made.circuits.make.length} to make.`),
+        whose.length ? h("p", {}, "Paused for the dark time: ", whose.map((j) => [jobLink(app.looks, j.name), ` (project ${j.project}) `])) : h("p", {}, "No job is paused."),
+        h("p", {}, `Predicted dark time: ${seconds(made.predicted_dark_time_s)}. If light does not arrive, the old circuits are put back.`),
+        h("p", { class: "muted" }, `You act as ${app.who.name} (${app.who.roles.join(", ")}); this is recorded.`),
+      ],
+      "Apply",
+      async () => {
+        const started = await post("/transactions", { plan: made });
+        app.started(started);
+        app.setPlan(null);
+      },
+    );
+  }
+
+  function render() {
+    const transaction = app.transaction;
+    const { id, state, phase, waiting_for: waits, finished_at: end } = transaction ?? {};
+    keep(run, [id, state, phase, waits, end], () => (transaction ? progress(app, transaction, () => abort(transaction)) : ""));
+    const made = app.plan;
+    keep(result, [made?.id, made && made.epoch !== data.epoch, Boolean(transaction)], () => outcome(made, transaction));
+  }
+
+  function outcome(made, transaction) {
+    if (!made) {
+      return transaction ? "" : h("p", { class: "empty" }, "A plan changes nothing. Make one to see which circuits would move, how long each job would be dark, and what that gains.");
+    }
+    if (!made.moves.length) {
+      const left = made.excess_span_before;
+      return h("p", { class: "empty" }, left ? `Nothing to gain within these limits: excess span stays ${left}.` : "Nothing to gain: every job has the least possible span.");
+    }
+    return [stats(made), worth(app, made), cost(app, made), gains(app, made), changes(made), footer(made)];
+  }
+
+  function abort(transaction) {
+    return attempt(() => post(`/transactions/${part(transaction.id)}/abort`), "it turns back");
+  }
+
+  function footer(made) {
+    const stale = made.epoch !== data.epoch;
+    const refused = made.budgets.find((b) => b.verdict === "refused");
+    const why = app.mayNot("plans:apply") || (stale ? "the fabric moved since this plan was made: plan again" : "") || (refused ? `job ${refused.job} does not bear it` : "");
+    return h("footer", { class: "applybar" },
+      h("span", { class: "muted" }, why || `Plan ${made.id} at epoch ${made.epoch}`),
+      h("a", { class: "button", href: "#/topology" }, "Show on the topology"),
+      button("Apply …", apply, { kind: "primary", why }));
+  }
+
+  return {
+    title: "Plan",
+    element,
+    lists: ["jobs"],
+    mounted() {
+      choices();
+      render();
+      if (params.get("job") && !app.mayNot("plans:make") && (!app.plan || app.planFor !== params.get("job"))) make();
+    },
+    update(topic) {
+      if (topic === "sample") return;
+      if (topic === "lists" && document.activeElement !== jobField) choices();
+      render();
+    },
+  };
+}
+
+function stats(made) {
+  const proof = made.optimal
+    ? "proven: no plan does better"
+    : `no plan beats excess span ${made.bound.excess_span}, ${made.bound.running_moves} running moves, ${made.bound.paused_gpus} paused GPUs`;
+  return h("div", { class: "stats" },
+    tile("Excess span", `${made.excess_span_before} → ${made.excess_span_after}`, proof),
+    tile("Moves", String(made.moves.length), `${made.running_moves} of running jobs`),
+    tile("Dark time", seconds(made.predicted_dark_time_s), "predicted, the longest switch"),
+    tile("Paused", plural(made.paused_gpus, "GPU"), made.jobs_paused.join(", ") || "no job"),
+    tile("Flows", `+${made.flows.add} −${made.flows.delete}`, "over all aggregators"),
+    tile("Solver", seconds(made.solver_seconds), made.optimal ? "to the proven optimum" : "up to its time limit"));
+}
+
+function simple(heads, rows) {
+  return h("div", { class: "scroll" }, h("table", { class: "rows folds" },
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", { "data-label": heads[i] }, cell)))))));
+}
+
+/** Whether it pays, whom it makes room for, and what it had to leave alone. */
+function worth(app, made) {
+  const lines = [];
+  const w = made.worth;
+  if (w) {
+    const word = { yes: "worth it", open: "not known yet", no: "not worth it" }[w.verdict];
+    lines.push(h("p", {}, badge(word, { yes: "good", open: "warn", no: "bad" }[w.verdict]), ` ${w.reason}`));
+  }
+  if (made.makes_room_for) lines.push(h("p", {}, "Makes room for ", jobLink(app.looks, made.makes_room_for)));
+  for (const one of made.left_alone) lines.push(h("p", {}, badge("left alone"), " ", jobLink(app.looks, one.job), ` ${one.reason}`, one.until ? ` until ${moment(one.until)}` : ""));
+  return lines.length ? h("section", {}, h("h2", {}, "Is it worth it?"), h("div", { class: "panel" }, lines)) : "";
+}
+
+const duration = (s) => (s < 60 ? seconds(s) : age(s));
+
+function cost(app, made) {
+  if (!made.budgets.length) return "";
+  return h("section", {}, h("h2", {}, "What each job bears"), simple(
+    ["Job", "Policy", "Dark", "Bears", "Share", "Verdict"],
+    made.budgets.map((b) => [jobLink(app.looks, b.job), b.policy, seconds(b.dark_s), b.tolerance_s === null ? "any time" : seconds(b.tolerance_s),
+      b.tolerance_s ? percent(b.dark_s / b.tolerance_s) : "–",
+      h("span", {}, badge(b.verdict, { ok: "good", downgraded: "warn", refused: "bad" }[b.verdict]), b.reason ? ` ${b.reason}` : "")]),
+  ));
+}
+
+function gains(app, made) {
+  if (!made.predicted_gain.length) return "";
+  return h("section", {}, h("h2", {}, "What it gains"), simple(
+    ["Job", "Span", "Ring crossings", "Communication", "A step", "Run time saved"],
+    made.predicted_gain.map((g) => [jobLink(app.looks, g.job), `${g.span_before} → ${g.span_after}`, `${g.ring_crossings_before} → ${g.ring_crossings_after}`, speedup(g.communication_speedup), interval(g.step_speedup_low, g.step_speedup_high, speedup), interval(g.saved_low_s, g.saved_high_s, duration)]),
+  ));
+}
+
+/** A prediction: one figure, or from the low one to the high one. */
+function interval(low, high, write) {
+  if (low === null || low === undefined) return "–";
+  const [one, other] = [write(low), write(high)];
+  return one === other ? one : `${one} to ${other}`;
+}
+
+function changes(made) {
+  const steps = ["break", "make"].flatMap((verb) => made.circuits[verb].map((c) => [badge(verb, verb === "break" ? "bad" : "good"), c.endpoint, h("code", {}, `${c.switch}/${c.a} – ${c.b}`), `${c.aggregator}/${c.aggregator_port}`]));
+  return h("div", { class: "columns" },
+    h("section", {}, h("h2", {}, "Moves"), simple(["Endpoint", "From", "To"], made.moves.map((m) => [m.endpoint, m.from ?? "dark", m.to ?? "dark"]))),
+    h("section", {}, h("h2", {}, "Circuits"), simple(["", "Endpoint", "Ports", "Aggregator port"], steps)));
+}

@@ -1,0 +1,93 @@
+// The form that queues a job. The controller checks everything; the form only helps.
+
+import { post } from "../api.js";
+import { h, show } from "../ui/dom.js";
+import { complain, notice, open } from "../ui/dialog.js";
+import { button, problemBox } from "../ui/parts.js";
+
+const LOCALITY = {
+  preferred: "preferred: the least span that present homes allow",
+  regroup: "regroup: move light before it starts, if that helps",
+  strict: "strict: the least span, or wait",
+  any: "any: ignore the fabric",
+};
+const RANKS = { aggregator: "by aggregator: the ring crosses rarely", placed: "as placed" };
+const RESTART = { never: "never", "on-failure": "up to three times", "on-failure:10": "up to ten times" };
+const POLICY = {
+  pause: "pause: frozen together for the dark time",
+  live: "live: rides through the dark time",
+  restart: "restart: stopped and started again",
+};
+
+export function submitDialog(app) {
+  const trouble = h("div", {});
+  const projects = app.who.projects.filter((name) => name !== "*");
+  const fields = {
+    name: h("input", { name: "name", pattern: "[a-z0-9\\-]{1,63}", placeholder: "chosen for you", autocomplete: "off" }),
+    count: h("input", { name: "count", type: "number", min: 1, value: "2", required: true }),
+    project: projects.length
+      ? h("select", { name: "project" }, projects.map((name) => h("option", {}, name)))
+      : h("input", { name: "project", value: "default", pattern: "[a-z0-9\\-]{1,63}", required: true }),
+    locality: choice("locality", LOCALITY),
+    rank_order: choice("rank_order", RANKS),
+    policy: choice("policy", POLICY),
+    priority: h("input", { name: "priority", type: "number", min: -100, max: 100, value: "0", required: true }),
+    time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "not known" }),
+    restart: choice("restart", RESTART),
+    image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
+    command: h("textarea", { name: "command", rows: 3, placeholder: "one argument a line; empty runs the image's own command", spellcheck: "false" }),
+  };
+  const labels = {
+    name: "Name",
+    count: "GPUs",
+    project: "Project",
+    locality: "Placement",
+    rank_order: "Order of its ranks",
+    policy: "While its light moves",
+    priority: "Priority",
+    time_limit: "Expected minutes, at most",
+    restart: "Restart when a rank dies",
+    image: "Image",
+    command: "Command",
+  };
+  const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
+  const form = h(
+    "form",
+    { class: "stack form", onsubmit: submit },
+    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: id === "command" ? "full" : null }, h("span", {}, labels[id]), field))),
+    trouble,
+    h("footer", {}, button("Cancel", () => close()), go),
+  );
+  const close = open("Submit a job", form);
+  fields.name.focus();
+
+  async function submit(event) {
+    event.preventDefault();
+    go.disabled = true;
+    const body = {
+      name: fields.name.value.trim() || null,
+      count: Number(fields.count.value),
+      project: fields.project.value,
+      locality: fields.locality.value,
+      rank_order: fields.rank_order.value,
+      policy: fields.policy.value,
+      priority: Number(fields.priority.value),
+      time_limit_s: fields.time_limit.value === "" ? null : 60 * Number(fields.time_limit.value),
+      restart: fields.restart.value,
+      image: fields.image.value.trim() || null,
+      command: fields.command.value.split("\n").filter((line) => line !== ""),
+    };
+    try {
+      const job = await post("/jobs", body);
+      close();
+      notice(`${job.name} is ${job.state}`);
+      app.data.touch(["jobs", "endpoints", "containers"]);
+    } catch (problem) {
+      go.disabled = false;
+      if (form.isConnected) show(trouble, problemBox(problem));
+      else complain(problem);
+    }
+  }
+}
+
+const choice = (name, options) => h("select", { name }, Object.entries(options).map(([value, text]) => h("option", { value }, text)));

@@ -1,0 +1,270 @@
+"""The agent daemon: one per server, on the server, root, no state of its own to lose."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from container_mgr import gpu_binding, hardware
+from container_mgr.config import Host, Limits, cgroup_parent
+from container_mgr.docker_host import DockerHost, EngineFacts, EngineFailure
+from container_mgr.fence import Fence, Gate
+from container_mgr.gpus import Gpus
+from container_mgr.kit import Kit, server_facts
+from container_mgr.nic import NETNS_DIR, Nics
+from container_mgr.nvml import DEFAULT_LIBRARY
+from container_mgr.ranks import Ranks
+from container_mgr.service import AgentService
+from container_mgr.values import Attach, ServedEndpoint
+from pki import Credentials, TrustError, agent_name
+from protos import agent_pb2_grpc
+
+_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+_STOP_GRACE_S = 2.0
+_GPU_SETTLE_S = 10.0
+
+_log = structlog.get_logger("container_mgr")
+
+
+class AgentStartError(Exception):
+    """The agent cannot serve; ``hint`` says what would mend it."""
+
+    def __init__(self, code: str, obj: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.obj = obj
+        self.hint = hint
+
+
+@dataclass(slots=True, frozen=True)
+class AgentConfig:
+    """What an agent must know of its server.
+
+    ``nic_netns`` is the network namespace the server's NICs lie in, None for the
+    machine's own. ``endpoints`` empty serves whatever NIC lies in ``nic_netns``; without
+    a namespace of its own a server must list them. ``tls`` is a directory of
+    ``lightloom pki issue agent``; without it the agent listens on loopback only.
+    """
+
+    server: str
+    listen: str = "127.0.0.1:7701"
+    nic_netns: str | None = None
+    docker_host: str | None = None
+    endpoints: Sequence[ServedEndpoint] = ()
+    state_dir: Path | None = None
+    cgroup: str = "ll-rack"
+    engine_timeout_s: int = 20
+    tls: Path | None = None
+    nvml_library: str = DEFAULT_LIBRARY
+    job_map: Path | None = None
+    """Directory for dcgm-exporter's ``--hpc-job-mapping-dir``."""
+    require_digest: bool = False
+    """Take no image by a tag."""
+    dev: Path = Path("/dev")
+    ready: Callable[[str], None] = field(default=lambda address: None)
+    """Called with the address once the agent answers there."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the agent keeps ranks' directories and logs."""
+        return self.state_dir or Path(f"/run/lightloom/agent-{self.server}")
+
+
+def run(config: AgentConfig) -> None:
+    """Serve until SIGTERM or SIGINT; containers go on. Raises AgentStartError."""
+    asyncio.run(_until_signal(config))
+
+
+async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
+    """Serve until ``stop`` is set. Raises AgentStartError."""
+    check(config)
+    credentials = _credentials(config)
+    engine = DockerHost(config.docker_host, config.engine_timeout_s)
+    fence = Fence(config.directory / "term")
+    ranks: Ranks | None = None
+    sampler: asyncio.Task[None] | None = None
+    gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
+    server = grpc.aio.server(
+        interceptors=[Gate(fence, secured=credentials is not None)],
+        options=[
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
+        ],
+    )
+    try:
+        gpus.start()
+        try:
+            facts = await engine.facts()
+            kit = _kit(config, facts, gpus)
+            ranks = Ranks(
+                engine=engine,
+                nics=Nics(config.server, config.nic_netns),
+                kit=kit,
+                host=_host(config, facts),
+                fence=fence,
+                state_dir=config.directory,
+            )
+            await ranks.recover()
+        except EngineFailure as error:
+            raise AgentStartError(
+                "unavailable", "docker", str(error), "is the Docker Engine running?"
+            ) from error
+        await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
+        service = AgentService(config.server, engine, ranks, kit)
+        sampler = asyncio.create_task(service.sample_forever())
+        agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        port = _bind(server, config.listen, credentials)
+        await server.start()
+        address = f"{config.listen.rpartition(':')[0]}:{port}"
+        _log.info(
+            "listening",
+            address=address,
+            server=config.server,
+            engine=facts.version,
+            tls=credentials is not None,
+        )
+        config.ready(address)
+        await stop.wait()
+    finally:
+        await server.stop(_STOP_GRACE_S)
+        if sampler is not None:
+            sampler.cancel()
+            with suppress(asyncio.CancelledError):
+                await sampler
+        if ranks is not None:
+            await ranks.close()
+        gpus.stop()
+        engine.close()
+
+
+def _kit(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Kit:
+    return Kit(
+        {e.name: e for e in config.endpoints} or None,
+        server_facts(facts.memory_bytes),
+        gpus=gpus,
+        cdi=gpu_binding.cdi_devices(facts.cdi_directories),
+        job_map=config.job_map,
+        digest_only=config.require_digest,
+        dev=config.dev,
+    )
+
+
+def _host(config: AgentConfig, facts: EngineFacts) -> Host:
+    return Host(
+        server=config.server,
+        parent=cgroup_parent(config.cgroup, facts.cgroup_driver),
+        entry=config.directory / "entry",
+        limits=Limits(facts.memory_bytes // max(1, len(config.endpoints))),
+        block_device=hardware.whole_disk(Path(facts.root)) if facts.root else "",
+        dev=config.dev,
+        remapped_users=facts.remapped_users,
+    )
+
+
+def _credentials(config: AgentConfig) -> Credentials | None:
+    if config.tls is None:
+        return None
+    try:
+        return Credentials.load(config.tls, agent_name(config.server), now=datetime.now(UTC))
+    except TrustError as error:
+        raise AgentStartError(error.code, error.object, error.message, error.hint) from error
+
+
+def _bind(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
+    try:
+        if credentials is None:
+            return int(server.add_insecure_port(address))
+        secure = grpc.ssl_server_credentials(
+            [(credentials.key, credentials.certificate)],
+            root_certificates=credentials.ca,
+            require_client_auth=True,
+        )
+        return int(server.add_secure_port(address, secure))
+    except RuntimeError as error:
+        raise AgentStartError(
+            "conflict", address, "the address is in use", "is an agent running already?"
+        ) from error
+
+
+def check(config: AgentConfig) -> None:
+    """Raise AgentStartError for what cannot work or must not be."""
+    host, _, port = config.listen.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise AgentStartError(
+            "invalid", config.listen, "the listen address is HOST:PORT", "e.g. 127.0.0.1:7701"
+        )
+    if config.tls is None and not _is_loopback(host):
+        raise AgentStartError(
+            "forbidden",
+            config.listen,
+            "without --tls the agent listens on loopback only",
+            f"lightloom pki issue agent {config.server} --out DIR, then --tls DIR",
+        )
+    if config.nic_netns is None and not config.endpoints:
+        raise AgentStartError(
+            "invalid", config.server, "no endpoints", "list them with --endpoints"
+        )
+    if config.nic_netns is not None and not (NETNS_DIR / config.nic_netns).exists():
+        raise AgentStartError(
+            "not_found",
+            config.nic_netns,
+            "there is no such network namespace",
+            "`ip netns list` shows those there are",
+        )
+
+
+def parse_endpoints(text: str) -> tuple[ServedEndpoint, ...]:
+    """Read ``--endpoints``: JSON ``[{"name", "nic", "gpu_uuid", "emulated"}]`` or ``name=nic,…``.
+
+    Raises AgentStartError.
+    """
+    try:
+        if text.lstrip().startswith("["):
+            return tuple(_endpoint(item) for item in json.loads(text))
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError("an endpoint is written NAME=NIC")
+        return tuple(ServedEndpoint(name.strip(), nic.strip()) for name, _, nic in pairs)
+    except (ValueError, TypeError, KeyError) as error:
+        raise AgentStartError(
+            "invalid",
+            "--endpoints",
+            f"cannot be read: {error}",
+            'e.g. gpu0=ens1f0 or [{"name": "gpu0", "nic": "ens1f0", "gpu_uuid": "GPU-…"}]',
+        ) from error
+
+
+def _endpoint(item: Any) -> ServedEndpoint:
+    return ServedEndpoint(
+        name=str(item["name"]),
+        nic=str(item["nic"]),
+        gpu_uuid=str(item.get("gpu_uuid", "")),
+        emulated=bool(item.get("emulated", False)),
+        attach=Attach(item.get("attach", Attach.MOVE)),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _until_signal(config: AgentConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    await serve(config, stop)

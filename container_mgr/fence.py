@@ -1,0 +1,123 @@
+"""Who may command an agent: the controller, and of several the newest.
+
+Wraps every method of the service, so a new one cannot be forgotten. Reading is allowed to
+every controller; changing only to the one with the highest term seen. The highest term
+outlives the agent in a file, and the machine's ``/run`` in the containers' labels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from pki import CONTROLLER
+
+TERM_KEY = "lightloom-term"
+READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs"})
+_MAX_TERM = 2**62
+
+_log = structlog.get_logger("container_mgr.fence")
+
+
+class Fence:
+    """The highest term seen. A term only grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._term = 0
+        with suppress(OSError, ValueError):
+            self._term = int(path.read_text(encoding="ascii"))
+
+    @property
+    def term(self) -> int:
+        """The highest term seen; 0 before any."""
+        return self._term
+
+    def saw(self, term: int) -> None:
+        """Raise the fence to ``term`` when it is higher. OSError when that is not durable."""
+        if term <= self._term:
+            return
+        beside = self._path.with_suffix(".new")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="ascii") as out:
+            out.write(str(term))
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(self._path)
+        self._term = term
+
+
+class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets calls through to the service. ``secured`` servers know their callers' names."""
+
+    def __init__(self, fence: Fence, *, secured: bool) -> None:
+        self._fence = fence
+        self._secured = secured
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the method that is called."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method.rpartition("/")[2]
+        if handler.response_streaming:
+
+            async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
+                await self._admit(method, context)
+                async for reply in handler.unary_stream(request, context):
+                    yield reply
+
+            return grpc.unary_stream_rpc_method_handler(
+                streamed, handler.request_deserializer, handler.response_serializer
+            )
+
+        async def single(request: Any, context: Any) -> Any:
+            await self._admit(method, context)
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(
+            single, handler.request_deserializer, handler.response_serializer
+        )
+
+    async def _admit(self, method: str, context: Any) -> None:
+        if self._secured:
+            names = context.auth_context().get("x509_subject_alternative_name", ())
+            if CONTROLLER.encode() not in names:
+                shown = b", ".join(names).decode(errors="replace") or "nobody"
+                _log.warning("refused", method=method, caller=shown)
+                await context.abort(
+                    grpc.StatusCode.PERMISSION_DENIED,
+                    f"this agent obeys {CONTROLLER}, not {shown}",
+                )
+        term = _term_of(context)
+        if term is None:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"{TERM_KEY} is a number from 0 on"
+            )
+            return
+        if term < self._fence.term and method not in READING:
+            _log.warning("fenced", method=method, term=term, highest=self._fence.term)
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"a newer controller (term {self._fence.term}) commands this agent;"
+                f" this call is of term {term}",
+            )
+        self._fence.saw(term)
+
+
+def _term_of(context: Any) -> int | None:
+    """Return the caller's term, 0 when it names none, None when it is no number."""
+    text = dict(context.invocation_metadata() or ()).get(TERM_KEY, "0")
+    if not isinstance(text, str) or not text.isdecimal() or len(text) > 19:
+        return None
+    return int(text) if int(text) <= _MAX_TERM else None

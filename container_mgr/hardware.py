@@ -1,0 +1,151 @@
+"""What sysfs says of a server's NICs, RDMA devices and disks. Reads only; the root is an argument.
+
+Layout of the trees: Documentation/ABI/stable/sysfs-class-infiniband and
+Documentation/ABI/testing/sysfs-class-net of the kernel.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSFS = Path("/sys")
+_ROCE_V2 = "RoCE v2"
+
+
+@dataclass(slots=True, frozen=True)
+class Nic:
+    """One network interface. ``physical`` is the PCI address of a virtual function's parent."""
+
+    name: str
+    mtu: int
+    driver: str = ""
+    pci: str = ""
+    physical: str = ""
+    rdma_device: str = ""
+
+    @property
+    def is_virtual_function(self) -> bool:
+        """True for an SR-IOV virtual function."""
+        return bool(self.physical)
+
+
+@dataclass(slots=True, frozen=True)
+class RdmaDevice:
+    """One RDMA device: its uverbs node and the interfaces its ports belong to."""
+
+    name: str
+    uverbs: str
+    nics: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Gid:
+    """One entry of a GID table. ``ipv4`` is the address it maps, if it maps one."""
+
+    index: int
+    kind: str
+    nic: str
+    ipv4: str = ""
+
+
+def nic(name: str, sysfs: Path = SYSFS) -> Nic | None:
+    """Return what is known of an interface, None when there is none of that name."""
+    base = sysfs / "class/net" / name
+    if not base.exists():
+        return None
+    device = base / "device"
+    rdma = [d.name for d in rdma_devices(sysfs) if name in d.nics]
+    return Nic(
+        name=name,
+        mtu=int(_text(base / "mtu") or 0),
+        driver=_link(device / "driver"),
+        pci=_link(device) if device.exists() else "",
+        physical=_link(device / "physfn"),
+        rdma_device=rdma[0] if rdma else "",
+    )
+
+
+def rdma_devices(sysfs: Path = SYSFS) -> list[RdmaDevice]:
+    """Return all RDMA devices of this network namespace."""
+    uverbs = {
+        _text(node / "ibdev"): node.name
+        for node in sorted((sysfs / "class/infiniband_verbs").glob("uverbs*"))
+    }
+    found = []
+    for base in sorted((sysfs / "class/infiniband").glob("*")):
+        nics = {entry.name for entry in (base / "device/net").glob("*")}
+        nics |= {gid.nic for gid in gids(base.name, sysfs) if gid.nic}
+        if not nics and (base / "parent").exists():  # soft RoCE sits on a link and names it
+            nics = {_text(base / "parent")}
+        found.append(RdmaDevice(base.name, uverbs.get(base.name, ""), tuple(sorted(nics))))
+    return found
+
+
+def gids(device: str, sysfs: Path = SYSFS, port: int = 1) -> list[Gid]:
+    """Return the GID table of a device's port, without its empty entries."""
+    base = sysfs / "class/infiniband" / device / "ports" / str(port)
+    found = []
+    for path in sorted((base / "gids").glob("*"), key=lambda p: int(p.name)):
+        with suppress(ValueError):
+            address = ipaddress.IPv6Address(_text(path))
+            if int(address) == 0:
+                continue
+            mapped = address.ipv4_mapped
+            found.append(
+                Gid(
+                    index=int(path.name),
+                    kind=_text(base / "gid_attrs/types" / path.name),
+                    nic=_text(base / "gid_attrs/ndevs" / path.name),
+                    ipv4=str(mapped) if mapped else "",
+                )
+            )
+    return found
+
+
+def gid_index(table: list[Gid], ip: str) -> int | None:
+    """Return the index of the RoCEv2 entry that maps ``ip``; None when there is none."""
+    return next((g.index for g in table if g.kind == _ROCE_V2 and g.ipv4 == ip), None)
+
+
+def rdma_nodes(device: RdmaDevice) -> tuple[str, ...]:
+    """Return what a container needs below ``/dev`` for this RDMA device, and no other's."""
+    return (f"infiniband/{device.uverbs}", "infiniband/rdma_cm")
+
+
+def exclusive_rdma(sysfs: Path = SYSFS) -> bool | None:
+    """Tell whether RDMA devices belong to one network namespace each; None without RDMA."""
+    shared = _text(sysfs / "module/ib_core/parameters/netns_mode")
+    return None if not shared else shared.upper() in ("N", "0")
+
+
+def whole_disk(path: Path, sysfs: Path = SYSFS) -> str:
+    """Return the disk below ``path`` (``/dev/sda``), empty when it lies on none."""
+    try:
+        number = path.stat().st_dev
+    except OSError:
+        return ""
+    block = sysfs / "dev/block" / f"{os.major(number)}:{os.minor(number)}"
+    if not block.exists():
+        return ""
+    block = block.resolve()
+    if (block / "partition").exists():
+        block = block.parent
+    return f"/dev/{block.name}"
+
+
+def _link(path: Path) -> str:
+    try:
+        return path.resolve(strict=True).name
+    except OSError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,68 @@
+"""Reads what `docker inspect` says of a container of ours. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from container_mgr.values import LABEL, Container, NicSpec, RankKey
+
+_STATES = {
+    "created": "created",
+    "running": "running",
+    "restarting": "running",
+    "paused": "paused",
+    "removing": "exited",
+    "exited": "exited",
+    "dead": "exited",
+}
+_NEVER = "0001-01-01"
+
+
+def is_ours(raw: Mapping[str, Any]) -> bool:
+    """True for containers an agent made."""
+    return LABEL + "digest" in (raw["Config"].get("Labels") or {})
+
+
+def container_of(raw: Mapping[str, Any]) -> Container:
+    """Translate one inspection; all that the agent must remember stands in the labels."""
+    labels, state = raw["Config"]["Labels"], raw["State"]
+    phase = _STATES[state["Status"]]
+    share = labels[LABEL + "share"]
+    return Container(
+        id=raw["Id"],
+        key=RankKey(
+            labels[LABEL + "job"], int(labels[LABEL + "rank"]), int(labels[LABEL + "epoch"])
+        ),
+        endpoint=labels[LABEL + "endpoint"],
+        digest=labels[LABEL + "digest"],
+        nic=NicSpec(**json.loads(labels[LABEL + "nic"])),
+        share=float(share) if share else None,
+        state=phase,
+        engine_paused=phase == "paused",
+        pid=int(state.get("Pid") or 0),
+        exit_code=int(state["ExitCode"]) if phase == "exited" else None,
+        oom=bool(state.get("OOMKilled")),
+        started_at=parse_time(state.get("StartedAt", "")),
+        finished_at=parse_time(state.get("FinishedAt", "")) if phase == "exited" else None,
+        share_applied=bool(raw["HostConfig"].get("CpuQuota")),
+        log_path=raw.get("LogPath") or "",
+        gpu_uuid=labels.get(LABEL + "gpu", ""),
+        rdma_device=labels.get(LABEL + "rdma", ""),
+        term=int(labels.get(LABEL + "term", "0")),
+    )
+
+
+def parse_time(text: str) -> float | None:
+    """RFC 3339 with nanoseconds, as Docker writes it, to seconds since 1970; None for never."""
+    if not text or text.startswith(_NEVER):
+        return None
+    # datetime takes six decimals at most; Docker writes up to nine.
+    whole, dot, rest = text.partition(".")
+    digits = len(rest) - len(rest.lstrip("0123456789"))
+    zone = rest[digits:] if dot else ""
+    base = whole + zone if dot else whole
+    fraction = float(f"0.{rest[:digits]}") if digits else 0.0
+    return datetime.fromisoformat(base.replace("Z", "+00:00")).timestamp() + fraction

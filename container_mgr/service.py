@@ -1,0 +1,238 @@
+"""The gRPC service of ``protos/agent.proto``: translates, and finishes what it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import structlog
+
+from container_mgr import logs, wire
+from container_mgr.batch import Outcome
+from container_mgr.docker_host import (
+    DockerHost,
+    EngineFailure,
+    EngineRefusedError,
+    EngineTimeoutError,
+)
+from container_mgr.kit import Kit
+from container_mgr.ranks import Ranks
+from container_mgr.values import Container, ServedEndpoint
+from protos import agent_pb2 as pb
+from protos import agent_pb2_grpc
+
+SAMPLE_INTERVAL_S = 1.0
+MAX_RANKS_PER_CALL = 64
+MAX_GRACE_S = 300.0
+MAX_SETTLE_S = 1.0
+
+_QUEUE_BATCHES = 4
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger("container_mgr.service")
+
+
+class AgentService(agent_pb2_grpc.AgentServicer):
+    """Answers the controller. Every change is finished even when its caller goes away."""
+
+    def __init__(
+        self,
+        server: str,
+        engine: DockerHost,
+        ranks: Ranks,
+        kit: Kit,
+    ) -> None:
+        self._server = server
+        self._engine = engine
+        self._ranks = ranks
+        self._kit = kit
+        self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
+        self._running: set[asyncio.Future[Outcome]] = set()
+
+    async def sample_forever(self) -> None:
+        """Measure once a second; a listener that does not keep up loses the oldest samples."""
+        while True:
+            started = time.monotonic()
+            batch = wire.telemetry_of(time.time(), self._ranks.sample())
+            for queue in self._listeners:
+                if queue.full():
+                    queue.get_nowait()
+                queue.put_nowait(batch)
+            await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
+
+    async def Describe(  # noqa: N802
+        self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DescribeReply:
+        """Say what this server is."""
+        facts = await self._or_abort(context, self._engine.facts())
+        return pb.DescribeReply(
+            server=self._server,
+            agent_version=_version(),
+            engine=f"docker {facts.version}",
+            endpoints=[self._endpoint(e) for e in (self._kit.endpoints or {}).values()],
+            cores=self._kit.facts.cores,
+            memory_bytes=self._kit.facts.memory_bytes,
+            gpu_binding=self._binding(),
+        )
+
+    async def ImageStatus(  # noqa: N802
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImageReply:
+        """Say whether an image is here."""
+        image = await self._or_abort(context, self._engine.image(request.image))
+        if image is None:
+            return pb.ImageReply(present=False)
+        return pb.ImageReply(present=True, image_id=image.id, size_bytes=image.size_bytes)
+
+    async def EnsureImage(  # noqa: N802
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImageReply:
+        """Fetch an image that is not here, or whatever is here when asked to."""
+        missing = await self._or_abort(context, self._engine.image(request.image)) is None
+        if missing or request.refresh:
+            try:
+                await self._engine.pull(request.image)
+            except EngineRefusedError as error:
+                text = f"image {request.image} cannot be fetched by {self._server}: {error}"
+                await context.abort(grpc.StatusCode.NOT_FOUND, text)
+            except EngineFailure as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return await self.ImageStatus(request, context)
+
+    async def Start(  # noqa: N802
+        self, request: pb.StartRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Start ranks."""
+        if len(request.ranks) > MAX_RANKS_PER_CALL:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks a call"
+            )
+        specs = [wire.spec_of(rank) for rank in request.ranks]
+        return await self._outcome(lambda: self._ranks.start(specs))
+
+    async def Stop(  # noqa: N802
+        self, request: pb.StopRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """End a job's ranks."""
+        grace_s = min(MAX_GRACE_S, max(0.0, request.grace_s))
+        return await self._outcome(lambda: self._ranks.stop(request.job, grace_s))
+
+    async def Freeze(  # noqa: N802
+        self, request: pb.FreezeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Freeze a job's ranks."""
+        settle_s = min(MAX_SETTLE_S, max(0.0, request.settle_s))
+        return await self._outcome(lambda: self._ranks.freeze(request.job, settle_s))
+
+    async def Thaw(  # noqa: N802
+        self, request: pb.JobRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Thaw a job's ranks."""
+        return await self._outcome(lambda: self._ranks.thaw(request.job))
+
+    async def Observe(  # noqa: N802
+        self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Report all ranks."""
+        containers = await self._or_abort(context, self._ranks.observe())
+        reply = self._reply(Outcome(tuple(containers)))
+        reply.health.extend(wire.health_message(health) for health in self._kit.health())
+        return reply
+
+    async def Telemetry(  # noqa: N802
+        self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.TelemetryBatch]:
+        """Stream samples."""
+        queue: asyncio.Queue[pb.TelemetryBatch] = asyncio.Queue(_QUEUE_BATCHES)
+        self._listeners.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    async def Logs(  # noqa: N802
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.LogBatch]:
+        """Stream what a rank wrote."""
+        tail = request.tail if request.HasField("tail") else None
+        containers = await self._or_abort(context, self._ranks.observe(request.job))
+        mine = [c for c in containers if c.key.rank == request.rank]
+        newest = max(mine, key=lambda c: c.key.epoch, default=None)
+        path = self._log_path(newest, request)
+        if path is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"job {request.job} has no rank {request.rank} on {self._server}",
+            )
+            return
+
+        def alive() -> bool:
+            return newest is not None and self._ranks.is_alive(newest)
+
+        async for lines in logs.read(path, tail=tail, follow=request.follow, alive=alive):
+            yield wire.logs_of(lines)
+
+    def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
+        if container is not None:
+            return Path(container.log_path) if container.log_path else None
+        return self._ranks.archive.find(request.job, request.rank)
+
+    async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
+        # A caller's deadline cancels its call, never the change: half a start helps nobody.
+        task = asyncio.ensure_future(work())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        outcome = await asyncio.shield(task)
+        for fault in outcome.faults:
+            _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
+        return self._reply(outcome)
+
+    def _reply(self, outcome: Outcome) -> pb.RanksReply:
+        ranks = self._ranks
+        return pb.RanksReply(
+            ranks=[wire.status_of(c, ranks.why(c), ranks.report(c)) for c in outcome.containers],
+            faults=[wire.fault_message(fault) for fault in outcome.faults],
+            settled=outcome.settled,
+        )
+
+    def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
+        reason = self._kit.why_unfit(endpoint.gpu_uuid)
+        nic = self._kit.nic(endpoint.nic)
+        return pb.Endpoint(
+            name=endpoint.name,
+            nic=endpoint.nic,
+            gpu_uuid=endpoint.gpu_uuid,
+            emulated=endpoint.emulated,
+            health=pb.Health(endpoint=endpoint.name, ok=not reason, reason=reason),
+            rdma_device=nic.rdma_device if nic else "",
+            mtu=nic.mtu if nic else 0,
+        )
+
+    def _binding(self) -> str:
+        served = (self._kit.endpoints or {}).values()
+        uuid = next((e.gpu_uuid for e in served if e.gpu_uuid), "")
+        binding = self._kit.gpu(uuid)
+        return binding.method if binding else ""
+
+    async def _or_abort(self, context: grpc.aio.ServicerContext, work: Awaitable[_T]) -> _T:
+        try:
+            return await work
+        except EngineFailure as error:
+            late = isinstance(error, EngineTimeoutError)
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, str(error))
+            raise  # abort() never returns
+
+
+def _version() -> str:
+    try:
+        return version("lightloom")
+    except PackageNotFoundError:
+        return "unknown"

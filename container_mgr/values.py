@@ -1,0 +1,185 @@
+"""What the agent thinks in: a rank to run, a container as it is, a fault, and their names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+PREFIX = "ll-"
+"""Everything we make on a machine is named with this prefix."""
+
+NIC_IN_CONTAINER = "e0"
+LABEL = "lightloom."
+
+
+class AgentError(Exception):
+    """One object could not be dealt with. Codes are those of ``Fault`` in protos/agent.proto."""
+
+    def __init__(self, code: str, obj: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{obj}: {message}")
+        self.code = code
+        self.obj = obj
+        self.message = message
+        self.hint = hint
+
+
+class Attach(StrEnum):
+    """How a container gets its data NIC."""
+
+    MOVE = "move"
+    """The interface itself (physical function, SR-IOV virtual function, veth) moves in."""
+    MACVLAN = "macvlan"
+    """A macvlan on top of it moves in; the interface stays and may carry other traffic."""
+
+
+@dataclass(slots=True, frozen=True)
+class ServedEndpoint:
+    """An endpoint of this server: its NIC in the server's namespace, its GPU or a stand-in."""
+
+    name: str
+    nic: str
+    gpu_uuid: str = ""
+    emulated: bool = False
+    attach: Attach = Attach.MOVE
+
+
+@dataclass(slots=True, frozen=True)
+class ServerFacts:
+    """What a server has to give."""
+
+    cores: int
+    memory_bytes: int
+
+
+@dataclass(slots=True, frozen=True)
+class Health:
+    """Whether an endpoint is fit for a job; ``reason`` says why not."""
+
+    endpoint: str
+    ok: bool = True
+    reason: str = ""
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class RankKey:
+    """The idempotency key of a rank; the container's name says the same."""
+
+    job: str
+    rank: int
+    epoch: int
+
+    @property
+    def container(self) -> str:
+        """Name of the container."""
+        return f"{PREFIX}{self.job}-{self.rank}-{self.epoch}"
+
+    @property
+    def room(self) -> str:
+        """Name under which the container's network namespace is kept in /run/netns."""
+        return f"{PREFIX}c-{self.job}-{self.rank}-{self.epoch}"
+
+
+@dataclass(slots=True, frozen=True)
+class NicSpec:
+    """The data NIC of a rank. ``mtu`` and ``dscp`` None keep what the interface has."""
+
+    name: str
+    ip: str
+    prefix_len: int
+    mac: str
+    mtu: int | None = None
+    dscp: int | None = None
+    """Class of RoCE traffic, 0 to 63 (RFC 2474); TCP keeps its own."""
+
+
+@dataclass(slots=True, frozen=True)
+class NicReport:
+    """The data NIC as it is inside the container."""
+
+    mtu: int
+    rdma_device: str = ""
+    gid_index: int | None = None
+    """Of the RoCEv2 GID that maps the rank's IPv4 address."""
+    dscp: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RankLimits:
+    """What a rank may use at most; None leaves it to the agent's own bound."""
+
+    cores: float | None = None
+    memory_bytes: int | None = None
+    pids: int | None = None
+    read_bps: int | None = None
+    write_bps: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RankSpec:
+    """One rank to run. ``gpu_uuid`` and ``emulated_share`` (cores) exclude each other."""
+
+    key: RankKey
+    endpoint: str
+    image: str
+    command: tuple[str, ...]
+    nic: NicSpec
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpu_uuid: str = ""
+    emulated_share: float | None = None
+    limits: RankLimits = RankLimits()
+
+    def digest(self) -> str:
+        """Tell this spec from another one with the same key."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:
+        """All that a restarted agent must know to take the container over again."""
+        return {
+            LABEL + "job": self.key.job,
+            LABEL + "rank": str(self.key.rank),
+            LABEL + "epoch": str(self.key.epoch),
+            LABEL + "endpoint": self.endpoint,
+            LABEL + "server": server,
+            LABEL + "term": str(term),
+            LABEL + "gpu": self.gpu_uuid,
+            LABEL + "rdma": rdma_device,
+            LABEL + "digest": self.digest(),
+            LABEL + "nic": json.dumps(asdict(self.nic), sort_keys=True),
+            LABEL + "share": "" if self.emulated_share is None else f"{self.emulated_share:g}",
+        }
+
+
+@dataclass(slots=True, frozen=True)
+class Container:
+    """One container of ours as the engine reports it. Times are seconds since 1970."""
+
+    id: str
+    key: RankKey
+    endpoint: str
+    digest: str
+    nic: NicSpec
+    share: float | None
+    state: str
+    """``created``, ``running``, ``paused`` or ``exited``."""
+    engine_paused: bool = False
+    """The engine paused it itself, and must be the one to let it go."""
+    pid: int = 0
+    exit_code: int | None = None
+    oom: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+    share_applied: bool = False
+    log_path: str = ""
+    gpu_uuid: str = ""
+    rdma_device: str = ""
+    term: int = 0
+    """Term of the controller that started it."""
+
+    @property
+    def alive(self) -> bool:
+        """True while its processes exist."""
+        return self.state in ("running", "paused")

@@ -1,0 +1,137 @@
+"""``python -m controller``: the controller as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from controller import logs, startup
+from controller.drift_policy import DriftPolicy
+from controller.errors import ServiceError
+from controller.keeper import keep
+from controller.listen import PeopleOptions, api_socket
+from controller.of_listen import Listener
+from sitefile import SiteFileError, load_site
+
+DEFAULT_IMAGE = "lightloom/trainer:latest"
+DEFAULT_STATE_DIR = Path("/var/lib/lightloom/controller")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the controller; 2 for a bad site file, 1 with one line on stderr when it cannot run."""
+    parser = argparse.ArgumentParser(prog="lightloom controller", description="The controller.")
+    parser.add_argument("--site", type=Path, required=True, help="the site file")
+    parser.add_argument(
+        "--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="default: %(default)s"
+    )
+    parser.add_argument("--api-listen", metavar="HOST:PORT", help="default: the site file's")
+    parser.add_argument("--openflow-listen", metavar="HOST:PORT", help="default: the site file's")
+    parser.add_argument("--openflow-netns", metavar="NAME", help="default: the site file's")
+    parser.add_argument(
+        "--image", default=DEFAULT_IMAGE, help="image of jobs that name none; default: %(default)s"
+    )
+    parser.add_argument(
+        "--drift",
+        type=DriftPolicy,
+        choices=list(DriftPolicy),
+        default=DriftPolicy.REPAIR,
+        help="when a device is not as it was left; default: %(default)s",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve the API over TLS")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, mode 0600")
+    parser.add_argument(
+        "--sink",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="send events there: syslog://HOST[:514] or https://…; may be repeated",
+    )
+    parser.add_argument(
+        "--insecure-no-auth",
+        action="store_true",
+        help="everybody on this machine is an admin; only on loopback",
+    )
+    parser.add_argument(
+        "--agent-tls",
+        type=Path,
+        metavar="DIR",
+        help="of `lightloom pki issue controller`: mutual TLS with the agents",
+    )
+    parser.add_argument(
+        "--no-keeper",
+        action="store_true",
+        help="without the parent that holds the connections and starts it again when it dies",
+    )
+    options = parser.parse_args(argv)
+    logs.configure(sys.stderr)
+    return told(lambda: _run(options))
+
+
+def told(run: Callable[[], int]) -> int:
+    """Return what ``run`` returns; 2 or 1 and a line on stderr for what keeps it from running."""
+    try:
+        return run()
+    except SiteFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ServiceError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        print(f"{error.code}: {error.object}: {error.message}{hint}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Claim, listen, and only then load the rest of the program: see ``controller.startup``."""
+    site = load_site(options.site)
+    site = dataclasses.replace(
+        site,
+        api_listen=options.api_listen or site.api_listen,
+        openflow_listen=options.openflow_listen or site.openflow_listen,
+        openflow_netns=options.openflow_netns or site.openflow_netns,
+    )
+    people = PeopleOptions(
+        cert=options.tls_cert,
+        key=options.tls_key,
+        sinks=tuple(options.sink),
+        open=options.insecure_no_auth,
+    )
+
+    def serve(listener: Listener) -> int:
+        gc.disable()  # until the recovery is over: what is made now stays
+        from controller.daemon import run  # noqa: PLC0415 - takes about a second
+
+        run(
+            site,
+            options.state_dir,
+            listener,
+            api,
+            image=options.image,
+            drift=options.drift,
+            people=people,
+            agent_tls=options.agent_tls,
+        )
+        return 0
+
+    with (
+        startup.only_one(options.state_dir),
+        startup.openflow_listener(site) as openflow,
+        api_socket(site.api_listen, people) as api,
+    ):
+        if options.no_keeper:
+            return serve(openflow)
+        return keep(openflow, lambda handed: told(lambda: serve(handed)), _load)
+
+
+def _load() -> None:
+    """Import all that a controller needs."""
+    for module in ("controller.daemon", "controller.serving"):
+        importlib.import_module(module)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

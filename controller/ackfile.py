@@ -1,0 +1,49 @@
+"""The number of the last acknowledged commit, beside the database.
+
+SQLite takes a damaged frame in its write-ahead log for the log's end, which is right for a tail
+that a crash tore, and drops every commit behind it without a word, which is not when those were
+acknowledged. This file tells the two apart: it is written after each commit is durable and never
+before, so that a database behind it has lost something. It is not synchronised itself: after a
+power cut it may be too old, which is harmless.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+_RECORD = struct.Struct(">QI")
+
+
+class AckFile:
+    """One number with its checksum."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def read(self) -> int:
+        """Return the number; 0 when there is none or its checksum is wrong."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        if len(data) != _RECORD.size:
+            return 0
+        number, check = _RECORD.unpack(data)
+        return int(number) if check == zlib.crc32(data[:8]) else 0
+
+    def write(self, number: int) -> None:
+        """Replace the number. A full disk is no error here: the file has its length already."""
+        if self._fd is None:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        data = struct.pack(">Q", number)
+        os.pwrite(self._fd, data + struct.pack(">I", zlib.crc32(data)), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,59 @@
+"""Connections to agents: whom the controller believes, and what an agent may say.
+
+A certificate says which server an agent is; the name is checked, the address is not. What
+an agent reports is checked against the site: no server speaks for another's endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import grpc
+
+from pki import Credentials, agent_name, why_refused
+from protos import agent_pb2 as pb
+
+_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class AgentTrust:
+    """Opens channels, secure ones when there are ``credentials`` of the controller."""
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+
+    @property
+    def secure(self) -> bool:
+        """True when agents must show a certificate."""
+        return self._credentials is not None
+
+    def channel(self, server: str, address: str) -> grpc.aio.Channel:
+        """Return a channel to the agent of ``server``."""
+        mine = self._credentials
+        if mine is None:
+            return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        secure = grpc.ssl_channel_credentials(mine.ca, mine.key, mine.certificate)
+        name = ("grpc.ssl_target_name_override", agent_name(server))
+        return grpc.aio.secure_channel(address, secure, options=(*_OPTIONS, name))
+
+    async def why_refused(self, server: str, address: str) -> str | None:
+        """Return why the agent and we do not believe each other, None when that is not it."""
+        if self._credentials is None:
+            return None
+        host, _, port = address.rpartition(":")
+        name = agent_name(server)
+        return await asyncio.to_thread(
+            why_refused, host.strip("[]"), int(port), self._credentials, name
+        )
+
+
+def foreign(reply: pb.RanksReply, own: Collection[str]) -> str | None:
+    """Return an endpoint in ``reply`` that is not the server's ``own``. Pure."""
+    told = [*(rank.endpoint for rank in reply.ranks), *(h.endpoint for h in reply.health)]
+    return next((f"endpoint {name[:80]}" for name in told if name not in own), None)

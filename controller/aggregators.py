@@ -1,0 +1,237 @@
+"""The controller's view of all aggregators: an asyncio facade over OpenFlow 1.3.
+
+os-ken runs on threads of its own. They hand over values with ``call_soon_threadsafe``; the state
+here is touched by the loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from controller.flows import PROBE_MAC
+from controller.of_link import AggregatorError, Link
+from controller.of_listen import Listener, listening_socket
+from controller.of_program import FlowProgram
+from controller.ofapp import (
+    AggregatorApp,
+    Incoming,
+    PortChanged,
+    ProbeAnswered,
+    Rejected,
+    Reply,
+    SessionDown,
+    SessionUp,
+)
+from controller.ofkit import Runtime
+from controller.port_stats import PortBlock, PortCounters
+from sitefile.model import CabledSite
+
+__all__ = [
+    "AggregatorError",
+    "AggregatorEvent",
+    "OpenFlowAggregators",
+    "PortCounters",
+    "PortStatus",
+    "SwitchConnected",
+    "SwitchLost",
+]
+
+GREETING_DEADLINE_S = 30.0
+AUDIT_DEADLINE_S = 30.0
+COUNTERS_DEADLINE_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, frozen=True)
+class SwitchConnected:
+    """A switch is connected and its tables are known; ``repaired`` lists what had to be changed."""
+
+    as_name: str
+    repaired: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class SwitchLost:
+    """A switch's session ended. Its tables stay as they are and keep forwarding."""
+
+    as_name: str
+
+
+@dataclass(slots=True, frozen=True)
+class PortStatus:
+    """A port gained (``up``) or lost its carrier."""
+
+    as_name: str
+    port: int
+    up: bool
+
+
+AggregatorEvent = SwitchConnected | SwitchLost | PortStatus
+
+
+class OpenFlowAggregators:
+    """All aggregators of a site. Start it in the loop that will use it; one per process.
+
+    ``post`` is called on the loop with every AggregatorEvent. All methods raise AggregatorError.
+    ``listener`` listens already, where somebody opened it early; closed with everything else.
+    """
+
+    def __init__(
+        self,
+        site: CabledSite,
+        post: Callable[[AggregatorEvent], None],
+        listener: Listener | None = None,
+    ) -> None:
+        self._site = site
+        self._post = post
+        self._links = {cable.name: Link(cable.name) for cable in site.aggregators}
+        self._names = {cable.dpid: cable.name for cable in site.aggregators}
+        self._greetings: set[asyncio.Task[None]] = set()
+        self._listener = listener
+        self._runtime: Runtime | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Listen on the site's OpenFlow address and return it. OSError when that cannot be had."""
+        loop = asyncio.get_running_loop()
+        inbox: list[Incoming] = []
+        lock = threading.Lock()
+
+        def deliver(incoming: Incoming) -> None:
+            with lock:
+                inbox.append(incoming)
+                first = len(inbox) == 1
+            # One call takes all that came; a loop that is already closed has no use for late news.
+            if first and not loop.is_closed():
+                loop.call_soon_threadsafe(take)
+
+        def take() -> None:
+            with lock:
+                taken = inbox.copy()
+                inbox.clear()
+            for incoming in taken:
+                loop.call_soon(self._take, incoming)
+
+        listener = self._listener or listening_socket(
+            self._site.openflow_listen, self._site.openflow_netns
+        )
+        self._runtime = Runtime(AggregatorApp, {"deliver": deliver}, frozenset(self._names))
+        address = self._runtime.start(listener)
+        log.info("openflow_listening", address=address, netns=self._site.openflow_netns)
+        return address
+
+    async def stop(self) -> None:
+        """Close all sessions and the socket. The switches keep forwarding."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            await asyncio.to_thread(runtime.stop)
+        for task in self._greetings:
+            task.cancel()
+        await asyncio.gather(*self._greetings, return_exceptions=True)
+
+    def connected(self) -> frozenset[str]:
+        """Return the aggregators whose session is up and whose tables are known."""
+        return frozenset(name for name, link in self._links.items() if link.ready)
+
+    def carrier(self, as_name: str) -> Mapping[int, bool]:
+        """Return the last known carrier of every port of a connected aggregator."""
+        return dict(self._link(as_name).ports)
+
+    def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:
+        """Return the aggregators that are not known to hold exactly their program."""
+        return frozenset(n for n, program in programs.items() if not self._link(n).settled(program))
+
+    async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        """Make every aggregator in ``programs`` hold its program; others are left alone.
+
+        Only differences are sent, so a repeated call sends nothing. The programs are remembered:
+        an aggregator that is away gets its own when it comes back. All aggregators are tried; the
+        first error is raised after the last has finished.
+        """
+        links = [self._link(name) for name in programs]
+        for link in links:
+            link.wanted = programs[link.name]
+        results = await asyncio.gather(
+            *(link.converge(deadline_s=deadline_s) for link in links), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors[1:]:
+            log.error("aggregator_install_failed", error=str(error))
+        if errors:
+            raise errors[0]
+
+    async def audit(self, as_name: str) -> list[str]:
+        """Read the tables afresh and list every difference from what was last installed."""
+        steps = await self._link(as_name).compare(deadline_s=AUDIT_DEADLINE_S)
+        return steps.describe()
+
+    async def probe(
+        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
+    ) -> float | None:
+        """Prove the path to an endpoint and back: a probe leaves by ``port`` and is answered there.
+
+        The program installed must attach the endpoint at that port, for the answer is matched by a
+        rule of its own; jobs and held endpoints do not matter. Returns the round trip in seconds,
+        None when no answer came in time. Leaves no neighbour entry (RFC 5227 sender 0.0.0.0).
+        """
+        return await self._link(as_name).probe(port, ip, mac, PROBE_MAC, deadline_s=deadline_s)
+
+    async def port_counters(self, as_name: str) -> PortBlock:
+        """Read the counters of every port; rates come from differences of ``duration_s``."""
+        return await self._link(as_name).counters(deadline_s=COUNTERS_DEADLINE_S)
+
+    def _link(self, as_name: str) -> Link:
+        try:
+            return self._links[as_name]
+        except KeyError:
+            raise AggregatorError(
+                "not_found", as_name, "no such aggregator", "see `lightloom get aggregators`"
+            ) from None
+
+    def _take(self, incoming: Incoming) -> None:
+        name = self._names[incoming.session.id]
+        link = self._links[name]
+        if isinstance(incoming, SessionUp):
+            link.attach(incoming.session, incoming.ports)
+            task = asyncio.get_running_loop().create_task(self._greet(link))
+            self._greetings.add(task)
+            task.add_done_callback(self._greetings.discard)
+            return
+        if not link.holds(incoming.session):
+            return
+        match incoming:
+            case SessionDown():
+                was_ready = link.ready
+                link.detach()
+                # Sessions that stop() ends are not lost.
+                if was_ready and self._runtime is not None:
+                    log.warning("aggregator_lost", aggregator=name)
+                    self._post(SwitchLost(name))
+            case Reply(_, xid, msg):
+                link.reply(xid, msg)
+            case Rejected(_, xid, reason):
+                link.rejected(xid, reason)
+            case PortChanged(_, port, up):
+                link.ports[port] = up
+                self._post(PortStatus(name, port, up))
+            case ProbeAnswered():
+                link.probe_answered(incoming)
+
+    async def _greet(self, link: Link) -> None:
+        """Read a new session's tables and repair what differs; never start from an empty table."""
+        try:
+            repaired = (await link.converge(deadline_s=GREETING_DEADLINE_S)).describe()
+        except AggregatorError as error:
+            log.error("aggregator_greeting_failed", aggregator=link.name, error=str(error))
+            if error.code != "failed":
+                link.hang_up()
+                return
+            repaired = []
+        link.ready = True
+        log.info("aggregator_connected", aggregator=link.name, repaired=len(repaired))
+        self._post(SwitchConnected(link.name, tuple(repaired)))

@@ -1,0 +1,98 @@
+"""Routes for jobs: queue, look, stop, freeze, read their output."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response, status
+from fastapi.responses import StreamingResponse
+
+from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.guard import change, within
+from controller.api.paging import Cursor, Limit, paged
+from controller.api.problems import from_service, responses
+from controller.errors import ServiceError
+from controller.views import JobRequest, JobView, LogLineView, Page
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
+LINES = "application/x-ndjson"
+
+
+@router.get("", responses=responses("conflict"))
+async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
+    """List all jobs."""
+    items = await within(READ_S, "jobs", service.jobs())
+    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
+async def submit_job(service: Service, request: JobRequest, response: Response) -> JobView:
+    """Queue a job."""
+    view = await change(CHANGE_S, f"job/{request.name or ''}", service.submit(request))
+    response.headers["Location"] = f"/api/v1/jobs/{view.name}"
+    return view
+
+
+@router.get("/{name}", responses=responses("not_found"))
+async def get_job(service: Service, name: Name) -> JobView:
+    """Show one job."""
+    return await within(READ_S, f"job/{name}", service.job(name))
+
+
+@router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
+async def cancel_job(service: Service, name: Name) -> JobView:
+    """Stop a job, or take it out of the queue."""
+    return await change(CHANGE_S, f"job/{name}", service.cancel(name))
+
+
+@router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
+async def pause_job(service: Service, name: Name) -> JobView:
+    """Freeze all containers of a job."""
+    return await change(CHANGE_S, f"job/{name}", service.pause(name))
+
+
+@router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
+async def resume_job(service: Service, name: Name) -> JobView:
+    """Thaw a paused job."""
+    return await change(CHANGE_S, f"job/{name}", service.resume(name))
+
+
+@router.get(
+    "/{name}/logs",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "One JSON document a line: log lines, or last a problem document.",
+            "content": {LINES: {"schema": {"type": "string"}}},
+        },
+        **responses("not_found"),
+    },
+)
+async def stream_job_logs(
+    service: Service,
+    name: Name,
+    rank: Annotated[int | None, Query(ge=0, description="one rank; all without it")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
+    follow: Annotated[bool, Query(description="go on until the job ends")] = False,
+) -> StreamingResponse:
+    """Stream a job's output as JSON lines."""
+    job = await within(READ_S, f"job/{name}", service.job(name))
+    if rank is not None and rank >= job.count:
+        raise ServiceError(
+            "not_found",
+            f"job {name} has ranks 0 to {job.count - 1}",
+            object=f"job/{name}/rank/{rank}",
+            hint="leave the rank out to read all of them",
+        )
+    lines = service.logs(name, rank=rank, tail=tail, follow=follow)
+    return StreamingResponse(_json_lines(lines), media_type=LINES)
+
+
+async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncIterator[bytes]:
+    """Encode log lines; an error after the first byte can only be told in the stream itself."""
+    try:
+        async for line in lines:
+            yield line.model_dump_json().encode() + b"\n"
+    except ServiceError as error:
+        yield bytes(from_service(error).body) + b"\n"

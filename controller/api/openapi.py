@@ -1,0 +1,62 @@
+"""What every operation has in common, written into the schema: tokens, headers, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.api.problems import MEDIA_TYPE
+from controller.api.rules import PUBLIC, RULES
+
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_ALWAYS = {
+    "401": "No valid token",
+    "403": "This person may not do this",
+    "429": "Too many requests: see `Retry-After`",
+}
+_CHANGES = {
+    "409": "The state of the object does not allow it",
+    "412": "The fabric is not at the epoch of `If-Match`",
+    "400": "The body can not be read",
+    "408": "The body did not arrive in time",
+    "413": "The body is too large",
+}
+_HEADERS: list[dict[str, Any]] = [
+    {
+        "name": "If-Match",
+        "in": "header",
+        "required": False,
+        "description": 'Only if the fabric is at this epoch: `"42"`.',
+        "schema": {"type": "string", "pattern": '^"?[0-9]{1,18}"?$'},
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Send it again with the same key: it is done once, answered twice.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+    },
+]
+
+
+def describe_common(schema: dict[str, Any]) -> None:
+    """Add to every operation what the gate demands and answers."""
+    components = schema.setdefault("components", {})
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": "lightloom_session"},
+    }
+    for item in schema["paths"].values():
+        for method, operation in item.items():
+            name = operation["operationId"]
+            answers = dict(_CHANGES) if method != "get" else {}
+            if name not in PUBLIC:
+                answers |= _ALWAYS
+                operation["security"] = [{"token": []}, {"session": []}]
+                operation["x-verb"] = RULES[name]
+            elif method == "post":
+                answers["403"] = _ALWAYS["403"]
+            for status, text in answers.items():
+                answer = {"description": text, "content": _PROBLEM}
+                operation["responses"].setdefault(status, answer)
+            if method != "get" and name not in PUBLIC:
+                operation.setdefault("parameters", []).extend(_HEADERS)

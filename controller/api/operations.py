@@ -1,0 +1,188 @@
+"""What the API asks of the controller: the seam between HTTP and the owner of all state."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from controller.authz import Owned
+from controller.feed import Filter, Reader
+from controller.views import (
+    AggregatorView,
+    AttachRequest,
+    CircuitView,
+    ContainerView,
+    EndpointView,
+    EventView,
+    HealthView,
+    JobRequest,
+    JobView,
+    LogLineView,
+    NodeView,
+    PlanRequest,
+    PlanView,
+    PortPowerView,
+    PowerSeriesView,
+    QuarantineView,
+    SeriesView,
+    SiteView,
+    SwitchView,
+    TopView,
+    TraceView,
+    TransactionView,
+)
+from controller.views_allocation import Allocation, AllocationDiffView
+from controller.views_optics import OpticsView
+
+
+class Operations(Protocol):
+    """Every call runs on the daemon's loop and raises :class:`controller.errors.ServiceError`."""
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent that the next answer shows."""
+        ...
+
+    async def health(self) -> HealthView:
+        """Return the controller's own state."""
+        ...
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        ...
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job."""
+        ...
+
+    def owners(self) -> list[Owned]:
+        """Return whose every job is."""
+        ...
+
+    async def jobs(self) -> list[JobView]:
+        """Return every job, newest last."""
+        ...
+
+    async def job(self, name: str) -> JobView:
+        """Return one job."""
+        ...
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        ...
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        ...
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        ...
+
+    def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output; ``rank`` None is all of them."""
+        ...
+
+    async def endpoints(self) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file."""
+        ...
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        ...
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every optical switch."""
+        ...
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return the health of a switch's ports and its alarms."""
+        ...
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return the circuits read back from all switches."""
+        ...
+
+    async def containers(self) -> list[ContainerView]:
+        """Return the containers the agents saw last."""
+        ...
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server."""
+        ...
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return at most ``limit`` events with an id above ``since``, oldest first."""
+        ...
+
+    async def top(self) -> TopView:
+        """Return the live figures of the last second."""
+        ...
+
+    async def series(self, since_s: float) -> SeriesView:
+        """Return the samples of the last ``since_s`` seconds."""
+        ...
+
+    async def power(self) -> list[PortPowerView]:
+        """Return the light at every port of the optical switches."""
+        ...
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        """Return a port's light over the last ``since_s`` seconds."""
+        ...
+
+    async def trace(self, endpoint: str) -> TraceView:
+        """Follow an endpoint's light to its aggregator."""
+        ...
+
+    async def allocation(self) -> Allocation:
+        """Return the allocation as a file keeps it."""
+        ...
+
+    async def bring_back(
+        self, wanted: Allocation, *, dry_run: bool, wait_s: float
+    ) -> AllocationDiffView:
+        """Move every endpoint that is not where ``wanted`` says, or say which those are."""
+        ...
+
+    async def transactions(self) -> list[TransactionView]:
+        """Return the transactions that are kept, oldest first."""
+        ...
+
+    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+        """Follow what happens, from the frame after ``last_id`` on."""
+        ...
+
+    async def make_plan(self, request: PlanRequest) -> PlanView:
+        """Compute a regroup; changes nothing."""
+        ...
+
+    async def apply(self, plan: PlanView, wait_s: float) -> TransactionView:
+        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        ...
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return one transaction."""
+        ...
+
+    async def abort(self, ident: str) -> TransactionView:
+        """Ask a running transaction to turn back."""
+        ...
+
+    async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
+        """Move one endpoint's light by hand, or darken it."""
+        ...
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return everything that is out of use."""
+        ...
+
+    async def release(self, name: str) -> QuarantineView:
+        """Put a port or an endpoint back into use."""
+        ...
+
+    async def repair(self, switch: str) -> SwitchView:
+        """Take a switch's map as it is and move back what jobs lack."""
+        ...

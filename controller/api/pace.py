@@ -1,0 +1,89 @@
+"""How many requests one caller may make: token buckets, on the monotonic clock.
+
+Admins and operators are not slowed: they must get through while somebody else floods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi.responses import JSONResponse
+
+from controller.api.problems import problem
+from controller.authz import Principal, Role
+
+MAX_KNOWN = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class Limit:
+    """``rate`` a second in the long run, ``burst`` at once."""
+
+    rate: float
+    burst: float
+
+
+CHANGES = Limit(rate=20, burst=100)
+READS = Limit(rate=100, burst=500)
+FAILURES = Limit(rate=1, burst=20)
+"""Requests of one address without a valid token."""
+_FREE = frozenset({Role.ADMIN, Role.OPERATOR})
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
+
+
+class Pace:
+    """The buckets of all callers; the least recently seen are forgotten first."""
+
+    def __init__(
+        self,
+        *,
+        changes: Limit = CHANGES,
+        reads: Limit = READS,
+        failures: Limit = FAILURES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._changes, self._reads, self._failures = changes, reads, failures
+        self._clock = clock
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+
+    def check(self, principal: Principal, method: str) -> JSONResponse | None:
+        """Return the refusal of a caller who asks too often."""
+        if principal.role in _FREE:
+            return None
+        reading = method in ("GET", "HEAD", "OPTIONS")
+        limit = self._reads if reading else self._changes
+        return self._take(("read" if reading else "change", principal.name), limit)
+
+    def failed(self, address: str) -> JSONResponse | None:
+        """Count a request without a valid token; return the refusal when they are too many."""
+        return self._take(("failed", address), self._failures)
+
+    def _take(self, key: tuple[str, str], limit: Limit) -> JSONResponse | None:
+        now = self._clock()
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(limit.burst, now)
+            if len(self._buckets) > MAX_KNOWN:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        bucket.left = min(limit.burst, bucket.left + (now - bucket.at) * limit.rate)
+        bucket.at = now
+        if bucket.left >= 1:
+            bucket.left -= 1
+            return None
+        wait_s = (1 - bucket.left) / limit.rate
+        return problem(
+            429,
+            "unavailable",
+            f"too many requests: {limit.rate:g} a second are possible",
+            hint=f"try again in {wait_s:.1f} s",
+            headers={"Retry-After": str(max(1, round(wait_s)))},
+        )

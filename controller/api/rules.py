@@ -1,0 +1,91 @@
+"""One table: which verb each operation of the API is. What is not here is open to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fastapi.routing import APIRoute
+from starlette.routing import compile_path
+
+RULES: Mapping[str, str] = {
+    "get_whoami": "self:read",
+    "get_health": "fabric:read",
+    "get_site": "fabric:read",
+    "list_endpoints": "fabric:read",
+    "list_aggregators": "fabric:read",
+    "list_switches": "fabric:read",
+    "get_optics": "fabric:read",
+    "list_circuits": "fabric:read",
+    "list_nodes": "fabric:read",
+    "list_containers": "jobs:read",
+    "list_jobs": "jobs:read",
+    "get_job": "jobs:read",
+    "submit_job": "jobs:submit",
+    "cancel_job": "jobs:change",
+    "pause_job": "jobs:change",
+    "resume_job": "jobs:change",
+    "stream_job_logs": "logs:read",
+    "list_events": "events:read",
+    "get_top": "live:read",
+    "get_series": "live:read",
+    "stream_events": "live:read",
+    "list_power": "fabric:read",
+    "get_power_series": "fabric:read",
+    "trace_endpoint": "fabric:read",
+    "list_transactions": "transactions:read",
+    "get_allocation": "allocation:read",
+    "put_allocation": "allocation:change",
+    "export_events": "events:export",
+    "make_plan": "plans:make",
+    "apply_plan": "plans:apply",
+    "get_transaction": "transactions:read",
+    "abort_transaction": "plans:apply",
+    "attach_endpoint": "fabric:change",
+    "list_quarantine": "fabric:read",
+    "release_quarantine": "fabric:change",
+    "repair_switch": "fabric:change",
+    "list_projects": "projects:read",
+    "put_project": "people:manage",
+    "list_tokens": "people:manage",
+    "create_token": "people:manage",
+    "revoke_token": "people:manage",
+    "list_audit": "audit:read",
+    "verify_audit": "audit:read",
+    "get_metrics": "metrics:read",
+}
+PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openapi", "get_alive"})
+"""Operations that need no token: they tell nothing, or prove who asks themselves."""
+
+
+@dataclass(slots=True, frozen=True)
+class Matched:
+    """The operation a request asks for; ``verb`` None is public."""
+
+    name: str
+    verb: str | None
+    params: Mapping[str, str]
+
+
+class RouteTable:
+    """Finds the operation of a request before anything of it is read."""
+
+    def __init__(self, routes: Iterable[tuple[str, APIRoute]]) -> None:
+        """Take prefixes and routes. RuntimeError for a route that nobody decided about."""
+        self._routes = []
+        for prefix, route in routes:
+            if route.name not in RULES and route.name not in PUBLIC:
+                raise RuntimeError(f"no rule says who may use {route.name} ({route.path})")
+            pattern = compile_path(prefix + route.path)[0]
+            self._routes.append((frozenset(route.methods or ()), pattern, route.name))
+
+    def methods(self, path: str) -> frozenset[str]:
+        """Return the methods that a path knows."""
+        return frozenset().union(*(m for m, pattern, _ in self._routes if pattern.match(path)))
+
+    def find(self, method: str, path: str) -> Matched | None:
+        """Return the operation, None when there is none for this method and path."""
+        for methods, pattern, name in self._routes:
+            if method in methods and (found := pattern.match(path)):
+                return Matched(name, RULES.get(name), found.groupdict())
+        return None

@@ -1,0 +1,295 @@
+"""The controller as somebody sees it who belongs to some projects: the rest does not exist.
+
+Wraps the service; every route goes through here for users and viewers. What is shown of the
+fabric (ports, homes, what is free) is the same for all; jobs, their figures, their events and the
+addresses of devices are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from controller.api.operations import Operations
+from controller.api.redact import Redactor
+from controller.authz import Principal
+from controller.errors import ServiceError
+from controller.feed import Filter, Frame, Reader
+from controller.views import (
+    AggregatorView,
+    CircuitView,
+    ContainerView,
+    EndpointView,
+    EventView,
+    HealthView,
+    JobRequest,
+    JobView,
+    LogLineView,
+    NodeView,
+    PortPowerView,
+    PowerSeriesView,
+    QuarantineView,
+    SeriesView,
+    SiteView,
+    SwitchView,
+    TopView,
+    TraceView,
+    TransactionView,
+)
+from controller.views_optics import OpticsView
+
+_EVENT_PAGE = 1000
+
+
+class Scoped:
+    """The operations of users and viewers; the gate keeps all others from them."""
+
+    def __init__(self, service: Operations, principal: Principal) -> None:
+        self._service = service
+        self._principal = principal
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent that the next answer shows."""
+        return self._service.epoch
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    async def jobs(self) -> list[JobView]:
+        """Return the jobs of the principal's projects."""
+        redact = self._redactor()
+        everyone = await self._service.jobs()
+        return [redact.job(job) for job in everyone if self._principal.sees(job.project)]
+
+    async def job(self, name: str) -> JobView:
+        """Return one job; another project's is as unknown as one that never was."""
+        try:
+            job = await self._service.job(name)
+        except ServiceError as error:
+            raise (_no_job(name) if error.code == "not_found" else error) from None
+        if not self._principal.sees(job.project):
+            raise _no_job(name)
+        return self._redactor().job(job)
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job of one of the principal's projects.
+
+        Its name starts with the project's: a name that is taken must not tell that somebody
+        else has a job of that name.
+        """
+        project = request.project
+        if not self._principal.sees(project):
+            raise ServiceError(
+                "not_found",
+                f"there is no project {project}",
+                object=f"project/{project}",
+                hint=f"yours: {', '.join(sorted(self._principal.projects))}",
+            )
+        if request.name is None:
+            return await self._submit_unnamed(request)
+        if not request.name.startswith(f"{project}-"):
+            raise ServiceError(
+                "invalid",
+                f"names of the jobs of project {project} start with {project}-",
+                object=f"job/{request.name}",
+                hint=f"call it {project}-{request.name}"[:200],
+            )
+        return self._redactor().job(await self._service.submit(request))
+
+    async def _submit_unnamed(self, request: JobRequest) -> JobView:
+        """Queue a job under the first name that is free; two at once may want the same."""
+        taken = {owned.job for owned in self._service.owners()}
+        number = 1
+        while True:
+            name = f"{request.project}-{number}"
+            number += 1
+            if name in taken:
+                continue
+            try:
+                named = request.model_copy(update={"name": name})
+                return self._redactor().job(await self._service.submit(named))
+            except ServiceError as error:
+                if error.code != "conflict" or error.object != f"job/{name}":
+                    raise
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        await self.job(name)
+        return self._redactor().job(await self._service.cancel(name))
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        await self.job(name)
+        return self._redactor().job(await self._service.pause(name))
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        await self.job(name)
+        return self._redactor().job(await self._service.resume(name))
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output."""
+        await self.job(name)
+        async for line in self._service.logs(name, rank=rank, tail=tail, follow=follow):
+            yield line
+
+    # --- fabric ---------------------------------------------------------------------------
+
+    async def health(self) -> HealthView:
+        """Return whether all is well, without the devices' own words."""
+        return self._redactor().health(await self._service.health())
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        site = await self._service.site()
+        redact = self._redactor()
+        return site.model_copy(
+            update={
+                "endpoints": [redact.endpoint(e) for e in site.endpoints],
+                "aggregators": [redact.aggregator(a) for a in site.aggregators],
+                "switches": [redact.switch(s) for s in site.switches],
+            }
+        )
+
+    async def endpoints(self) -> list[EndpointView]:
+        """Return every endpoint; whose job holds it is told only of own jobs."""
+        redact = self._redactor()
+        return [redact.endpoint(e) for e in await self._service.endpoints()]
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        redact = self._redactor()
+        return [redact.aggregator(a) for a in await self._service.aggregators()]
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every optical switch, without its address."""
+        redact = self._redactor()
+        return [redact.switch(s) for s in await self._service.switches()]
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return the health of a switch's ports, without the operator's labels and the alarms."""
+        read = await self._service.optics(switch)
+        ports = [port.model_copy(update={"label": ""}) for port in read.ports]
+        return read.model_copy(update={"ports": ports, "alarms": []})
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return the circuits."""
+        return await self._service.circuits()
+
+    async def containers(self) -> list[ContainerView]:
+        """Return the containers of own jobs."""
+        redact = self._redactor()
+        return [c for c in await self._service.containers() if redact.owns(c.job)]
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server, without its agent's address."""
+        redact = self._redactor()
+        own = [c for c in await self._service.containers() if redact.owns(c.job)]
+        return [
+            redact.node(node, sum(c.server == node.name for c in own))
+            for node in await self._service.nodes()
+        ]
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return what is out of use, without the story."""
+        return [
+            entry.model_copy(update={"reason": "out of use"})
+            for entry in await self._service.quarantine()
+        ]
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return events of own jobs."""
+        redact = self._redactor()
+        found: list[EventView] = []
+        while len(found) < limit:
+            page = await self._service.events(since, _EVENT_PAGE)
+            found += [event for event in page if redact.event(event)]
+            if len(page) < _EVENT_PAGE:
+                break
+            since = page[-1].id
+        return found[:limit]
+
+    # --- live -----------------------------------------------------------------------------
+
+    async def top(self) -> TopView:
+        """Return the last second of own jobs and of the endpoints."""
+        return self._redactor().top(await self._service.top())
+
+    async def series(self, since_s: float) -> SeriesView:
+        """Return samples of own jobs."""
+        redact = self._redactor()
+        return redact.series(await self._service.series(since_s))
+
+    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+        """Follow what happens to own jobs and to the fabric."""
+        del keep  # the person's own filter is the one that counts
+        return self._service.watch(last_id, _Keep(self._redactor).frames)
+
+    async def power(self) -> list[PortPowerView]:
+        """Return the light at the switches' ports: it tells nothing about jobs."""
+        return await self._service.power()
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        """Return a port's light over time."""
+        return await self._service.power_series(switch, port, since_s)
+
+    async def trace(self, endpoint: str) -> TraceView:
+        """Follow an endpoint's light."""
+        return await self._service.trace(endpoint)
+
+    async def transactions(self) -> list[TransactionView]:
+        """Return the transactions that move own jobs."""
+        redact = self._redactor()
+        shown = [redact.transaction(view) for view in await self._service.transactions()]
+        return [view for view in shown if view is not None]
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return a transaction that moves own jobs, cut down to them."""
+        try:
+            view = await self._service.transaction(ident)
+        except ServiceError as error:
+            raise (_no_transaction(ident) if error.code == "not_found" else error) from None
+        shown = self._redactor().transaction(view)
+        if shown is None:
+            raise _no_transaction(ident)
+        return shown
+
+    # --- what the projects own ------------------------------------------------------------
+
+    def _redactor(self) -> Redactor:
+        return Redactor.of(self._principal, self._service.owners())
+
+
+class _Keep:
+    """Cuts a stream down; jobs come and go while somebody watches."""
+
+    def __init__(self, redactor: Callable[[], Redactor]) -> None:
+        self._redactor = redactor
+        self._own: Mapping[str, tuple[str, ...]] = redactor().own
+
+    def frames(self, found: Sequence[Frame]) -> list[Frame]:
+        """Return what the reader may see; of an own job also that it is gone."""
+        redact = self._redactor()
+        self._own, before = redact.own, self._own
+        if before.keys() - redact.own.keys() - redact.hidden:
+            gone = {n: e for n, e in before.items() if n not in redact.hidden}
+            redact = replace(redact, own={**gone, **redact.own})
+        shown = [redact.frame(item) for item in found]
+        return [item for item in shown if item is not None]
+
+
+def _no_job(name: str) -> ServiceError:
+    return ServiceError(
+        "not_found",
+        f"there is no job {name}",
+        object=f"job/{name}",
+        hint="see `lightloom get jobs`",
+    )
+
+
+def _no_transaction(ident: str) -> ServiceError:
+    return ServiceError(
+        "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
+    )

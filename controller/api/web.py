@@ -1,0 +1,95 @@
+"""Serves the console's files, and tells browsers what a page of ours may do: nothing but itself.
+
+To the controller the console is data: a folder of files found by the name of the package that
+holds it. No code of it is loaded, and without it the API works as well.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+from starlette.datastructures import MutableHeaders
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PACKAGE = "console.web"
+PREFIX = "/console"
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Content security policy of the console's pages (CSP level 3): no inline script or style."""
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_PAGES = {
+    "Content-Security-Policy": POLICY,
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    # Files change with the program only, but a page must never run half old, half new.
+    "Cache-Control": "no-cache",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Serve the console at ``/`` where it is installed, and put the headers on every answer."""
+    folder = assets()
+    if folder is not None:
+        index = folder / "static" / "index.html"
+
+        @app.get("/", include_in_schema=False)
+        async def console() -> FileResponse:
+            return FileResponse(index)
+
+        app.mount(f"{PREFIX}/vendor", StaticFiles(directory=folder / "vendor"))
+        app.mount(PREFIX, StaticFiles(directory=folder / "static"))
+    app.add_middleware(SecureHeaders)
+
+
+def assets() -> Path | None:
+    """Return the folder with the console's files, None when the console is not installed."""
+    try:
+        spec = find_spec(PACKAGE)
+    except ModuleNotFoundError:
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+class SecureHeaders:
+    """ASGI middleware: what an answer does not say itself about its safety, this says."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        page = scope["path"] == "/" or scope["path"].startswith(f"{PREFIX}/")
+        wanted = {**_ALWAYS, **_PAGES} if page else _ALWAYS
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in wanted.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, sending)

@@ -1,0 +1,191 @@
+"""The composition root: makes the real parts, joins them, and serves until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+import ocs_driver
+from controller import failpoints
+from controller.agent_credentials import read_trust
+from controller.agent_engine import AgentEngine
+from controller.aggregators import AggregatorEvent, OpenFlowAggregators
+from controller.drift_policy import DriftPolicy
+from controller.errors import ServiceError
+from controller.listen import PeopleOptions
+from controller.of_listen import Listener
+from controller.projects import shared_projects
+from controller.service import Service
+from controller.store import Store
+from controller.switches import SwitchBank
+from controller.tasks import Tasks
+from sitefile import CabledSite
+from sitefile.model import SwitchCable
+
+if TYPE_CHECKING:
+    import uvicorn
+
+log = structlog.get_logger(__name__)
+
+UNCOLLECTED_S = 30.0
+"""A recovery that waits for a device that is away goes on with garbage collected."""
+
+
+def run(
+    site: CabledSite,
+    state_dir: Path,
+    openflow: Listener,
+    api: socket.socket,
+    *,
+    image: str,
+    drift: DriftPolicy,
+    people: PeopleOptions,
+    agent_tls: Path | None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; jobs, flows and circuits stay as they are.
+
+    ``openflow`` listens for aggregators already (``controller.startup``), ``api`` is bound to the
+    API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``. ServiceError
+    for everything that keeps the controller from starting. Prints one JSON line on stdout when it
+    serves:
+    ``{"event": "listening", "api": …, "openflow": …}``.
+    """
+    with failpoints.armed(os.environ.get(failpoints.VARIABLE, "")):
+        asyncio.run(
+            _serve(
+                site,
+                state_dir,
+                openflow,
+                api,
+                image=image,
+                drift=drift,
+                people=people,
+                agent_tls=agent_tls,
+            )
+        )
+
+
+async def _serve(
+    site: CabledSite,
+    state_dir: Path,
+    listener: Listener,
+    api: socket.socket,
+    *,
+    image: str,
+    drift: DriftPolicy,
+    people: PeopleOptions,
+    agent_tls: Path | None,
+) -> None:
+    async with AsyncExitStack() as stack:
+        store = Store(state_dir / "controller.sqlite")
+        stack.push_async_callback(store.close)
+        engine = AgentEngine(
+            {server.name: server.agent for server in site.servers},
+            endpoints={s.name: _endpoints_of(site, s.name) for s in site.servers},
+            trust=read_trust(site, agent_tls),
+        )
+        stack.push_async_callback(engine.close)
+        drivers = {switch.name: _driver(switch) for switch in site.switches}
+        made: list[OpenFlowAggregators] = []
+
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> OpenFlowAggregators:
+            made.append(OpenFlowAggregators(site, post, listener))
+            return made[0]
+
+        service = Service(
+            site,
+            store,
+            switches=lambda on_change: SwitchBank(drivers, on_change),
+            aggregators=aggregators,
+            engine=engine,
+            default_image=image,
+            drift=drift,
+            history=state_dir / "telemetry",
+        )
+        stack.push_async_callback(made[0].stop)
+        stack.push_async_callback(service.stop)
+        await service.start()
+        recovery = Tasks()
+        stack.push_async_callback(recovery.stop)
+        recovery.spawn(_collect_after(service), "collect garbage")
+        # Only now: what the aggregators have to tell needs the state that start() has loaded.
+        address = await made[0].start()
+        host, port = api.getsockname()[:2]
+        ready = {
+            "event": "listening",
+            "api": f"{host}:{port}",
+            "openflow": f"{address[0]}:{address[1]}",
+        }
+        # The recovery is under way by now and mostly waits for devices: time to load the rest.
+        await asyncio.to_thread(importlib.import_module, "controller.serving")
+        from controller import serving  # noqa: PLC0415 - loaded off the loop by now
+
+        access = await serving.open_access(state_dir, people, stack)
+        if access.accounts is not None:
+            service.use_projects(await shared_projects(site, access.accounts))
+        tally = serving.start_followers(service, people, stack)
+        server = serving.server_of(service, access, tally, store, people)
+        await _serve_api(server, api, json.dumps(ready))
+
+
+async def _collect_after(service: Service) -> None:
+    """Begin to collect garbage once the recovery is over; that would take half of its time.
+
+    What is there by then stays: it need never be looked through again (gc.freeze).
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(UNCOLLECTED_S):
+            await service.recovered.wait()
+    gc.freeze()
+    gc.enable()
+
+
+def _endpoints_of(site: CabledSite, server: str) -> frozenset[str]:
+    return frozenset(e.name for e in site.endpoints if e.server == server)
+
+
+async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str) -> None:
+
+    def leave() -> None:
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, leave)
+    api.listen()
+    print(ready, flush=True)
+    log.info("serving", ready=ready)
+    await server.serve(sockets=[api])
+    log.info("stopping")
+
+
+def _driver(switch: SwitchCable) -> ocs_driver.OcsDriver:
+    """Make a switch's driver; the password comes by reference, or from the environment."""
+    what = f"switch/{switch.name}"
+    try:
+        if switch.password is not None:
+            password: str | None = switch.password.resolve()
+        else:
+            password = os.environ.get("LIGHTLOOM_OCS_PASSWORD")
+        return ocs_driver.open(switch.url, password=password)
+    except KeyError as error:
+        raise ServiceError(
+            "failed",
+            f"the password of {switch.name} should be in {error}, which is not set",
+            object=what,
+            hint="set it, or name another place in the site file",
+        ) from None
+    except (OSError, ocs_driver.OcsError) as error:
+        raise ServiceError("failed", str(error), object=what, hint="see the site file") from error

@@ -1,0 +1,24 @@
+"""The one error the controller shows to people: a code, an object, a hint; never a stack trace."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ErrorCode = Literal[
+    "invalid", "forbidden", "not_found", "conflict", "unavailable", "failed", "timeout"
+]
+
+
+class ServiceError(Exception):
+    """A request could not be met.
+
+    ``code`` is for programs (each has one exit code and one HTTP status), ``object`` names
+    what it is about (``job/red``), ``hint`` says what to do next.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, object: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.object = object
+        self.hint = hint

@@ -1,0 +1,125 @@
+"""The queue of the controller's jobs, in the words of ``scheduler.queue``. Pure.
+
+Nothing is kept between two looks but what the job records hold, so a restart changes no
+decision: equal jobs, fabric and time give equal starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.records import JobRecord
+from controller.service_admission import scheduler_request
+from scheduler import room
+from scheduler.index import FabricIndex
+from scheduler.model import Fabric, Job, Policy
+from scheduler.queue import decide
+from scheduler.queue_model import Decisions, Hold, Pending, Project, QueuePolicy, Running
+
+HINTS = 3
+"""Jobs at the head of the queue for which a regroup that lets them in is looked for."""
+
+
+@dataclass(slots=True, frozen=True)
+class Hint:
+    """A regroup that would let a job in; counts of endpoints."""
+
+    moves: int
+    running_moves: int
+    jobs: tuple[str, ...]
+    gpus: int
+
+
+@dataclass(slots=True, frozen=True)
+class Look:
+    """What one look at the queue found of those who wait."""
+
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """In the order of the queue."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """In the queue, from 1."""
+    hints: Mapping[str, Hint] = field(default_factory=dict)
+
+
+def pending(jobs: Iterable[JobRecord]) -> list[Pending]:
+    """Return the jobs that wait, in the order of submission."""
+    return [
+        Pending(
+            request=scheduler_request(job),
+            submitted_at=job.submitted_at,
+            project=job.request.project,
+            priority=job.request.priority,
+            run_time_s=job.request.time_limit_s,
+            policy=Policy(job.request.policy),
+            pinned=job.request.pinned,
+            preemptible=job.request.preemptible,
+            reserved_at=job.reserved_at,
+        )
+        for job in jobs
+        if job.state == "pending"
+    ]
+
+
+def running(jobs: Iterable[JobRecord], now: float) -> list[Running]:
+    """Return the jobs that hold endpoints, and when they are expected to end."""
+    found = []
+    for job in jobs:
+        if job.holding:
+            started = now if job.started_at is None else job.started_at
+            limit = job.request.time_limit_s
+            end = None if limit is None else started + limit
+            found.append(
+                Running(
+                    job.name,
+                    job.request.project,
+                    job.request.priority,
+                    started,
+                    end,
+                    preemptible=job.request.preemptible and job.state == "running",
+                )
+            )
+    return found
+
+
+def look(
+    fabric: Fabric,
+    jobs: Iterable[JobRecord],
+    projects: Iterable[Project],
+    policy: QueuePolicy,
+    movable: Callable[[str], bool],
+    *,
+    now: float,
+) -> tuple[Decisions, Look]:
+    """Decide who starts now, and explain why the others wait.
+
+    ``movable`` tells which running jobs a regroup may touch; the hints keep to it.
+    """
+    records = list(jobs)
+    waiting = pending(records)
+    decisions = decide(fabric, waiting, running(records, now), projects, policy=policy, now=now)
+    holds = {hold.job: hold for hold in decisions.holds}
+    requests = {job.name: job.request for job in waiting}
+    hints: dict[str, Hint] = {}
+    index: FabricIndex | None = None
+    for hold in [h for h in decisions.holds if h.moves_needed][:HINTS]:
+        index = index or _after(fabric, decisions)
+        found = room.quick(index, requests[hold.job], movable)
+        if found is not None:
+            busy = sum(index.owner[index.number[m.endpoint]] is not None for m in found.moves)
+            hints[hold.job] = Hint(len(found.moves), busy, found.others, found.others_gpus)
+    positions = {name: at for at, name in enumerate(holds, 1)}
+    return decisions, Look(holds, positions, hints)
+
+
+def _after(fabric: Fabric, decisions: Decisions) -> FabricIndex:
+    """Return the fabric once everybody has started who does now."""
+    index = FabricIndex(fabric)
+    for start in decisions.starts:
+        index.start(Job(start.job, start.placement.endpoints), start.placement.moves)
+    return index
+
+
+def without(fabric: Fabric, promised: Iterable[str]) -> Fabric:
+    """Return the fabric without endpoints that are promised to somebody."""
+    return replace(fabric, unavailable=fabric.unavailable | frozenset(promised))

@@ -1,0 +1,105 @@
+"""The address at which people reach the controller, and what it asks of them.
+
+Light on imports: it is needed before the program is whole (see ``controller.startup``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.errors import ServiceError
+from controller.of_listen import split_address
+
+
+@dataclass(slots=True, frozen=True)
+class PeopleOptions:
+    """TLS files, and whether tokens are asked for."""
+
+    cert: Path | None = None
+    key: Path | None = None
+    sinks: tuple[str, ...] = ()
+    """Where events go: ``syslog://…``, ``https://…``."""
+    open: bool = False
+    """Nobody needs a token: everybody on this machine is an admin."""
+
+    @property
+    def tls(self) -> bool:
+        """Whether the API is served over TLS."""
+        return self.cert is not None
+
+
+def api_socket(address: str, options: PeopleOptions) -> socket.socket:
+    """Bind the API's address; beyond loopback only with tokens and TLS. ServiceError."""
+    what = f"address/{address}"
+    try:
+        host, port = split_address(address)
+    except ValueError as error:
+        raise ServiceError("invalid", str(error), object=what, hint="e.g. 127.0.0.1:8470") from None
+    _check(host, what, options)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    api = socket.socket(family, socket.SOCK_STREAM)
+    api.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        api.bind((host, port))
+    except OSError as error:
+        api.close()
+        raise ServiceError(
+            "failed",
+            f"cannot listen on {address}: {error.strerror}",
+            object=what,
+            hint="is another controller running?",
+        ) from error
+    return api
+
+
+def _check(host: str, what: str, options: PeopleOptions) -> None:
+    if (options.cert is None) != (options.key is None):
+        raise ServiceError(
+            "invalid", "TLS needs a certificate and a key", hint="give --tls-cert and --tls-key"
+        )
+    if options.key is not None:
+        _check_private(options.key)
+    if is_loopback(host):
+        return
+    if options.open:
+        raise ServiceError(
+            "forbidden",
+            f"without tokens the API listens on loopback only, not on {host}",
+            object=what,
+            hint="leave --insecure-no-auth out",
+        )
+    if not options.tls:
+        raise ServiceError(
+            "forbidden",
+            f"without TLS the API listens on loopback only, not on {host}",
+            object=what,
+            hint="give --tls-cert and --tls-key, or use 127.0.0.1 and a tunnel (ssh -L)",
+        )
+
+
+def _check_private(key: Path) -> None:
+    try:
+        mode = stat.S_IMODE(key.stat().st_mode)
+    except OSError as error:
+        raise ServiceError(
+            "invalid", f"{key} can not be read: {error.strerror}", object=f"file/{key}"
+        ) from error
+    if mode & 0o077:
+        raise ServiceError(
+            "invalid",
+            f"others can read the private key {key}",
+            object=f"file/{key}",
+            hint=f"chmod 600 {key}",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine under any of its loopback addresses."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,42 @@
+"""The controller's log: for people on a terminal, one JSON document a line elsewhere.
+
+What libraries and the drivers say through Python's own ``logging`` takes the same form: a log that
+is read by a program must not have lines that are something else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TextIO
+
+import structlog
+
+
+def configure(stream: TextIO) -> None:
+    """Send the whole program's log to ``stream``; of libraries, warnings and worse."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if stream.isatty()
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("ocs_driver").setLevel(logging.INFO)

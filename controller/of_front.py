@@ -1,0 +1,368 @@
+"""The aggregators' connections, kept by a process that outlives the controller.
+
+A switch whose connection breaks waits before it calls again (Open vSwitch until the next whole
+second, ``lib/rconn.c``), longer than a controller needs to come back. So the keeper
+(``controller.keeper``) holds the switches' connections and relays whole OpenFlow messages to the
+controller over a socket pair each. When the controller dies, what it had begun to say is dropped
+at the last whole message, echo requests are answered here, and everything else a switch says is
+dropped: its heir asks afresh. The heir gets a new pair for every connection that stands, with the
+switch's own hello as first message, so that it sees a switch that has just called.
+
+Understands message lengths, hello and echo (OpenFlow 1.3.5 §7.1, §7.5.1, §7.5.2), nothing else;
+who may stay is the controller's to say. One thread, no blocking call but ``turn``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+HEADER_BYTES = 8
+HELLO, ECHO_REQUEST, ECHO_REPLY = 0, 2, 3
+MAX_LINES = 8192
+"""Switch connections at once, as far as the limit of open files allows; more are closed."""
+SPARE_FILES = 128
+MOST_WAITING_BYTES = 4 << 20
+"""Of one direction of one connection; then its other end is not read until some have left."""
+DOUBT_S = 0.5
+"""After the controller's end of one connection has closed: time in which its death would show."""
+_RECV_BYTES = 1 << 16
+
+Address = tuple[str, int]
+
+
+class BadFrameError(Exception):
+    """A message whose length is shorter than its own header."""
+
+
+def whole(buffer: bytearray) -> int:
+    """Return where the last whole message in ``buffer`` ends. BadFrameError."""
+    end = 0
+    while len(buffer) - end >= HEADER_BYTES:
+        length = int.from_bytes(buffer[end + 2 : end + 4])
+        if length < HEADER_BYTES:
+            raise BadFrameError(f"message length {length}")
+        if end + length > len(buffer):
+            break
+        end += length
+    return end
+
+
+def frames(data: bytes) -> list[bytes]:
+    """Split whole messages."""
+    found, at = [], 0
+    while at < len(data):
+        length = int.from_bytes(data[at + 2 : at + 4])
+        found.append(data[at : at + length])
+        at += length
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One switch's connection, and the controller's end of it while there is a controller."""
+
+    switch: socket.socket
+    address: Address
+    near: socket.socket | None = None
+    heard: bytearray = field(default_factory=bytearray)
+    """From the switch, up to an unfinished message."""
+    said: bytearray = field(default_factory=bytearray)
+    """From the controller, up to an unfinished message."""
+    to_switch: bytearray = field(default_factory=bytearray)
+    to_near: bytearray = field(default_factory=bytearray)
+    hello: bytes = b""
+    """What the switch began with."""
+    greeted: bool = False
+    """The switch got a hello; it gets no second one."""
+    left_at: float | None = None
+    """Since when the controller's end is closed, while it is not known why."""
+    events: dict[socket.socket, int] = field(default_factory=dict)
+    """What the selector waits for on each end."""
+
+
+class Front:
+    """Accepts switches on ``listener`` and joins each to the controller there is."""
+
+    def __init__(
+        self, listener: socket.socket, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._control: socket.socket | None = None
+        self._lines: set[_Line] = set()
+        self._owed: deque[_Line] = deque()
+        """Connections that the controller has no room for in its queue yet."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(1, min(MAX_LINES, (files - SPARE_FILES) // 2))
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def attach(self, control: socket.socket) -> None:
+        """Hand every connection to the controller at the other end of ``control``."""
+        control.setblocking(False)
+        self._control = control
+        for line in list(self._lines):
+            self._hand_over(line)
+
+    def detach(self) -> None:
+        """The controller has died: keep the switches, forget what it had not finished."""
+        if self._control is not None:
+            if self._owed:
+                self._selector.unregister(self._control)
+                self._owed.clear()
+            self._control.close()
+            self._control = None
+        for line in list(self._lines):
+            if line.near is not None:
+                self._hear(line, line.near)  # what it had said before its death counts
+            self._hang_up(line)
+            line.left_at = None
+
+    def close(self) -> None:
+        """Close every connection, and what the selector holds; the listener is the caller's."""
+        for line in list(self._lines):
+            self._drop(line)
+        self._selector.close()
+
+    def disown(self) -> None:
+        """In a forked child: close this process's copies of everything, disturbing nobody."""
+        for line in self._lines:
+            line.switch.close()
+            if line.near is not None:
+                line.near.close()
+        if self._control is not None:
+            self._control.close()
+        self._selector.close()
+        self._listener.close()
+
+    def watch(self, fd: int, then: Callable[[], None]) -> None:
+        """Call ``then`` in a turn in which ``fd`` is readable."""
+        self._selector.register(fd, selectors.EVENT_READ, lambda _events: then())
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching ``fd``."""
+        self._selector.unregister(fd)
+
+    def turn(self, timeout_s: float | None) -> None:
+        """Wait for something to do, at most ``timeout_s`` seconds, and do it."""
+        doubts = [line.left_at + DOUBT_S for line in self._lines if line.left_at is not None]
+        if doubts:
+            until = max(0.0, min(doubts) - self._clock())
+            timeout_s = until if timeout_s is None else min(timeout_s, until)
+        for key, events in self._selector.select(timeout_s):
+            current = self._selector.get_map().get(key.fd)
+            if current is not None and current.fileobj is key.fileobj:  # no earlier one closed it
+                current.data(events)
+        now = self._clock()
+        for line in list(self._lines):
+            if line.left_at is not None and now >= line.left_at + DOUBT_S:
+                self._drop(line)  # the controller lives and has hung up on this switch
+
+    def _accept(self, _events: int) -> None:
+        try:
+            switch, address = self._listener.accept()
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                log.warning("openflow_accept_failed", error=str(error))
+            return
+        if len(self._lines) >= self._most:
+            log.warning("openflow_too_many_connections", address=address)
+            switch.close()
+            return
+        switch.setblocking(False)
+        with contextlib.suppress(OSError):
+            switch.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = _Line(switch, (str(address[0]), int(address[1])))
+        self._lines.add(line)
+        self._hand_over(line)
+        self._flow(line)
+
+    def _hand_over(self, line: _Line) -> None:
+        if self._control is None:
+            return
+        if self._owed or not self._given(line, self._control):
+            if not self._owed:
+                self._selector.register(self._control, selectors.EVENT_WRITE, self._pay)
+            self._owed.append(line)
+
+    def _pay(self, _events: int) -> None:
+        control = self._control
+        while self._owed and control is not None:
+            line = self._owed[0]
+            if line in self._lines and not self._given(line, control):
+                return
+            self._owed.popleft()
+        if control is not None:
+            self._selector.unregister(control)
+
+    def _given(self, line: _Line, control: socket.socket) -> bool:
+        """Give the controller its end of a new pair; False when its queue is full."""
+        near, far = socket.socketpair()
+        with far:
+            try:
+                host, port = line.address
+                socket.send_fds(control, [f"{host} {port}".encode()], [far.fileno()])
+            except BlockingIOError:
+                near.close()
+                return False
+            except OSError as error:  # it dies at this moment; its heir gets the connection
+                log.info("openflow_not_handed_over", address=line.address, error=str(error))
+                near.close()
+                return True
+        near.setblocking(False)
+        line.near, line.left_at = near, None
+        line.to_near = bytearray(line.hello)
+        self._flow(line)
+        return True
+
+    # --- what comes in ---------------------------------------------------------------------
+
+    def _switch(self, line: _Line, events: int) -> None:
+        if events & selectors.EVENT_READ:
+            try:
+                data = line.switch.recv(_RECV_BYTES)
+            except BlockingIOError:
+                data = None
+            except OSError:
+                data = b""
+            if data == b"":
+                self._drop(line)
+                return
+            try:
+                self._take(line, data or b"")
+            except BadFrameError as error:
+                log.warning("openflow_protocol_error", address=line.address, error=str(error))
+                self._drop(line)
+                return
+        self._flow(line)
+
+    def _take(self, line: _Line, data: bytes) -> None:
+        """Pass whole messages on, or answer for a controller that is not there."""
+        line.heard += data
+        end = whole(line.heard)
+        ready = bytes(line.heard[:end])
+        del line.heard[:end]
+        if not line.hello and ready:
+            line.hello = frames(ready)[0]
+        if line.near is not None:
+            line.to_near += ready
+            return
+        for frame in frames(ready):
+            if frame[1] == ECHO_REQUEST and line.greeted:
+                line.to_switch += bytes((frame[0], ECHO_REPLY)) + frame[2:]
+
+    def _near(self, line: _Line, events: int) -> None:
+        near = line.near
+        if near is None:
+            return
+        if events & selectors.EVENT_READ and not self._hear(line, near):
+            self._hang_up(line)
+            line.left_at = self._clock()
+        self._flow(line)
+
+    def _hear(self, line: _Line, near: socket.socket) -> bool:
+        """Take what the controller says; False at its end."""
+        while len(line.to_switch) < MOST_WAITING_BYTES:
+            try:
+                data = near.recv(_RECV_BYTES)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not data:
+                return False
+            line.said += data
+            end = whole(line.said)
+            for frame in frames(bytes(line.said[:end])):
+                if frame[1] == HELLO and line.greeted:
+                    continue
+                line.greeted |= frame[1] == HELLO
+                line.to_switch += frame
+            del line.said[:end]
+        return True
+
+    # --- what goes out ---------------------------------------------------------------------
+
+    def _flow(self, line: _Line) -> None:
+        """Send what waits, and listen where there is room."""
+        if line not in self._lines:
+            return
+        if not _send(line.switch, line.to_switch):
+            self._drop(line)
+            return
+        if line.near is not None and not _send(line.near, line.to_near):
+            self._hang_up(line)
+            line.left_at = self._clock()
+        self._expect(line, line.switch, self._switch, _interest(line.to_near, line.to_switch))
+        if line.near is not None:
+            self._expect(line, line.near, self._near, _interest(line.to_switch, line.to_near))
+
+    def _expect(
+        self, line: _Line, end: socket.socket, then: Callable[[_Line, int], None], events: int
+    ) -> None:
+        """Have ``then`` called for ``events`` on one end of a line; never when there are none."""
+        before = line.events.get(end, 0)
+        line.events[end] = events
+        if before == events:
+            return
+        if not events:
+            self._selector.unregister(end)
+        elif before:
+            self._selector.modify(end, events, partial(then, line))
+        else:
+            self._selector.register(end, events, partial(then, line))
+
+    def _forget(self, line: _Line, end: socket.socket) -> None:
+        if line.events.pop(end, 0):
+            self._selector.unregister(end)
+        end.close()
+
+    def _hang_up(self, line: _Line) -> None:
+        """Close the controller's end, with everything that is only half said."""
+        if line.near is not None:
+            self._forget(line, line.near)
+            line.near = None
+        line.said.clear()
+        line.to_near.clear()
+        if line in self._lines:
+            self._flow(line)
+
+    def _drop(self, line: _Line) -> None:
+        if line not in self._lines:
+            return
+        self._lines.discard(line)
+        self._hang_up(line)
+        self._forget(line, line.switch)
+
+
+def _interest(other_waits: bytearray, waits: bytearray) -> int:
+    """Read while the other side keeps up, write while something waits; never nothing at all."""
+    read = selectors.EVENT_READ if len(other_waits) < MOST_WAITING_BYTES else 0
+    write = selectors.EVENT_WRITE if waits else 0
+    return read | write
+
+
+def _send(sock: socket.socket, waiting: bytearray) -> bool:
+    """Send as much as there is room for; False when the far end is gone."""
+    while waiting:
+        try:
+            sent = sock.send(waiting)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        del waiting[:sent]
+    return True

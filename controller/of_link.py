@@ -1,0 +1,260 @@
+"""The conversation with one aggregator: requests, answers, and what its tables hold.
+
+Lives on the asyncio loop. os-ken's threads reach it only through ``OpenFlowAggregators``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller import of_arp, ofmsgs
+from controller.of_program import FlowDiff, FlowProgram, diff
+from controller.ofapp import ProbeAnswered
+from controller.ofkit import Session, ofproto
+from controller.port_stats import PortBlock
+
+PROBE_INTERVAL_S = 0.25
+
+
+class AggregatorError(Exception):
+    """An aggregator did not do what it was asked.
+
+    ``code``: ``unavailable`` (no session), ``failed`` (it refused; ``str`` names the rule),
+    ``timeout`` (the outcome is unknown), ``conflict`` or ``not_found``. ``obj`` is the aggregator.
+    """
+
+    def __init__(self, code: str, obj: str, message: str, hint: str) -> None:
+        super().__init__(f"{obj}: {message}")
+        self.code = code
+        self.obj = obj
+        self.hint = hint
+
+
+@dataclass(slots=True)
+class _Request:
+    """Something asked and not yet answered. A multipart answer comes in pieces."""
+
+    done: asyncio.Future[list[Any]]
+    pieces: list[Any] = field(default_factory=list)
+
+
+class Link:
+    """One aggregator. ``wanted`` is what it was last asked to hold, connected or not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.wanted: FlowProgram | None = None
+        self.ports: dict[int, bool] = {}
+        self.ready = False
+        self._session: Session | None = None
+        self._installed: FlowProgram | None = None
+        self._settled: FlowProgram | None = None
+        """The very program that the tables are known to hold."""
+        self._busy = asyncio.Lock()
+        self._requests: dict[int, _Request] = {}
+        self._watched: list[tuple[list[int], ofmsgs.Batch]] = []
+        """What is being sent, with its transaction ids."""
+        self._refusals: list[str] = []
+        self._probes: dict[tuple[int, str, str], set[asyncio.Future[float]]] = {}
+
+    # What the threads post
+
+    def attach(self, session: Session, ports: Mapping[int, bool]) -> None:
+        """Take a new session; nothing is known about the tables behind it."""
+        self._session = session
+        self._installed = None
+        self.ports = dict(ports)
+        self.ready = False
+
+    def detach(self) -> None:
+        """Drop the session; everything asked of it ends with ``unavailable``."""
+        self._session = None
+        self._installed = None
+        self.ready = False
+        for request in self._requests.values():
+            if not request.done.done():
+                request.done.set_exception(self._no_session("the session was lost"))
+        self._requests.clear()
+
+    def holds(self, session: Session) -> bool:
+        """Say whether ``session`` is the current one."""
+        return session is self._session
+
+    def reply(self, xid: int, msg: Any) -> None:
+        """Take an answer, or one piece of it."""
+        request = self._requests.get(xid)
+        if request is None or request.done.done():
+            return
+        request.pieces.extend(getattr(msg, "body", ()))
+        if not getattr(msg, "flags", 0) & ofproto.OFPMPF_REPLY_MORE:
+            request.done.set_result(request.pieces)
+
+    def rejected(self, xid: int, reason: str) -> None:
+        """Take a refusal of a watched message or of a request."""
+        for xids, batch in self._watched:
+            if xid in xids:
+                self._refusals.append(f"{batch.about[xids.index(xid)]}: {reason}")
+        request = self._requests.get(xid)
+        if request is not None and not request.done.done():
+            request.done.set_exception(self._failed(reason))
+
+    def probe_answered(self, answer: ProbeAnswered) -> None:
+        """Wake who waits for this address at this port."""
+        key = (answer.port, answer.reply.ip, answer.reply.mac)
+        for waiter in self._probes.get(key, ()):
+            if not waiter.done():
+                waiter.set_result(answer.time)
+
+    # What the controller asks
+
+    def settled(self, program: FlowProgram) -> bool:
+        """Say whether the tables are known to hold this very program, so that nothing is to do."""
+        return self._installed is not None and self._settled is program
+
+    async def converge(self, *, deadline_s: float) -> FlowDiff:
+        """Make the tables hold ``wanted`` and return what had to change.
+
+        Reads the tables first unless they are known. Whatever goes wrong leaves them unknown.
+        """
+        async with self._exclusive(deadline_s):
+            wanted = self.wanted
+            installed = self._installed or await self._read()
+            self._installed = installed
+            if wanted is None:
+                return FlowDiff()
+            steps = diff(installed, wanted)
+            if steps:
+                self._installed = None
+                await self._push(steps)
+            self._installed = self._settled = wanted
+            return steps
+
+    async def compare(self, *, deadline_s: float) -> FlowDiff:
+        """Read the tables afresh and return what is wrong with them."""
+        async with self._exclusive(deadline_s):
+            self._installed = None
+            found, wanted = await self._read(), self.wanted or FlowProgram(self.name, 0)
+            steps = diff(found, wanted)
+            # Alike but for epochs: what is wanted is folded, and quicker to compare next time.
+            self._installed = found if steps else wanted
+            if steps:
+                self._settled = None
+            return steps
+
+    async def counters(self, *, deadline_s: float) -> PortBlock:
+        """Read the counters of all physical ports."""
+        async with self._deadline(deadline_s):
+            return PortBlock.of(await self._ask(ofmsgs.ports_request(self._current())))
+
+    async def probe(
+        self, port: int, ip: str, mac: str, sender: str, *, deadline_s: float
+    ) -> float | None:
+        """Ask out of ``port`` who has ``ip``, until ``mac`` answers at that port or time is up.
+
+        Returns the round trip in seconds, counted from the last probe sent.
+        """
+        frame = of_arp.probe_frame(ip, sender)
+        key = (port, ip, mac.lower())
+        waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._probes.setdefault(key, set()).add(waiter)
+        try:
+            async with asyncio.timeout(deadline_s):
+                while True:
+                    session = self._current()
+                    sent = time.monotonic()
+                    session.send_msg(ofmsgs.packet_out(session, port, frame))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(PROBE_INTERVAL_S):
+                            return max(0.0, await asyncio.shield(waiter) - sent)
+        except TimeoutError:
+            return None
+        finally:
+            waiters = self._probes[key]
+            waiters.discard(waiter)
+            if not waiters:
+                del self._probes[key]
+
+    def hang_up(self) -> None:
+        """End the session, so that the switch comes back with a new one."""
+        if self._session is not None:
+            self._session.close()
+
+    async def _read(self) -> FlowProgram:
+        session = self._current()
+        # Changes that an earlier, timed-out call sent must not land after the reading.
+        await self._ask(ofmsgs.barrier(session))
+        rules = await self._ask(ofmsgs.flows_request(session))
+        groups = await self._ask(ofmsgs.groups_request(session))
+        return FlowProgram(
+            self.name,
+            0,
+            tuple(ofmsgs.read_rule(entry) for entry in rules),
+            tuple(ofmsgs.read_group(entry) for entry in groups),
+        )
+
+    async def _push(self, steps: FlowDiff) -> None:
+        session = self._current()
+        try:
+            for batch in ofmsgs.batches(steps):
+                xids = session.take_xids(len(batch))
+                self._watched.append((xids, batch))
+                session.send(batch.stamped(xids))
+                await self._ask(ofmsgs.barrier(session))
+                if self._refusals:
+                    raise self._failed("; ".join(self._refusals))
+        finally:
+            self._watched.clear()
+            self._refusals.clear()
+
+    async def _ask(self, msg: Any) -> list[Any]:
+        session = self._current()
+        xid = session.set_xid(msg)
+        request = _Request(asyncio.get_running_loop().create_future())
+        self._requests[xid] = request
+        try:
+            if not session.send_msg(msg):
+                raise self._no_session("the session is closing")
+            return await request.done
+        finally:
+            self._requests.pop(xid, None)
+
+    def _current(self) -> Session:
+        if self._session is None:
+            raise self._no_session("not connected")
+        return self._session
+
+    @asynccontextmanager
+    async def _exclusive(self, deadline_s: float) -> AsyncIterator[None]:
+        async with self._deadline(deadline_s), self._busy:
+            yield
+
+    @asynccontextmanager
+    async def _deadline(self, deadline_s: float) -> AsyncIterator[None]:
+        self._current()
+        try:
+            async with asyncio.timeout(deadline_s):
+                yield
+        except TimeoutError:
+            raise AggregatorError(
+                "timeout",
+                self.name,
+                f"no answer within {deadline_s:g} s; the outcome is unknown",
+                "audit the aggregator before anything else is changed",
+            ) from None
+
+    def _no_session(self, why: str) -> AggregatorError:
+        hint = "check the switch and its controller address; its tables are read when it is back"
+        return AggregatorError("unavailable", self.name, why, hint)
+
+    def _failed(self, reason: str) -> AggregatorError:
+        return AggregatorError(
+            "failed",
+            self.name,
+            f"the switch refused {reason}",
+            "free table space or roll back; lightloom reads the tables before the next change",
+        )

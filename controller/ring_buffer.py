@@ -1,0 +1,223 @@
+"""Samples on disk in a fixed amount of space: a second each for 15 minutes, ten seconds each for
+a day, five minutes each for a month.
+
+Three files of fixed size, mapped into memory. A sample's place follows from its time alone, and
+its time stands beside it, so there is no head to lose: a crash leaves at worst one torn row, and
+a row whose time is not the one its place expects is simply old. A coarse row is the mean of the
+finer ones of its interval, taken when the interval ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.errors import ServiceError
+
+COLUMNS = ("rx_bps", "tx_bps", "utilisation")
+GPU_COLUMNS = ("temperature_c", "power_w", "memory_bytes")
+LIGHT_COLUMNS = ("power_in_dbm", "power_out_dbm")
+LEVELS = ((1.0, 900), (10.0, 8640), (300.0, 8928))
+"""Interval in seconds and number of rows, finest first."""
+LIGHT_LEVELS = ((15.0, 5760), (300.0, 8928))
+"""Light is measured every 15 seconds: each look for a day, then a month."""
+Times = NDArray[np.float64]
+Values = NDArray[np.float32]
+
+
+@dataclass(slots=True, frozen=True)
+class Window:
+    """Rows of one interval, oldest first; ``values`` is time x object x column, NaN unknown."""
+
+    interval_s: float
+    times: Times
+    values: Values
+
+
+class _Level:
+    """One file of rows."""
+
+    def __init__(
+        self, path: Path | None, interval_s: float, rows: int, shape: tuple[int, int]
+    ) -> None:
+        self.interval_s = interval_s
+        self.rows = rows
+        self._shape = shape
+        kind = np.dtype([("time", "<f8"), ("values", "<f4", (shape[0] * shape[1],))])
+        self._map: NDArray[np.void]
+        self._file: np.memmap[Any, np.dtype[np.void]] | None = None
+        if path is None:
+            self._map = np.zeros(rows, dtype=kind)
+            return
+        size = rows * kind.itemsize
+        if not path.exists() or path.stat().st_size != size:
+            with path.open("wb") as file:
+                file.truncate(size)  # holes: no disk is used before it is written
+        self._file = np.memmap(path, dtype=kind, mode="r+", shape=(rows,))
+        self._map = self._file.view(np.ndarray)  # the same memory, without memmap's own overhead
+
+    def bucket(self, time: float) -> int:
+        return int(time // self.interval_s)
+
+    def write(self, bucket: int, values: Values) -> None:
+        row = self._map[bucket % self.rows]
+        row["time"] = 0.0  # until the values are there this row is nobody's
+        row["values"] = values.reshape(-1)
+        row["time"] = (bucket + 1) * self.interval_s
+
+    def read(self, first: int, last: int) -> tuple[Times, Values]:
+        """Return the rows of buckets ``first`` to ``last`` that were written."""
+        first = max(first, last - self.rows + 1)
+        buckets = np.arange(first, last + 1)
+        wanted = (buckets + 1) * self.interval_s
+        places = buckets % self.rows
+        known = self._map["time"][places] == wanted
+        times = wanted[known] - self.interval_s
+        return times, self._map["values"][places[known]].reshape(len(times), *self._shape)
+
+    def mean(self, first: int, last: int) -> Values | None:
+        """Return the mean of what is known in buckets ``first`` to ``last``, None for no row.
+
+        Row by row: they stay in the processor's cache, which all of them together do not.
+        """
+        rows = [b % self.rows for b in range(first, last + 1) if self.written(b)]
+        if not rows:
+            return None
+        total, count = np.zeros((2, self._map["values"].shape[1]))
+        for row in rows:
+            values = self._map["values"][row]
+            known = values == values  # noqa: PLR0124 - NaN is not equal to itself
+            np.add(total, values, out=total, where=known)
+            count += known
+        with np.errstate(invalid="ignore"):
+            return (total / count).astype(np.float32)
+
+    def written(self, bucket: int) -> bool:
+        return bool(self._map["time"][bucket % self.rows] == (bucket + 1) * self.interval_s)
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+
+class RingBuffer:
+    """The history of a site's endpoints, or ports. A site with other ones starts a new history."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        endpoints: Sequence[str],
+        *,
+        stem: str = "telemetry",
+        columns: Sequence[str] = COLUMNS,
+        levels: Sequence[tuple[float, int]] = LEVELS,
+    ) -> None:
+        """Files are named after ``stem``; ``directory`` None keeps all in memory. ServiceError."""
+        self.endpoints = tuple(endpoints)
+        self._columns = tuple(columns)
+        self._kept = tuple(levels)
+        self._stem = stem
+        self._open: list[int] = [-1] * len(levels)
+        try:
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+                self._settle(directory)
+            self._levels = [
+                _Level(
+                    directory and self._path(directory, interval),
+                    interval,
+                    rows,
+                    (len(endpoints), len(columns)),
+                )
+                for interval, rows in levels
+            ]
+        except OSError as error:
+            raise ServiceError(
+                "failed",
+                f"the telemetry's history can not be opened: {error.strerror}",
+                object=f"directory/{directory}",
+                hint="free disk space, or make the directory writable",
+            ) from error
+
+    def append(self, time: float, values: Values) -> None:
+        """Write the sample of the second of ``time``; close the coarser intervals that end."""
+        fine = self._levels[0]
+        bucket = fine.bucket(time)
+        if self._open[1] == -1:
+            self._catch_up(time)
+        for number in range(len(self._levels) - 1, 0, -1):
+            level = self._levels[number]
+            now, was = level.bucket(time), self._open[number]
+            if was not in (-1, now):
+                self._close(number, was)
+            self._open[number] = now
+        fine.write(bucket, values)
+
+    def read(self, after: float, before: float) -> Window:
+        """Return what is known of a span of time, in the finest interval that reaches back.
+
+        Rows at the edge that the coarser interval has not closed yet are left out.
+        """
+        level = next(
+            (lv for lv in self._levels if before - after <= lv.interval_s * lv.rows),
+            self._levels[-1],
+        )
+        times, values = level.read(level.bucket(after), level.bucket(before))
+        return Window(level.interval_s, times, values)
+
+    def latest(self, now: float) -> Window:
+        """Return the finest rows that are kept."""
+        interval, rows = self._kept[0]
+        return self.read(now - interval * (rows - 1), now)
+
+    def flush(self) -> None:
+        """Hand everything to the disk."""
+        for level in self._levels:
+            level.flush()
+
+    def _catch_up(self, time: float) -> None:
+        """Close what was open when the program ended."""
+        for number, level in enumerate(self._levels[1:], 1):
+            now = level.bucket(time)
+            for bucket in (now - 2, now - 1):
+                if not level.written(bucket):
+                    self._close(number, bucket)
+
+    def _close(self, number: int, bucket: int) -> None:
+        level, finer = self._levels[number], self._levels[number - 1]
+        ratio = round(level.interval_s / finer.interval_s)
+        if number > 1 and 0 <= self._open[number - 1] < (bucket + 1) * ratio:
+            # The last finer interval of this one may still be open: it ends with it.
+            self._close(number - 1, (bucket + 1) * ratio - 1)
+        mean = finer.mean(bucket * ratio, (bucket + 1) * ratio - 1)
+        if mean is not None:
+            level.write(bucket, mean)
+
+    def _path(self, directory: Path, interval: float) -> Path:
+        return directory / f"{self._stem}-{interval:g}s.ring"
+
+    def _settle(self, directory: Path) -> None:
+        """Files that were written for other endpoints would be read as lies: they go."""
+        meta = directory / f"{self._stem}.json"
+        told = {
+            "endpoints": list(self.endpoints),
+            "columns": list(self._columns),
+            "levels": self._kept,
+        }
+        text = json.dumps(told)
+        try:
+            if meta.read_text(encoding="utf-8") == text:
+                return
+        except (OSError, UnicodeDecodeError):
+            pass
+        for interval, _ in self._kept:
+            self._path(directory, interval).unlink(missing_ok=True)
+        draft = meta.with_suffix(".new")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(meta)

@@ -1,0 +1,225 @@
+"""What is found on the optical switches: taken over, left alone, or put back where it belongs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+
+from controller import failpoints
+from controller.circuits import Recognised, recognise
+from controller.errors import ServiceError
+from controller.executor import DEVICE_ERRORS, Switches
+from controller.flows import AttachPoint
+from controller.service_fabric import FabricKeeper
+from controller.service_transactions import outcome_of
+from controller.state import State
+from controller.transaction_model import (
+    Cause,
+    Outcome,
+)
+from ocs_driver.base import Circuit, CircuitMap
+from sitefile import EndpointCable
+
+log = structlog.get_logger(__name__)
+
+GROUP = "lightloom"
+"""Owner tag of our circuits."""
+REPAIR_ATTEMPTS = 3
+READINGS = 3
+"""Of a switch at most, when transactions end while it is read."""
+NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
+
+
+class Adopter:
+    """Brings the intent and the circuits that exist together, level by level."""
+
+    def __init__(self, state: State, switches: Switches, fabric: FabricKeeper) -> None:
+        self._state = state
+        self._switches = switches
+        self._fabric = fabric
+        self._cables: dict[str, list[EndpointCable]] = defaultdict(list)
+        """Of each switch."""
+        for cable in state.site.endpoints:
+            self._cables[cable.fiber.device].append(cable)
+        self._wanted: dict[str, str] = {}
+        """Homes that dark endpoints should get back as soon as their devices answer."""
+        self._repairs: dict[str, int] = {}
+        self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
+        """Per switch: circuits that are not ours, as told to people."""
+        self._fresh: set[str] = set()
+        """Switches that were taken over, which is neither durable nor in the flows yet."""
+
+    def wants(self, endpoint: str) -> bool:
+        """Whether the endpoint is known to be in the wrong place, and is going to be moved."""
+        return endpoint in self._wanted
+
+    async def adopt(
+        self,
+        switch: str,
+        owed: Mapping[str, AttachPoint | None],
+        as_found: frozenset[str] = frozenset(),
+    ) -> None:
+        """Take over a switch (see ``take_over``) and make that durable. ServiceError."""
+        if await self.take_over(switch, owed, as_found):
+            await self.save()
+            self.finish(frozenset({switch}))
+
+    async def take_over(
+        self,
+        switch: str,
+        owed: Mapping[str, AttachPoint | None],
+        as_found: frozenset[str] = frozenset(),
+    ) -> bool:
+        """Read a switch and take over what is there; remember what has to be restored.
+
+        ``owed`` are endpoints of an interrupted transaction and where they belong. Idle
+        endpoints stay where they are found, and so does all of ``as_found``; those of a job go
+        back to where the intent has them; dark ones go to their last or their first home.
+        False when the switch does not answer.
+        """
+        state = self._state
+        try:
+            seen, moving = await self._read(switch)
+        except DEVICE_ERRORS as error:
+            log.warning("switch_not_read", switch=switch, error=str(error))
+            return False
+        found = recognise(state.site, switch, ours(seen))
+        self._keep_off(switch, seen, found)
+        holders = state.holders()
+        changed = False
+        for cable in self._cables[switch]:
+            name = cable.name
+            if name in moving:
+                continue
+            state.held.pop(name, None)
+            is_at, was_at = found.attachments.get(name), state.attachments.get(name)
+            belongs = owed.get(name, was_at)
+            if is_at is None:
+                state.attachments.pop(name, None)
+            else:
+                state.attachments[name] = is_at
+            changed |= is_at != was_at
+            if is_at != was_at and is_at is not None:
+                text = f"found at {is_at.aggregator}/{is_at.port}"
+                state.events.add("info", f"endpoint/{name}", "Adopted", text)
+            if name in as_found:
+                self._wanted.pop(name, None)
+            else:
+                self._remember(name, is_at, belongs, busy=name in holders or name in owed)
+        state.epoch += changed
+        self._fresh.add(switch)
+        return True
+
+    async def save(self) -> None:
+        """Make durable what was taken over. ServiceError."""
+        state = self._state
+        async with failpoints.around("save-intent"):
+            await state.commit(state.facts(), state.placed())
+        state.wake.set()
+
+    def fresh(self) -> frozenset[str]:
+        """Return the switches whose taking over is not finished."""
+        return frozenset(self._fresh)
+
+    def finish(self, switches: frozenset[str]) -> None:
+        """Note that what was found on ``switches`` is durable, and that the flows follow it."""
+        self._fresh -= switches
+
+    async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
+        """Return a map that is not older than the intent, and who was moved while it was read.
+
+        What a transaction does meanwhile is its own to tell: a map from before its end would
+        take the intent back to where light no longer is.
+        """
+        state = self._state
+        for _ in range(READINGS):
+            epoch, moving = state.epoch, frozenset(state.locked())
+            seen = await self._switches.read(switch)
+            if state.epoch == epoch:
+                break
+        return seen, moving | frozenset(state.locked())
+
+    def _remember(
+        self, name: str, is_at: AttachPoint | None, belongs: AttachPoint | None, *, busy: bool
+    ) -> None:
+        home = belongs.aggregator if belongs else self._state.site.homes.get(name)
+        right = is_at is not None and (not busy or belongs is None or is_at.aggregator == home)
+        device = self._state.cables[name].fiber.device
+        state = self._state
+        unusable = (
+            name in state.quarantine
+            or name in state.foreign_endpoints[device]
+            or name in state.detached
+        )
+        if home is None or right or unusable:
+            self._wanted.pop(name, None)
+        else:
+            self._wanted[name] = home
+
+    def note_foreign(self, switch: str, seen: CircuitMap) -> None:
+        """Keep off the ports of circuits that are not ours; tell people of each new one once."""
+        self._keep_off(switch, seen, recognise(self._state.site, switch, ours(seen)))
+
+    def _keep_off(self, switch: str, seen: CircuitMap, found: Recognised) -> None:
+        state, unknown = self._state, found.foreign
+        foreign = tuple((c.a, c.b) for c in seen.circuits if not is_ours(c))
+        pairs = frozenset((*unknown, *foreign))
+        strange = NOTHING_STRANGE
+        if pairs:
+            strange = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
+        state.foreign_points[switch] = strange.taken_points
+        state.foreign_endpoints[switch] = strange.taken_endpoints
+        for a, b in sorted(pairs - self._foreign.get(switch, frozenset())):
+            text = f"circuit {a}-{b} is not ours; its ports are not used"
+            state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
+        self._foreign[switch] = pairs
+
+    def settled(self, endpoints: Iterable[str]) -> bool:
+        """Whether these endpoints' switches were taken over and their light is where it belongs."""
+        read = self._state.foreign_points.keys()
+        optical = {switch.name for switch in self._state.site.switches}
+        unread = (optical - read) | self._fresh
+        return not any(
+            e in self._wanted or self._state.cables[e].fiber.device in unread for e in endpoints
+        )
+
+    async def repair(self) -> None:
+        """Connect the endpoints that are not where they belong, as far as devices answer."""
+        state = self._state
+        aggregators, switches = state.connections.aggregators(), state.connections.switches()
+        locked = state.locked()
+        moves: dict[str, str | None] = {
+            e: home
+            for e, home in self._wanted.items()
+            if home in aggregators and state.cables[e].fiber.device in switches and e not in locked
+        }
+        if not moves:
+            return
+        try:
+            running = self._fabric.begin(Cause.HOMES, moves)
+        except ServiceError as error:
+            log.warning("endpoints_not_connected_yet", error=error.message)
+            return
+        tx = await self._fabric.carry_out(running)
+        for endpoint in moves:
+            done = outcome_of(tx) is Outcome.COMMITTED
+            self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
+            if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
+                self._wanted.pop(endpoint, None)
+
+
+def is_ours(circuit: Circuit) -> bool:
+    """Whether a circuit carries our tag, or the switch keeps no tags; ours are always duplex."""
+    return circuit.duplex and circuit.owner in (GROUP, "")
+
+
+def ours(seen: CircuitMap) -> list[tuple[str, str]]:
+    """Return the ends of our circuits."""
+    return [(c.a, c.b) for c in seen.circuits if is_ours(c)]
+
+
+def _as_foreign(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Split foreign circuits: one that joins an endpoint and a port must not look like ours."""
+    return [(port, port) for pair in pairs for port in pair]

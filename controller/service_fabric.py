@@ -1,0 +1,372 @@
+"""The keeper of the fabric: it moves light and keeps flows equal to the intent.
+
+Implements ``controller.executor.World``: everything a transaction changes in the state goes
+through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from controller import failpoints
+from controller.circuits import Rewiring, RewiringError, rewire
+from controller.engine import ExecutionEngine, RankState, RankStatus
+from controller.errors import ServiceError
+from controller.executor import Executor, Switches
+from controller.flows import AttachPoint
+from controller.garbage import full_collections_put_off
+from controller.observe import look
+from controller.plan_rules import with_pause
+from controller.records import JobRecord
+from controller.service_flows import Aggregators, FlowKeeper
+from controller.service_plan import predicted_dark_time_s
+from controller.service_transactions import (
+    finished_reason,
+    intent_of,
+    outcome_of,
+    quarantine_of,
+    transaction_view,
+)
+from controller.state import Running, State
+from controller.store import PutJob, PutQuarantine, PutTransaction
+from controller.tolerance import Verdict, judge
+from controller.transaction_model import (
+    Cause,
+    HeldJob,
+    Outcome,
+    Path,
+    Phase,
+    Transaction,
+)
+from controller.transaction_run import run
+from controller.views import TransactionView
+from scheduler.model import Policy
+
+log = structlog.get_logger(__name__)
+
+
+class Jobs(Protocol):
+    """What a transaction asks of the keeper of jobs."""
+
+    async def restart_job(self, job: str) -> None:
+        """Start a stopped job again, with ranks for the new homes."""
+
+    def fail_job(self, job: str, reason: str) -> None:
+        """End a job that cannot go on."""
+
+
+class FabricKeeper:
+    """Moves light, and keeps flows and attachments equal to the intent."""
+
+    def __init__(
+        self, state: State, switches: Switches, aggregators: Aggregators, engine: ExecutionEngine
+    ) -> None:
+        self._state = state
+        self._switches = switches
+        self._aggregators = aggregators
+        self._engine = engine
+        self.flows = FlowKeeper(state, aggregators)
+        addresses = {e.name: (e.ip, e.mac) for e in state.site.endpoints}
+        self._executor = Executor(self, switches, aggregators, engine, addresses)
+        self._looked: Sequence[RankStatus] = ()
+        self._inhabited: Mapping[str, tuple[str, int]] = {}
+        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self.jobs: Jobs | None = None
+        """Set by the service once the keeper of jobs exists."""
+
+    async def install(self, needed: frozenset[str] = frozenset()) -> None:
+        """Bring all aggregators to the intent. ServiceError when one in ``needed`` is not there."""
+        await self.flows.install(needed)
+
+    # --- executor.World -------------------------------------------------------------------
+
+    async def write_log(self, tx: Transaction) -> None:
+        """Make the transaction durable; at commit together with everything it changed."""
+        state = self._state
+        running = state.running[tx.id]
+        now = state.clock()
+        entry = PutTransaction(transaction_view(running, state.epoch, now), intent_of(tx))
+        facts = state.facts()
+        if tx.phase is not Phase.COMMIT:
+            async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
+                await state.commit(entry, facts)
+            return
+        quarantined = quarantine_of(tx, now)
+        if quarantined:
+            state.quarantine.update({entry.object: entry for entry in quarantined})
+        async with failpoints.around("log-commit"):
+            await state.commit(
+                entry,
+                facts,
+                state.placed(),
+                PutQuarantine(quarantined),
+                *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
+            )
+
+    async def hold(
+        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
+    ) -> None:
+        """Drop the endpoints' traffic and admit probes where they are going to be."""
+        state = self._state
+        if all(e in state.held and state.held[e] == target[e] for e in endpoints):
+            return
+        involved = state.aggregators_of(endpoints)
+        involved |= {point.aggregator for point in target.values() if point}
+        state.held.update({e: target[e] for e in endpoints})
+        await self.install(involved)
+        self.flows.foresee(target)
+
+    async def release(self, tx: Transaction) -> None:
+        """Make the transaction's target the intent, under a new epoch when anything changed."""
+        state = self._state
+        involved = state.aggregators_of(tx.endpoints)
+        changed = False
+        for endpoint, point in tx.target.items():
+            changed |= state.attachments.get(endpoint) != point
+            if point is None:
+                state.attachments.pop(endpoint, None)
+                if tx.cause is Cause.ATTACH and not tx.back:
+                    state.detached.add(endpoint)
+            else:
+                state.attachments[endpoint] = point
+                state.detached.discard(endpoint)
+            state.held.pop(endpoint, None)
+        if changed or (tx.quarantine and tx.attempt == 0):
+            state.epoch += 1
+        await self.install(involved | state.aggregators_of(tx.endpoints))
+
+    async def restart_job(self, job: str) -> None:
+        """Start a stopped job again."""
+        if self.jobs is not None:
+            await self.jobs.restart_job(job)
+
+    def fail_job(self, job: str, reason: str) -> None:
+        """End a job that cannot go on."""
+        if self.jobs is not None:
+            self.jobs.fail_job(job, reason)
+
+    async def look(self) -> None:
+        """Read the containers afresh."""
+        await look(self._state, self._engine)
+
+    def answers(self, endpoint: str) -> bool:
+        """Whether a container holds the endpoint's NIC."""
+        state = self._state
+        if self._looked is not state.statuses:
+            self._looked = state.statuses
+            live = (RankState.RUNNING, RankState.PAUSED)
+            self._inhabited = {
+                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
+            }
+        name, epoch = self._inhabited.get(endpoint, ("", 0))
+        job = state.jobs.get(name)
+        if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
+            return False
+        # One that a transaction stops itself does not answer.
+        return not any(name in running.stopped for running in state.running.values())
+
+    def attached(self, endpoint: str) -> AttachPoint | None:
+        """Where the endpoint is now."""
+        return self._state.attachments.get(endpoint)
+
+    def port_up(self, point: AttachPoint) -> bool:
+        """Whether the aggregator sees a carrier; True when it never said."""
+        return self._aggregators.carrier(point.aggregator).get(point.port, True)
+
+    def changed(self, tx: Transaction) -> None:
+        """Keep the transaction's latest state."""
+        self._state.running[tx.id].tx = tx
+
+    def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
+        touched, dark_s = [], tx.dark_time_s
+        for job in tx.jobs:
+            record = self._state.jobs[job.name]
+            dark = dict(record.dark_time_s)
+            for endpoint in set(job.endpoints) & dark_s.keys():
+                dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
+            pauses = with_pause(record.pauses, tx.id, self._state.clock())
+            self._state.change(job.name, dark_time_s=dark, pauses=pauses)
+            touched.append(job)
+        return touched
+
+    # --- transactions ---------------------------------------------------------------------
+
+    def begin(
+        self,
+        cause: Cause,
+        moves: Mapping[str, str | None],
+        plan_id: str | None = None,
+        rewiring: Rewiring | None = None,
+    ) -> Running:
+        """Lock what moves and return the transaction, not yet carried out.
+
+        ``rewiring`` is that of the moves, where the caller has just worked it out.
+        ServiceError ``conflict`` when another transaction or a starting job is in the way, or
+        there is no port; ``unavailable`` when a device does not answer.
+        """
+        state = self._state
+        self._check_free(moves)
+        if rewiring is None:
+            rewiring = self.rewired(moves)
+        for change in rewiring.changes:
+            self._require(change.switch, state.connections.switches(), "switch")
+        for name in sorted({at for at in moves.values() if at} | state.aggregators_of(moves)):
+            self._require(name, state.connections.aggregators(), "aggregator")
+        touched = [e for e in moves if state.attachments.get(e) != rewiring.attachments.get(e)]
+        verdicts = self.verdicts(rewiring)
+        if cause is not Cause.HOMES:  # what is put back is dark already
+            self._require_borne(verdicts)
+        state.transactions += 1
+        tx = Transaction(
+            id=f"t{state.transactions}",
+            cause=cause,
+            epoch=state.epoch,
+            paths=tuple(
+                Path(e, state.attachments.get(e), rewiring.attachments.get(e)) for e in touched
+            ),
+            changes=rewiring.changes,
+            jobs=self._held_jobs(touched, verdicts),
+        )
+        running = Running(tx, plan_id, state.clock())
+        state.running[tx.id] = running
+        return running
+
+    def call_off(self, running: Running, why: str) -> None:
+        """End a begun transaction that is not going to be carried out."""
+        tx = replace(running.tx, phase=Phase.DONE, back=True, reasons=(why,))
+        running.tx = tx
+        view = transaction_view(running, self._state.epoch, self._state.clock())
+        ended = view.model_copy(update={"result": "it was not begun: nothing moved"})
+        self._state.finish(ended, tx.changes)
+        self._drop(running)
+
+    def _drop(self, running: Running) -> None:
+        self._state.running.pop(running.tx.id, None)
+        running.ended.set()
+
+    async def carry_out(self, running: Running) -> Transaction:
+        """Run a begun transaction to its end; never raises for what a device does."""
+        state, tx = self._state, running.tx
+        what = f"transaction/{tx.id}"
+        if tx.cause is Cause.REGROUP:
+            jobs = ", ".join(job.name for job in tx.jobs) or "no job"
+            text = f"{len(tx.paths)} endpoints move, {jobs} touched"
+            state.events.add("info", what, "RegroupStarted", text)
+        try:
+            with full_collections_put_off():
+                tx = await run(tx, self._executor, self.changed, running.commands)
+            running.tx = tx
+            view = transaction_view(running, state.epoch, state.clock())
+            state.finish(view, tx.changes)
+        finally:
+            self._executor.forget(tx.id)
+            self._drop(running)
+            state.wake.set()
+        self._report(tx, view)
+        return tx
+
+    def _report(self, tx: Transaction, view: TransactionView) -> None:
+        outcome = outcome_of(tx)
+        dark = max(tx.dark_time_s.values(), default=0.0)
+        text = view.result + (f"; dark {dark * 1000:.0f} ms" if dark else "")
+        severity: str = "info" if outcome is Outcome.COMMITTED else "error"
+        if view.error:
+            text += f"; {view.error}"
+            severity = "error" if outcome is not Outcome.COMMITTED else "warning"
+        events = self._state.events
+        reason = finished_reason(tx.cause, outcome)
+        events.add(severity, f"transaction/{tx.id}", reason, text)  # type: ignore[arg-type]
+        for entry in quarantine_of(tx, self._state.clock()):
+            kind = "aggregator" if "/" in entry.object else "endpoint"
+            events.add("error", f"{kind}/{entry.object}", "Quarantined", entry.reason)
+
+    def rewired(self, moves: Mapping[str, str | None]) -> Rewiring:
+        """Return the circuits that the moves ask for now. ServiceError ``conflict``: none."""
+        state = self._state
+        try:
+            return rewire(state.site, state.attachments, moves, state.blocked_points())
+        except RewiringError as error:
+            raise ServiceError(
+                "conflict", str(error), object=error.object, hint="make a new plan"
+            ) from None
+
+    def _check_free(self, moves: Mapping[str, str | None]) -> None:
+        locked = self._state.locked()
+        holders = self._state.holders()
+        for endpoint in moves:
+            if endpoint in locked:
+                raise ServiceError(
+                    "conflict",
+                    f"{endpoint} is being moved by transaction {locked[endpoint]}",
+                    object=f"endpoint/{endpoint}",
+                    hint="wait for it, then make a new plan",
+                )
+            job = holders.get(endpoint)
+            if job is None:
+                continue
+            other = self._state.transaction_of(job.name)
+            if other is not None or job.state == "starting":
+                doing = f"is in transaction {other.tx.id}" if other else "is starting"
+                raise ServiceError(
+                    "conflict",
+                    f"job {job.name} {doing}",
+                    object=f"job/{job.name}",
+                    hint="try again in a moment",
+                )
+
+    def _require(self, name: str, there: frozenset[str], kind: str) -> None:
+        if name not in there:
+            raise ServiceError(
+                "unavailable",
+                f"{kind} {name} does not answer",
+                object=f"{kind}/{name}",
+                hint=f"see `lightloom get {'switches' if kind == 'switch' else 'aggregators'}`",
+            )
+
+    def verdicts(self, rewiring: Rewiring) -> dict[str, Verdict]:
+        """Return how each job whose light is cut bears it, by name."""
+        state, holders = self._state, self._state.holders()
+        known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
+        dark_s = predicted_dark_time_s(rewiring, known)
+        cut = [link.endpoint for change in rewiring.changes for link in change.delete]
+        jobs = {job.name: job for e in cut if (job := holders.get(e))}
+        return {name: judge(job, Policy(job.request.policy), dark_s) for name, job in jobs.items()}
+
+    @staticmethod
+    def _require_borne(verdicts: Mapping[str, Verdict]) -> None:
+        for verdict in verdicts.values():
+            if verdict.verdict == "refused":
+                raise ServiceError(
+                    "conflict",
+                    f"job {verdict.job} would be {verdict.reason}",
+                    object=f"job/{verdict.job}",
+                    hint="move fewer circuits at once, or raise the job's dark_tolerance_s",
+                )
+
+    def _held_jobs(
+        self, endpoints: Sequence[str], verdicts: Mapping[str, Verdict]
+    ) -> tuple[HeldJob, ...]:
+        holders = self._state.holders()
+        jobs = {job.name: job for e in endpoints if (job := holders.get(e))}
+        return tuple(
+            HeldJob(
+                job.name,
+                self._policy(job, verdicts.get(job.name)),
+                job.endpoints,
+                job.request.checkpoint_grace_s,
+            )
+            for job in jobs.values()
+        )
+
+    def _policy(self, job: JobRecord, verdict: Verdict | None) -> Policy:
+        if job.state == "paused":
+            return Policy.LIVE  # frozen already by its owner, and must stay so
+        if verdict is None:
+            return Policy(job.request.policy)
+        if verdict.verdict == "downgraded":
+            self._state.events.add("warning", f"job/{job.name}", "Downgraded", verdict.reason)
+        return verdict.policy

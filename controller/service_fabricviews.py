@@ -1,0 +1,275 @@
+"""What people see of endpoints, aggregators, switches, servers and events. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Literal
+
+from controller.flows import AttachPoint
+from controller.records import Event, JobRecord
+from controller.service_adopt import is_ours
+from controller.service_flows import Aggregators
+from controller.state import State
+from controller.switches import SwitchBank
+from controller.telemetry import Telemetry
+from controller.views import (
+    AggregatorPortView,
+    AggregatorView,
+    CircuitView,
+    EndpointView,
+    EventView,
+    GpuFiguresView,
+    NodeView,
+    SiteView,
+    SwitchView,
+    UplinkView,
+)
+from sitefile import AggregatorCable, EndpointCable
+
+
+class FabricViews:
+    """The views of the fabric at one moment."""
+
+    def __init__(
+        self,
+        state: State,
+        aggregators: Aggregators,
+        switches: SwitchBank,
+        telemetry: Telemetry,
+    ) -> None:
+        self._state = state
+        self._aggregators = aggregators
+        self._switches = switches
+        self._telemetry = telemetry
+
+    def endpoints(self) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file."""
+        unavailable = self._state.unavailable()
+        holders = self._state.holders()
+        locked = self._state.locked()
+        return [
+            self._endpoint(cable, holders.get(cable.name), unavailable.get(cable.name, ""), locked)
+            for cable in self._state.site.endpoints
+        ]
+
+    def _endpoint(
+        self, cable: EndpointCable, job: JobRecord | None, reason: str, locked: dict[str, str]
+    ) -> EndpointView:
+        at = self._state.attachments.get(cable.name)
+        rank = job.endpoints.index(cable.name) if job else None
+        rates = self._telemetry.rates(cable.name) if at else None
+        sample = self._telemetry.sample(job.name, rank) if job and rank is not None else None
+        return EndpointView(
+            name=cable.name,
+            server=cable.server,
+            kind=cable.kind,
+            model=cable.model,
+            memory_bytes=cable.memory_bytes,
+            ip=cable.ip,
+            mac=cable.mac,
+            fiber=str(cable.fiber),
+            home=at.aggregator if at else None,
+            port=f"{at.aggregator}/{at.port}" if at else None,
+            state=self._endpoint_state(cable.name, job, reason, moving=cable.name in locked),
+            job=job.name if job else None,
+            rank=rank,
+            emulated=cable.emulated,
+            reason=reason,
+            rx_bps=rates.rx_bps if rates else None,
+            tx_bps=rates.tx_bps if rates else None,
+            utilisation=sample.utilisation if sample else None,
+            source=sample.source if sample else None,
+            memory_used_bytes=sample.memory_bytes if sample else None,
+            gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
+            unfit=self._state.unfit.get(cable.name, ""),
+        )
+
+    def _endpoint_state(
+        self, name: str, job: JobRecord | None, reason: str, *, moving: bool
+    ) -> Literal["idle", "busy", "moving", "dark", "quarantined", "unreachable"]:
+        if moving:
+            return "moving"
+        if name in self._state.quarantine:
+            return "quarantined"
+        if reason:
+            return "unreachable"
+        if name not in self._state.attachments:
+            return "dark"
+        return "busy" if job else "idle"
+
+    def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator with its ports."""
+        holders = self._state.holders()
+        under: dict[str, dict[int, str]] = {a.name: {} for a in self._state.site.aggregators}
+        for endpoint, at in self._state.attachments.items():
+            under[at.aggregator][at.port] = endpoint
+        connected = self._aggregators.connected()
+        views = []
+        for cable in self._state.site.aggregators:
+            present = under[cable.name]
+            size = len(cable.fibers) + len(cable.fixed)
+            jobs = {job.name for e in present.values() if (job := holders.get(e))}
+            views.append(
+                AggregatorView(
+                    name=cable.name,
+                    dpid=f"{cable.dpid:#018x}",
+                    connected=cable.name in connected,
+                    size=size,
+                    used=len(present),
+                    free=size - len(present),
+                    endpoints=[present[port] for port in sorted(present)],
+                    jobs=sorted(jobs),
+                    ports=self._ports(cable, present, known=cable.name in connected),
+                )
+            )
+        return views
+
+    def _ports(
+        self, cable: AggregatorCable, present: dict[int, str], *, known: bool
+    ) -> list[AggregatorPortView]:
+        carrier = self._aggregators.carrier(cable.name) if known else {}
+        far: dict[int, tuple[Literal["fiber", "fixed", "uplink"], str]] = {
+            port: ("fiber", str(fiber)) for port, fiber in cable.fibers.items()
+        }
+        far.update({port: ("fixed", endpoint) for port, endpoint in cable.fixed.items()})
+        for uplink in self._state.site.uplinks:
+            for here, there in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
+                if here.device == cable.name:
+                    far[int(here.port)] = ("uplink", str(there))
+        views = []
+        for port, (kind, other) in sorted(far.items()):
+            rates = self._telemetry.port_rates(AttachPoint(cable.name, port))
+            views.append(
+                AggregatorPortView(
+                    port=port,
+                    kind=kind,
+                    far=other,
+                    endpoint=present.get(port),
+                    up=carrier.get(port),
+                    quarantined=f"{cable.name}/{port}" in self._state.quarantine,
+                    rx_bps=rates.rx_bps,
+                    tx_bps=rates.tx_bps,
+                )
+            )
+        return views
+
+    def switches(self) -> list[SwitchView]:
+        """Return every optical switch."""
+        connected = self._switches.connected()
+        views = []
+        for cable in self._state.site.switches:
+            seen = self._switches.last_map(cable.name)
+            circuits = seen.circuits if seen else ()
+            about = self._switches.capabilities(cable.name)
+            views.append(
+                SwitchView(
+                    name=cable.name,
+                    url=cable.url,
+                    connected=cable.name in connected,
+                    vendor=about.vendor if about else "",
+                    model=about.model if about else "",
+                    serial=about.serial if about else "",
+                    firmware=about.firmware if about else "",
+                    ports=len(self._switch_ports(cable.name)),
+                    circuits=len(circuits),
+                    foreign_circuits=sum(not is_ours(c) for c in circuits),
+                    error=self._switches.error(cable.name),
+                )
+            )
+        return views
+
+    def circuits(self) -> list[CircuitView]:
+        """Return the circuits of all switches as read last."""
+        views = []
+        for cable in self._state.site.switches:
+            ends = self._switch_ports(cable.name)
+            seen = self._switches.last_map(cable.name)
+            for circuit in seen.circuits if seen else ():
+                sides = [ends.get(circuit.a), ends.get(circuit.b)]
+                endpoint = next((s for s in sides if isinstance(s, str)), None)
+                point = next((s for s in sides if isinstance(s, AttachPoint)), None)
+                views.append(
+                    CircuitView(
+                        switch=cable.name,
+                        a=circuit.a,
+                        b=circuit.b,
+                        duplex=circuit.duplex,
+                        state=circuit.state.value,
+                        name=circuit.name,
+                        owner=circuit.owner,
+                        endpoint=endpoint,
+                        aggregator=point.aggregator if point else None,
+                        aggregator_port=point.port if point else None,
+                    )
+                )
+        return views
+
+    def _switch_ports(self, switch: str) -> dict[str, str | AttachPoint]:
+        """What hangs on each port of a switch: an endpoint or an aggregator's port."""
+        site = self._state.site
+        ends: dict[str, str | AttachPoint] = {
+            e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
+        }
+        for aggregator in site.aggregators:
+            for port, far in aggregator.fibers.items():
+                if far.device == switch:
+                    ends[far.port] = AttachPoint(aggregator.name, port)
+        return ends
+
+    def nodes(self) -> list[NodeView]:
+        """Return every server."""
+        answering = self._state.connections.servers()
+        holders = self._state.holders()
+        views = []
+        for server in self._state.site.servers:
+            endpoints = [e.name for e in self._state.site.endpoints if e.server == server.name]
+            here = [s for s in self._state.statuses if s.server == server.name]
+            views.append(
+                NodeView(
+                    name=server.name,
+                    agent=server.agent,
+                    reachable=answering.get(server.name, False),
+                    endpoints=endpoints,
+                    jobs=sorted({job.name for e in endpoints if (job := holders.get(e))}),
+                    containers=sum(s.state.value in ("running", "paused") for s in here),
+                )
+            )
+        return views
+
+    def site(self) -> SiteView:
+        """Return what is cabled, with what is on it now."""
+        site = self._state.site
+        rates = site.emulation
+
+        between = rates.inter_aggregator_bps if rates else None
+        return SiteView(
+            name=site.name,
+            subnet=site.subnet,
+            servers=[server.name for server in site.servers],
+            endpoints=self.endpoints(),
+            aggregators=self.aggregators(),
+            switches=self.switches(),
+            uplinks=[
+                UplinkView(a=str(link.a), b=str(link.b), capacity_bps=between)
+                for link in site.uplinks
+            ],
+            access_bps=rates.access_bps if rates else None,
+            inter_aggregator_bps=between,
+        )
+
+    def events(self, since: int, limit: int) -> list[EventView]:
+        """Return events above an id, oldest first."""
+        return [event_view(event) for event in self._state.events.since(since, limit)]
+
+
+def event_view(event: Event) -> EventView:
+    """Return one event as people see it."""
+    return EventView(
+        id=event.id,
+        time=event.time,
+        severity=event.severity,
+        object=event.object,
+        reason=event.reason,
+        message=event.message,
+        epoch=event.epoch,
+    )

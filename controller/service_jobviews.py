@@ -1,0 +1,320 @@
+"""What people see of jobs and containers. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from controller.engine import RankSample, RankStatus
+from controller.queue_views import placement_view, wait_view
+from controller.records import JobRecord
+from controller.service_fabricviews import FabricViews
+from controller.state import State, spread
+from controller.step_meter import StepMeter
+from controller.telemetry import Telemetry
+from controller.telemetry_rates import mean, total
+from controller.transaction_model import (
+    Phase,
+)
+from controller.views import (
+    ConditionView,
+    ContainerView,
+    GpuFiguresView,
+    JobState,
+    JobView,
+    NicView,
+    RankView,
+    TopRowView,
+    TopView,
+)
+from scheduler import ring
+from scheduler.metrics import span
+from scheduler.model import Policy
+from scheduler.scores import Scorer
+
+
+@dataclass(slots=True, frozen=True)
+class _Moment:
+    """What all views of one answer share, computed once."""
+
+    homes: Mapping[str, str | None]
+    statuses: Mapping[tuple[str, int], Mapping[int, RankStatus]]
+    """Per job and epoch, per rank."""
+    scorer: Scorer
+    rates: Mapping[str, float] | None
+    """Every ring's fair share of an access link."""
+
+
+class JobViews:
+    """The views of jobs at one moment."""
+
+    def __init__(
+        self, state: State, telemetry: Telemetry, fabric: FabricViews, meter: StepMeter
+    ) -> None:
+        self._state = state
+        self._meter = meter
+        self._telemetry = telemetry
+        self._fabric = fabric
+
+    def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
+        """Return these jobs, all seen at the same moment."""
+        moment = self._moment()
+        return [self._job(record, moment) for record in records]
+
+    def job(self, job: JobRecord) -> JobView:
+        """Return one job."""
+        return self._job(job, self._moment())
+
+    def _moment(self) -> _Moment:
+        statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
+        for status in self._state.statuses:
+            statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
+        state = self._state
+        homes = state.homes()
+        rates = self._meter.rates(state.jobs.values(), homes)
+        return _Moment(homes, statuses, Scorer(state.fabric()), rates)
+
+    def _job(self, job: JobRecord, moment: _Moment) -> JobView:
+        homes = moment.homes
+        if job.ended:  # its endpoints may have moved on
+            homes = dict(zip(job.endpoints, job.final_homes, strict=True))
+        running = self._state.transaction_of(job.name)
+        ranks = self._ranks(job, moment, homes)
+        placed = bool(job.endpoints)
+        excess = moment.scorer.excess(job.endpoints, homes)
+        now = self._job_state(job)
+        return JobView(
+            name=job.name,
+            state=now,
+            reason=job.reason,
+            count=job.request.count,
+            project=job.request.project,
+            priority=job.request.priority,
+            time_limit_s=job.request.time_limit_s,
+            pinned=job.request.pinned,
+            preemptible=job.request.preemptible,
+            locality=job.request.locality,
+            policy=job.request.policy,
+            rank_order=job.request.rank_order,
+            image=job.image,
+            command=job.request.command,
+            env=job.request.env,
+            model=job.request.model,
+            min_memory_bytes=job.request.min_memory_bytes,
+            cpu=job.request.cpu,
+            memory_bytes=job.request.memory_bytes,
+            io_bps=job.request.io_bps,
+            endpoints=list(job.endpoints),
+            homes=[homes[e] for e in job.endpoints],
+            ranks=ranks,
+            spread=spread(job.endpoints, homes),
+            span=span(job.endpoints, homes) if placed else 0,
+            excess_span=excess,
+            ring_crossings=ring.crossings(job.endpoints, homes) if placed else 0,
+            rx_bps=total([r.rx_bps for r in ranks]),
+            tx_bps=total([r.tx_bps for r in ranks]),
+            utilisation=mean([r.utilisation for r in ranks]),
+            epoch=job.epoch,
+            restarts=job.restarts,
+            submitted_at=job.submitted_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            exit_codes=list(job.exit_codes),
+            transaction=running.tx.id if running else None,
+            pauses=len(job.pauses),
+            wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
+            placement=placement_view(job, moment.scorer) if job.holding else None,
+            steps=self._meter.view(job, moment.rates),
+            conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
+        )
+
+    def _job_state(self, job: JobRecord) -> JobState:
+        """A regroup that freezes a job shows as pausing and paused."""
+        running = self._state.transaction_of(job.name)
+        if running is None or job.state != "running":
+            return job.state
+        tx = running.tx
+        policy = next(held.policy for held in tx.jobs if held.name == job.name)
+        if policy is Policy.LIVE or tx.phase in (Phase.ADMIT, Phase.COMMIT, Phase.DONE):
+            return job.state
+        return "pausing" if tx.phase is Phase.QUIESCE else "paused"
+
+    def _ranks(
+        self, job: JobRecord, moment: _Moment, homes: Mapping[str, str | None]
+    ) -> list[RankView]:
+        seen = moment.statuses.get((job.name, job.epoch), {})
+        views = []
+        for rank, endpoint in enumerate(job.endpoints):
+            status = seen.get(rank)
+            live = job.state in ("running", "paused")
+            sample = self._telemetry.sample(job.name, rank) if live else None
+            rates = self._telemetry.rates(endpoint) if live else None
+            views.append(
+                RankView(
+                    rank=rank,
+                    endpoint=endpoint,
+                    home=homes[endpoint],
+                    server=self._state.cables[endpoint].server,
+                    state=status.state.value if status else "absent",
+                    exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
+                    rx_bps=rates.rx_bps if rates else None,
+                    tx_bps=rates.tx_bps if rates else None,
+                    utilisation=sample.utilisation if sample else None,
+                    dark_time_s=job.dark_time_s.get(endpoint, 0.0),
+                )
+            )
+        return views
+
+    def container(self, status: RankStatus) -> ContainerView:
+        """Return one container as its agent saw it last."""
+        live = status.state.value in ("running", "paused")
+        sample = self._telemetry.sample(status.job, status.rank) if live else None
+        rates = self._telemetry.rates(status.endpoint) if live else None
+        return ContainerView(
+            name=f"ll-{status.job}-{status.rank}-{status.epoch}",
+            job=status.job,
+            rank=status.rank,
+            epoch=status.epoch,
+            endpoint=status.endpoint,
+            server=status.server,
+            state=status.state.value,
+            exit_code=status.exit_code,
+            oom=status.oom,
+            started_at=status.started_at,
+            finished_at=status.finished_at,
+            container_id=status.container_id,
+            rx_bps=rates.rx_bps if rates else None,
+            tx_bps=rates.tx_bps if rates else None,
+            utilisation=sample.utilisation if sample else None,
+            memory_bytes=sample.memory_bytes if sample else None,
+            source=sample.source if sample else None,
+            reason=status.reason,
+            nic=NicView(**asdict(status.nic)) if status.nic else None,
+            gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
+        )
+
+    def top(self) -> TopView:
+        """Return the last second of everything that runs."""
+        live = self.jobs(j for j in self._state.jobs.values() if j.holding)
+        containers = [
+            TopRowView(
+                name=f"{job.name}/{rank.rank}",
+                job=job.name,
+                rank=rank.rank,
+                endpoint=rank.endpoint,
+                home=rank.home,
+                state=rank.state,
+                rx_bps=rank.rx_bps,
+                tx_bps=rank.tx_bps,
+                utilisation=rank.utilisation,
+                **_gpu_cells(self._telemetry.sample(job.name, rank.rank)),
+            )
+            for job in live
+            for rank in job.ranks
+        ]
+        rates = self._state.site.emulation
+        return TopView(
+            time=self._state.clock(),
+            epoch=self._state.epoch,
+            jobs=[
+                TopRowView(
+                    name=job.name,
+                    state=job.state,
+                    rx_bps=job.rx_bps,
+                    tx_bps=job.tx_bps,
+                    utilisation=job.utilisation,
+                    temperature_c=max(_told(containers, job.name, "temperature_c"), default=None),
+                    power_w=total(_told(containers, job.name, "power_w")),
+                    spread=job.spread,
+                    excess_span=job.excess_span,
+                )
+                for job in live
+            ],
+            containers=containers,
+            endpoints=[
+                TopRowView(
+                    name=e.name,
+                    job=e.job,
+                    rank=e.rank,
+                    endpoint=e.name,
+                    home=e.home,
+                    state=e.state,
+                    rx_bps=e.rx_bps,
+                    tx_bps=e.tx_bps,
+                    utilisation=e.utilisation,
+                    source=e.source,
+                    memory_bytes=e.memory_used_bytes,
+                    temperature_c=e.gpu.temperature_c if e.gpu else None,
+                    power_w=e.gpu.power_w if e.gpu else None,
+                )
+                for e in self._fabric.endpoints()
+            ],
+            access_bps=rates.access_bps if rates else None,
+            excess_span=sum(job.excess_span for job in live),
+        )
+
+
+def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
+    """What a container's sample adds to its row."""
+    gpu = sample.gpu if sample else None
+    return {
+        "source": sample.source if sample else None,
+        "memory_bytes": sample.memory_bytes if sample else None,
+        "temperature_c": gpu.temperature_c if gpu else None,
+        "power_w": gpu.power_w if gpu else None,
+    }
+
+
+def _told(rows: Iterable[TopRowView], job: str, field: str) -> list[float]:
+    """What is known of the containers of a job."""
+    found = (getattr(row, field) for row in rows if row.job == job)
+    return [value for value in found if value is not None]
+
+
+def _conditions(
+    job: JobRecord, excess: int, stalled: tuple[float, str] | None
+) -> list[ConditionView]:
+    placed_at = job.started_at or job.submitted_at
+    conditions = [
+        ConditionView(
+            type="Placed",
+            status=bool(job.endpoints),
+            reason="Allocated" if job.endpoints else "Waiting",
+            message="" if job.endpoints else job.reason,
+            since=placed_at,
+        )
+    ]
+    if job.endpoints:
+        conditions.append(
+            ConditionView(
+                type="Compact",
+                status=excess == 0,
+                reason="LeastSpan" if excess == 0 else "ExcessSpan",
+                message=""
+                if excess == 0
+                else f"touches {excess} aggregator{'' if excess == 1 else 's'} too many",
+                since=placed_at,
+            )
+        )
+    if job.state == "running":
+        conditions.append(
+            ConditionView(
+                type="Progressing",
+                status=stalled is None,
+                reason="Stalled" if stalled else "Running",
+                message=stalled[1] if stalled else "",
+                since=stalled[0] if stalled else placed_at,
+            )
+        )
+    if job.ended:
+        conditions.append(
+            ConditionView(
+                type="Succeeded",
+                status=job.state == "completed",
+                reason=job.state.capitalize(),
+                message=job.reason,
+                since=job.finished_at or job.submitted_at,
+            )
+        )
+    return conditions

@@ -1,0 +1,58 @@
+"""What aggregators and their ports post: told to people, damped when it comes too often."""
+
+from __future__ import annotations
+
+from controller.aggregators import AggregatorEvent, PortStatus, SwitchConnected, SwitchLost
+from controller.damping import Damper
+from controller.flows import AttachPoint
+from controller.state import State
+
+
+class LinkWatch:
+    """Takes the events of the OpenFlow side. A storm costs a counter each, and one event."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._damper = Damper()
+
+    def take(self, event: AggregatorEvent) -> None:
+        """Take one event."""
+        match event:
+            case SwitchConnected(as_name=name, repaired=repaired):
+                text = f"{len(repaired)} flows put right" if repaired else "its flows are right"
+                self._tell(f"aggregator/{name}", text, "AggregatorConnected", lost=False)
+            case SwitchLost(as_name=name):
+                text = "it keeps forwarding; nothing can be changed on it"
+                self._tell(f"aggregator/{name}", text, "AggregatorLost", lost=True)
+            case PortStatus(as_name=name, port=port, up=up):
+                self._port(AttachPoint(name, port), up=up)
+
+    def _port(self, point: AttachPoint, *, up: bool) -> None:
+        """A port that an endpoint should be on; our own moves of light are no news."""
+        state = self._state
+        endpoint = next((e for e, at in state.attachments.items() if at == point), None)
+        if endpoint is None or endpoint in state.locked():
+            return
+        what = "is back" if up else "is gone"
+        text = f"the carrier of {point.aggregator}/{point.port} {what}"
+        self._tell(f"endpoint/{endpoint}", text, "LinkUp" if up else "LinkDown", lost=not up)
+
+    def _tell(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
+        state = self._state
+        if lost and self._damper.lost(obj, state.clock()):
+            text = "it comes and goes: not used and not reported until it holds still"
+            state.events.add("error", obj, "Flapping", text)
+            state.flapping = state.flapping | {obj}
+        elif not self._damper.held(obj):
+            kind = obj.partition("/")[0]
+            severity = "info" if not lost else "error" if kind == "aggregator" else "warning"
+            state.events.add(severity, obj, reason, text)  # type: ignore[arg-type]
+            state.wake.set()
+
+    def calm(self) -> None:
+        """Let go of what has held still; called now and then."""
+        state = self._state
+        for obj in self._damper.calmed(state.clock()):
+            state.events.add("info", obj, "Stable", "it has held still and is used again")
+            state.flapping = state.flapping - {obj}
+            state.wake.set()

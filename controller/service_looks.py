@@ -1,0 +1,142 @@
+"""What people ask the controller to show: the half of the service that changes nothing."""
+
+from __future__ import annotations
+
+from controller.authz import Owned
+from controller.errors import ServiceError
+from controller.feed import Feed, Filter, Reader
+from controller.optics import Optics
+from controller.service_exchange import Exchange
+from controller.service_fabricviews import FabricViews
+from controller.service_health import HealthViews
+from controller.service_jobviews import JobViews
+from controller.service_plans import Planner
+from controller.state import State
+from controller.telemetry import Telemetry
+from controller.telemetry_power import OpticalPower
+from controller.views import (
+    AggregatorView,
+    CircuitView,
+    ContainerView,
+    EndpointView,
+    EventView,
+    HealthView,
+    NodeView,
+    PortPowerView,
+    PowerSeriesView,
+    SeriesView,
+    SiteView,
+    SwitchView,
+    TopView,
+    TraceView,
+    TransactionView,
+)
+from controller.views_allocation import Allocation
+from controller.views_optics import OpticsView
+
+
+class Looks:
+    """Everything that can be looked at. The service makes the parts."""
+
+    _state: State
+    _show: FabricViews
+    _show_jobs: JobViews
+    _show_health: HealthViews
+    _telemetry: Telemetry
+    _power: OpticalPower
+    _optics: Optics
+    _plans: Planner
+    _exchange: Exchange
+    _feed: Feed
+
+    async def endpoints(self) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file."""
+        return self._show.endpoints()
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        return self._show.aggregators()
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every optical switch."""
+        return self._show.switches()
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return the health of a switch's ports and its alarms, a few seconds old at most."""
+        return await self._optics.read(switch)
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return the circuits read back from all switches."""
+        return self._show.circuits()
+
+    async def containers(self) -> list[ContainerView]:
+        """Return the containers the agents saw last."""
+        return [self._show_jobs.container(status) for status in self._state.statuses]
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server."""
+        return self._show.nodes()
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return at most ``limit`` events above id ``since``, oldest first; for 0 the latest."""
+        return self._show.events(since, limit)
+
+    async def top(self) -> TopView:
+        """Return the live figures of the last second."""
+        return self._show_jobs.top()
+
+    async def series(self, since_s: float) -> SeriesView:
+        """Return the samples of the last ``since_s`` seconds."""
+        return self._telemetry.series(since_s)
+
+    async def power(self) -> list[PortPowerView]:
+        """Return the light at every port of the optical switches."""
+        return self._power.views()
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        """Return a port's light over the last ``since_s`` seconds. ServiceError ``not_found``."""
+        return self._power.series(switch, port, since_s)
+
+    async def trace(self, endpoint: str) -> TraceView:
+        """Follow an endpoint's light to its aggregator. ServiceError ``not_found``."""
+        cable = self._state.cables.get(endpoint)
+        if cable is None:
+            raise ServiceError(
+                "not_found",
+                f"the site has no endpoint {endpoint}",
+                object=f"endpoint/{endpoint}",
+                hint="see `lightloom get endpoints`",
+            )
+        return self._power.trace(cable)
+
+    async def allocation(self) -> Allocation:
+        """Return the allocation as a file keeps it."""
+        return self._exchange.export()
+
+    async def transactions(self) -> list[TransactionView]:
+        """Return the transactions that are kept, oldest first."""
+        idents = [*self._state.finished, *self._state.running]
+        return [self._plans.transaction(ident) for ident in idents]
+
+    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+        """Follow everything that happens, from the frame after ``last_id`` on."""
+        return self._feed.read(last_id, keep)
+
+    def follow(self) -> Reader:
+        """Follow everything that happens but the samples, as a part of the controller."""
+        return self._feed.follow()
+
+    def owners(self) -> list[Owned]:
+        """Return whose every job is."""
+        return [
+            Owned(job.name, job.request.project, job.endpoints, holding=job.holding)
+            for job in self._state.jobs.values()
+        ]
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        return self._show.site()
+
+    async def health(self) -> HealthView:
+        """Return the controller's own state and the devices it talks to."""
+        return self._show_health.health()

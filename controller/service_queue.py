@@ -1,0 +1,141 @@
+"""The keeper of the queue: every decision on waiting jobs comes from ``scheduler.queue``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from controller import job_queue
+from controller.errors import ServiceError
+from controller.plan_rules import left_alone
+from controller.records import JobRecord
+from controller.state import State
+from controller.store import PutJob
+from scheduler.model import Fabric, Placement
+from scheduler.queue_model import Decisions, Hold
+
+SCHEDULE_EVERY_S = 5.0
+"""At the latest; a change wakes the queue at once, if it was left alone for a while."""
+PAUSE_S = 0.05
+"""Between two looks at least, and ``PAUSE_LOOKS`` times what the last one took: in a storm of
+submits one look serves many, and the rest of the controller gets most of the time."""
+PAUSE_LOOKS = 4.0
+
+
+class Starter(Protocol):
+    """The part of the keeper of jobs that a decision needs."""
+
+    async def admit(self, job: JobRecord, placement: Placement) -> str:
+        """Give a job its endpoints and begin to start it; say why not, or nothing."""
+
+    async def requeue(self, name: str, reason: str) -> None:
+        """Stop a running job's containers and let it wait again."""
+
+
+class QueueKeeper:
+    """Looks at the queue, starts who can start, and says of the rest why it waits."""
+
+    def __init__(self, state: State, starter: Starter) -> None:
+        self._state = state
+        self._starter = starter
+        self.looks = 0
+        """How often the queue was decided on."""
+        self._took_s = 0.0
+        """How long the last decision took."""
+
+    async def run(self) -> None:
+        """Look whenever something changed, for ever."""
+        while True:
+            self._state.wake.clear()
+            if not self._state.suspect:
+                before = self.looks
+                await self.schedule()
+                if self.looks != before:
+                    await asyncio.sleep(max(PAUSE_S, PAUSE_LOOKS * self._took_s))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SCHEDULE_EVERY_S):
+                    await self._state.wake.wait()
+
+    async def schedule(self) -> None:
+        """Decide on all waiting jobs once, and carry it out.
+
+        Starts that no longer hold when their turn comes (an endpoint was lost meanwhile) are
+        left to the next look, which the change has asked for already.
+        """
+        state = self._state
+        if not any(job.state == "pending" for job in state.jobs.values()):
+            state.queue = job_queue.Look()
+            return
+        now = state.clock()
+        fabric = job_queue.without(state.fabric(), state.promised_endpoints())
+        jobs = list(state.jobs.values())
+        alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
+        scheduling = state.site.scheduling
+        began = time.monotonic()
+        # In a thread: with thousands of endpoints a look takes long enough to keep others waiting.
+        decisions, found = await asyncio.to_thread(
+            job_queue.look,
+            fabric,
+            jobs,
+            tuple(state.projects()),
+            scheduling.queue,
+            lambda name: name not in alone,
+            now=now,
+        )
+        self._took_s = time.monotonic() - began
+        self.looks += 1
+        state.queue = found
+        await self._carry_out(decisions, fabric)
+        for preemption in decisions.preemptions:
+            for victim in preemption.victims:
+                await self._starter.requeue(victim, f"stopped to make way for job {preemption.job}")
+        await self._explain(found.holds)
+
+    async def _carry_out(self, decisions: Decisions, fabric: Fabric) -> None:
+        state = self._state
+        for start in decisions.starts:
+            job = state.jobs.get(start.job)
+            if job is None or job.state != "pending":
+                continue  # cancelled while the decision was made
+            if not self._holds(start.placement, fabric):
+                state.wake.set()
+                return
+            problem = await self._starter.admit(job, start.placement)
+            if problem:
+                self._waits(start.job, problem)
+                return
+            if start.backfilled:
+                text = "started ahead of earlier jobs without delaying them"
+                state.events.add("info", f"job/{start.job}", "Backfilled", text)
+
+    def _holds(self, placement: Placement, fabric: Fabric) -> bool:
+        """Tell whether the world is still as the placement took it to be."""
+        state = self._state
+        touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
+        homes, holders, lost = state.homes(), state.holders(), state.unavailable()
+        return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
+
+    async def _explain(self, holds: Mapping[str, Hold]) -> None:
+        state = self._state
+        leads = []
+        for name, hold in holds.items():
+            self._waits(name, hold.reason)
+            job = state.jobs.get(name)
+            since = None if hold.reserved_at is None else hold.reserved_at
+            if job is not None and since is not None and job.reserved_at != since:
+                state.jobs[name] = state.replaced(name, reserved_at=since)
+                leads.append(PutJob(state.jobs[name]))
+        if leads:  # how long it has led the queue has to outlive a restart
+            try:
+                await state.commit(*leads)
+            except ServiceError as error:
+                state.events.add("error", "store", "NotDurable", error.message)
+
+    def _waits(self, name: str, reason: str) -> None:
+        """Note why a job waits; waking nobody, for nothing has changed."""
+        job = self._state.jobs.get(name)
+        if job is not None and job.state == "pending" and job.reason != reason:
+            self._state.jobs[name] = self._state.replaced(name, reason=reason)

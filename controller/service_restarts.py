@@ -1,0 +1,87 @@
+"""What happens when a rank dies or loses its GPU: the whole job ends, or starts again.
+
+Ranks of a job work in step, so one that is gone stops the others. They are stopped, and
+started again where they were; where an endpoint is out of use by then, the job goes back
+into the queue and is placed anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from controller.errors import ServiceError
+from controller.records import JobRecord
+from controller.restarts import RestartPolicy
+from controller.service_ends import JobEnder
+from controller.service_fabric import FabricKeeper
+from controller.state import State
+from controller.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+
+class JobRestarter:
+    """Decides what a rank's death means for its job, and does it. ``again`` starts its ranks."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: FabricKeeper,
+        ender: JobEnder,
+        tasks: Tasks,
+        again: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._state = state
+        self._fabric = fabric
+        self._ender = ender
+        self._tasks = tasks
+        self._again = again
+
+    def rank_died(self, job: JobRecord, reason: str) -> None:
+        """End the job, or begin to start it again if its policy and its past allow."""
+        failures = job.failures + 1
+        policy = RestartPolicy.parse(job.request.restart)
+        wait_s = policy.wait_s(failures)
+        if wait_s is None:
+            if policy.times:
+                reason = f"{reason}; restarted {policy.times} times already"
+            self._ender.later(job.name, "failed", reason)
+            return
+        text = f"{reason}; restart {failures} of {policy.times} in {wait_s:g} s"
+        self._state.change(job.name, state="starting", reason=text, failures=failures)
+        self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)
+        self._tasks.spawn(self._restart(job.name, wait_s), f"restart {job.name}")
+
+    async def _restart(self, name: str, wait_s: float) -> None:
+        try:
+            await self._ender.save(name)
+            problem = await self._ender.stop(self._state.jobs[name])
+            if problem:
+                await self._ender.end(name, "failed", problem)
+                return
+            await asyncio.sleep(wait_s)
+            job = self._state.jobs[name]
+            if job.state != "starting" or self._ender.is_ending(name):
+                return  # cancelled meanwhile
+            unusable = self._state.quarantine.keys() | self._state.unfit.keys()
+            if unusable & set(job.endpoints):
+                await self._requeue(name)
+            else:
+                await self._again(name)
+        except ServiceError as error:
+            await self._ender.end(name, "failed", f"did not start again: {error.message}")
+
+    async def _requeue(self, name: str) -> None:
+        self._state.epoch += 1
+        self._state.change(
+            name,
+            state="pending",
+            reason="back in the queue: one of its endpoints is out of use",
+            endpoints=(),
+            exit_codes=(),
+        )
+        await self._ender.save(name)
+        await self._fabric.install()

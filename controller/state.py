@@ -1,0 +1,375 @@
+"""The controller's state: the intent and what is known of the world. Owned by the asyncio loop.
+
+Nothing but the service's keepers changes it, and they do so between two awaits, so every
+reader on the loop sees it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.circuits import SwitchChange, fixed_attachments, homes
+from controller.engine import RankStatus
+from controller.errors import ServiceError
+from controller.events import EventLog
+from controller.flows import AttachPoint
+from controller.job_queue import Look
+from controller.records import JobRecord, Quarantine
+from controller.store import (
+    KEPT_TRANSACTIONS,
+    Loaded,
+    PutAttachments,
+    PutEvents,
+    PutFacts,
+    Store,
+    Write,
+)
+from controller.transaction_model import (
+    Event as TransactionEvent,
+)
+from controller.transaction_model import (
+    Transaction,
+)
+from controller.views import TransactionView
+from scheduler.model import Aggregator, Fabric, Job, Policy, Site
+from scheduler.queue_model import Project
+from sitefile import CabledSite, EndpointCable
+
+KEPT_JOBS = 2000
+"""Jobs that ended and can still be looked at; a controller runs for years."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A transaction under way: its pure state and what its view needs beside it."""
+
+    tx: Transaction
+    plan_id: str | None
+    started_at: float
+    commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
+    """An operator's way in: AbortAsked."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the transaction has left the list of running ones."""
+    stopped: frozenset[str] = field(init=False)
+    """Jobs that the transaction stops and starts again."""
+
+    def __post_init__(self) -> None:
+        restarted = (job.name for job in self.tx.jobs if job.policy is Policy.RESTART)
+        self.stopped = frozenset(restarted)
+
+
+@dataclass(slots=True)
+class Connections:
+    """Who answers now; the daemon fills in the functions of the real parts."""
+
+    aggregators: Callable[[], frozenset[str]]
+    switches: Callable[[], frozenset[str]]
+    servers: Callable[[], Mapping[str, bool]]
+
+
+@dataclass(slots=True)
+class State:
+    """Intent, observation and locks."""
+
+    site: CabledSite
+    store: Store
+    clock: Callable[[], float]
+    connections: Connections
+    epoch: int = 0
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    """In the order of submission."""
+    attachments: dict[str, AttachPoint] = field(default_factory=dict)
+    """Where every lit endpoint is."""
+    held: dict[str, AttachPoint | None] = field(default_factory=dict)
+    """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
+    quarantine: dict[str, Quarantine] = field(default_factory=dict)
+    detached: set[str] = field(default_factory=set)
+    """Endpoints that an operator darkened; they are not lit again on their own."""
+    flapping: frozenset[str] = frozenset()
+    """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
+    store_error: str = ""
+    """Why the last durable write failed; empty when it did not."""
+    suspect: str = ""
+    """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
+    foreign_endpoints: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Per optical switch: what circuits that are not ours hold. A key means: read once."""
+    squatted: frozenset[str] = frozenset()
+    """Endpoints held by containers that belong to no job we know."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Endpoints whose GPU or agent is not fit at this moment, and why."""
+    statuses: list[RankStatus] = field(default_factory=list)
+    running: dict[str, Running] = field(default_factory=dict)
+    finished: dict[str, TransactionView] = field(default_factory=dict)
+    """The latest transactions that ended, by id, oldest first; see ``finish``."""
+    moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
+    """What each of them did with the light, as far as that is known."""
+    stalled: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Jobs that do not talk any more: since when it is known, and what was seen."""
+    transactions: int = 0
+    """Number of the last transaction."""
+    owed_jobs: set[str] = field(default_factory=set)
+    """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
+    queue: Look = field(default_factory=Look)
+    """What the last look at the queue found."""
+    promised: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Endpoints that a regroup under way makes room on, by the pending job they are for."""
+    looked_at: float | None = None
+    """When a trigger last led to a look for a regroup."""
+    scheduled_at: float | None = None
+    """When the schedule did."""
+    ready: bool = False
+    """The devices were seen once; jobs may start."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set on every change that may let a waiting job run."""
+    projects: Callable[[], Iterable[Project]] = field(init=False)
+    """Quotas and fair shares: of the site file, until people's accounts are open."""
+    events: EventLog = field(init=False)
+    planner_site: Site = field(init=False)
+    """The site in the scheduler's words, every port counted."""
+    cables: Mapping[str, EndpointCable] = field(init=False)
+    """Every endpoint of the site by name."""
+    optical: frozenset[str] = field(init=False)
+    """The optical switches' names."""
+
+    def __post_init__(self) -> None:
+        self.events = EventLog(self.clock, lambda: self.epoch)
+        self.attachments = fixed_attachments(self.site)
+        self.projects = lambda: self.site.scheduling.projects
+        self.planner_site = self.site.scheduler_site()
+        self.optical = frozenset(switch.name for switch in self.site.switches)
+        self.cables = {cable.name: cable for cable in self.site.endpoints}
+
+    def restore(self, loaded: Loaded) -> None:
+        """Take over what the store holds."""
+        self.epoch = int(loaded.facts.get("epoch", "0"))
+        self.jobs = {job.name: job for job in loaded.jobs}
+        self.attachments.update(
+            {
+                e: at
+                for e, at in loaded.attachments.items()
+                if e in self.cables and self.has_port(at)
+            }
+        )
+        self.quarantine = {entry.object: entry for entry in loaded.quarantine}
+        self.finished = {view.id: view for view, _ in loaded.transactions}
+        self.transactions = int(loaded.facts.get("transactions", "0"))
+        self.looked_at = _time(loaded.facts.get("regroup_looked_at"))
+        self.scheduled_at = _time(loaded.facts.get("regroup_scheduled_at"))
+        self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
+        self.events.restore(loaded.events)
+
+    async def commit(self, *writes: Write) -> None:
+        """One durable write: ``writes`` and all events so far. ServiceError."""
+        events = self.events.take_unwritten()
+        if not writes and not events:
+            return
+        try:
+            await self.store.commit(*writes, PutEvents(events))
+        except BaseException as error:
+            self.events.give_back(events)
+            if isinstance(error, ServiceError):
+                self.store_error = error.message
+            raise
+        self.store_error = ""
+
+    def placed(self) -> PutAttachments:
+        """Return where the light is, for a durable write: a copy, for the writer is a thread."""
+        return PutAttachments(dict(self.attachments), self.epoch)
+
+    def facts(self) -> PutFacts:
+        """Return what is counted and marked outside the tables, for a durable write."""
+        return PutFacts(
+            {
+                "epoch": str(self.epoch),
+                "transactions": str(self.transactions),
+                "detached": json.dumps(sorted(self.detached)),
+                "regroup_looked_at": json.dumps(self.looked_at),
+                "regroup_scheduled_at": json.dumps(self.scheduled_at),
+            }
+        )
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    def put(self, job: JobRecord) -> JobRecord:
+        """Replace a job's record and wake who waits for a change."""
+        self.jobs[job.name] = job
+        self.wake.set()
+        return job
+
+    def change(self, name: str, **fields: object) -> JobRecord:
+        """Replace some fields of a job's record."""
+        return self.put(self.replaced(name, **fields))
+
+    def replaced(self, name: str, **fields: object) -> JobRecord:
+        """Return a job's record with other fields; changes nothing and wakes nobody."""
+        return replace(self.jobs[name], **fields)  # type: ignore[arg-type]
+
+    def forget_ended(self) -> tuple[str, ...]:
+        """Forget those of the jobs that ended first, beyond the latest; return their names."""
+        ended = [job for job in self.jobs.values() if job.ended]
+        if len(ended) <= KEPT_JOBS:
+            return ()
+        ended.sort(key=lambda job: job.finished_at or job.submitted_at)
+        gone = tuple(job.name for job in ended[:-KEPT_JOBS])
+        for name in gone:
+            del self.jobs[name]
+        return gone
+
+    def promised_endpoints(self) -> frozenset[str]:
+        """Return the endpoints that are kept for jobs a regroup under way lets in."""
+        return frozenset(e for endpoints in self.promised.values() for e in endpoints)
+
+    def holders(self) -> dict[str, JobRecord]:
+        """Return the job of every endpoint that has one."""
+        return {e: job for job in self.jobs.values() if job.holding for e in job.endpoints}
+
+    def transaction_of(self, job: str) -> Running | None:
+        """Return the transaction that holds ``job`` now."""
+        for running in self.running.values():
+            if any(held.name == job for held in running.tx.jobs):
+                return running
+        return None
+
+    def finish(self, view: TransactionView, changes: tuple[SwitchChange, ...]) -> None:
+        """Keep the end of a transaction; beyond the latest ones the oldest is forgotten."""
+        self.finished.pop(view.id, None)
+        self.finished[view.id] = view
+        self.moved[view.id] = changes
+        while len(self.finished) > KEPT_TRANSACTIONS:
+            # One that a restart interrupted stands here until it is known how it ended.
+            oldest = next(i for i, kept in self.finished.items() if kept.finished_at is not None)
+            del self.finished[oldest]
+            self.moved.pop(oldest, None)
+
+    # --- fabric ---------------------------------------------------------------------------
+
+    def has_port(self, at: AttachPoint) -> bool:
+        """Whether the site has this aggregator port for endpoints."""
+        for cable in self.site.aggregators:
+            if cable.name == at.aggregator:
+                return at.port in cable.fibers or at.port in cable.fixed
+        return False
+
+    def homes(self) -> dict[str, str | None]:
+        """Return each endpoint's home, None for a dark one."""
+        return homes(self.site, self.attachments)
+
+    def locked(self) -> dict[str, str]:
+        """Return the transaction of every endpoint that one moves."""
+        return {e: ident for ident, r in self.running.items() for e in r.tx.endpoints}
+
+    def blocked_points(self) -> frozenset[AttachPoint]:
+        """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
+        points = {
+            AttachPoint(cable.name, port)
+            for cable in self.site.aggregators
+            for port in cable.fibers
+            if f"{cable.name}/{port}" in self.quarantine
+        }
+        for foreign in self.foreign_points.values():
+            points |= foreign
+        for running in self.running.values():
+            for path in running.tx.paths:
+                points |= {point for point in (path.before, path.after) if point is not None}
+        return frozenset(points)
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the endpoints that can be neither placed nor moved, and why."""
+        aggregators = self.connections.aggregators()
+        servers = self.connections.servers()
+        locked = self.locked()
+        reasons: dict[str, str] = {}
+        for endpoint in self.site.endpoints:
+            at = self.attachments.get(endpoint.name)
+            device = endpoint.fiber.device
+            if endpoint.name in self.quarantine:
+                reason = f"quarantined: {self.quarantine[endpoint.name].reason}"
+            elif not servers.get(endpoint.server, False):
+                reason = f"the agent of {endpoint.server} does not answer"
+            elif endpoint.name in locked:
+                reason = f"being moved by transaction {locked[endpoint.name]}"
+            elif at is not None and at.aggregator not in aggregators:
+                reason = f"aggregator {at.aggregator} is not connected"
+            elif endpoint.name in self.foreign_endpoints.get(device, frozenset()):
+                reason = f"its fiber is held by a foreign circuit on {device}"
+            elif f"endpoint/{endpoint.name}" in self.flapping:
+                reason = "its link comes and goes"
+            elif at is not None and f"aggregator/{at.aggregator}" in self.flapping:
+                reason = f"the session of aggregator {at.aggregator} comes and goes"
+            elif endpoint.name in self.unfit:
+                reason = self.unfit[endpoint.name]
+            elif endpoint.name in self.squatted:
+                reason = "held by a container that belongs to no known job"
+            elif device in self.optical and device not in self.foreign_points:
+                reason = f"the circuits of {device} were not read yet"
+            else:
+                continue
+            reasons[endpoint.name] = reason
+        return reasons
+
+    def fabric(self) -> Fabric:
+        """Return the fabric as the scheduler sees it now."""
+        jobs = tuple(
+            Job(
+                job.name,
+                job.endpoints,
+                policy=Policy(job.request.policy),
+                pinned=job.request.pinned,
+            )
+            for job in self.jobs.values()
+            if job.holding
+        )
+        return Fabric(
+            self._usable_site(),
+            self.homes(),
+            jobs,
+            unavailable=frozenset(self.unavailable()),
+            epoch=self.epoch,
+        )
+
+    def flow_view(
+        self,
+    ) -> tuple[dict[str, AttachPoint], dict[str, tuple[str, ...]], frozenset[str]]:
+        """Return attachments, jobs and held endpoints as the flow compiler takes them."""
+        attachments = {e: at for e, at in self.attachments.items() if e not in self.held}
+        attachments.update({e: at for e, at in self.held.items() if at is not None})
+        jobs = {job.name: job.endpoints for job in self.jobs.values() if job.holding}
+        return attachments, jobs, frozenset(self.held)
+
+    def aggregators_of(self, endpoints: Iterable[str]) -> frozenset[str]:
+        """Return the aggregators these endpoints are under."""
+        return frozenset(self.attachments[e].aggregator for e in endpoints if e in self.attachments)
+
+    def _usable_site(self) -> Site:
+        """The site less the ports that are out of use; ports in use always count."""
+        site = self.planner_site
+        dead = self.blocked_points() - set(self.attachments.values())
+        if not dead:
+            return site
+        return replace(site, aggregators=tuple(self._less(a, dead) for a in site.aggregators))
+
+    def _less(self, aggregator: Aggregator, dead: frozenset[AttachPoint]) -> Aggregator:
+        fibers = self.site.aggregator(aggregator.name).fibers
+        ports = dict(aggregator.ports)
+        for point in dead:
+            if point.aggregator == aggregator.name and point.port in fibers:
+                ports[fibers[point.port].device] -= 1
+        return replace(aggregator, ports=ports)
+
+
+def spread(endpoints: Sequence[str], homes: Mapping[str, str | None]) -> dict[str, int]:
+    """Count endpoints per home, sorted by name; dark ones count under ``dark``."""
+    counts: dict[str, int] = {}
+    for name in endpoints:
+        home = homes.get(name) or "dark"
+        counts[home] = counts.get(home, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _time(text: str | None) -> float | None:
+    value = None if text is None else json.loads(text)
+    return None if value is None else float(value)

@@ -1,0 +1,179 @@
+"""One open driver per optical switch: kept connected, and never asked while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from ocs_driver.base import (
+    Alarm,
+    ApplyResult,
+    Capabilities,
+    CircuitMap,
+    CircuitRequest,
+    Mode,
+    OcsDriver,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.errors import OcsError, OcsUnreachable
+
+log = structlog.get_logger(__name__)
+
+CONNECT_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 20.0
+CHECK_EVERY_S = 5.0
+"""How often an idle session is proven by reading the map; also the age of a circuit list."""
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One switch: its driver, which serialises its calls, and what is known of it."""
+
+    driver: OcsDriver
+    there: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the session is up."""
+    error: str = "not connected yet"
+    capabilities: Capabilities | None = None
+    circuits: CircuitMap | None = None
+    known: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is up."""
+        return self.there.is_set()
+
+
+class SwitchBank:
+    """All optical switches of a site, by name."""
+
+    def __init__(
+        self, drivers: dict[str, OcsDriver], on_change: Callable[[str, bool], None]
+    ) -> None:
+        """``on_change(switch, connected)`` is called on the loop, after each first good read."""
+        self._lines = {name: _Line(driver) for name, driver in drivers.items()}
+        self._on_change = on_change
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        self._tasks = [
+            asyncio.create_task(self._keep(name, line), name=f"switch {name}")
+            for name, line in self._lines.items()
+        ]
+
+    async def stop(self) -> None:
+        """Log out everywhere; circuits stay as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for line in self._lines.values():
+            await _close(line.driver)
+
+    async def all_known(self) -> None:
+        """Return once every switch was read."""
+        await asyncio.gather(*(line.known.wait() for line in self._lines.values()))
+
+    async def back(self, switch: str) -> None:
+        """Return once the switch answers."""
+        await self._lines[switch].there.wait()
+
+    def connected(self) -> frozenset[str]:
+        """Return the switches that answer."""
+        return frozenset(name for name, line in self._lines.items() if line.connected)
+
+    def error(self, switch: str) -> str:
+        """Return why a switch does not answer, empty when it does."""
+        return self._lines[switch].error
+
+    def capabilities(self, switch: str) -> Capabilities | None:
+        """Return what the switch says it is; None before the first contact."""
+        return self._lines[switch].capabilities
+
+    def last_map(self, switch: str) -> CircuitMap | None:
+        """Return the map as read last, at most a few seconds old while connected."""
+        return self._lines[switch].circuits
+
+    async def read(self, switch: str) -> CircuitMap:
+        """Read the circuits from the device. OcsError when it does not answer."""
+        return await self._read(self._connected(switch))
+
+    async def optics(self, switch: str) -> tuple[tuple[PortInfo, ...], tuple[Alarm, ...]]:
+        """Read all ports with their light, and the standing alarms. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await line.driver.inventory(), await line.driver.alarms()
+
+    async def apply(
+        self,
+        switch: str,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        deadline_s: float,
+    ) -> ApplyResult:
+        """Remove and make circuits of ours; foreign ones in the way are a conflict. OcsError."""
+        line = self._connected(switch)
+        # The driver keeps the deadline; the margin is for its last read-back.
+        async with asyncio.timeout(deadline_s + READ_TIMEOUT_S):
+            result = await line.driver.apply(delete, make, mode=Mode.SAFE, deadline_s=deadline_s)
+        line.circuits = result.circuits
+        return result
+
+    async def power(self, switch: str, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        """Measure light at some ports. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await line.driver.power(ports)
+
+    def _connected(self, switch: str) -> _Line:
+        line = self._lines[switch]
+        if not line.connected:
+            raise OcsUnreachable("unreachable", switch, line.error)
+        return line
+
+    async def _read(self, line: _Line) -> CircuitMap:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            line.circuits = await line.driver.read()
+        return line.circuits
+
+    async def _keep(self, name: str, line: _Line) -> None:
+        """Connect, prove the session now and then, connect again with back-off; for ever."""
+        failures = 0
+        while True:
+            try:
+                await self._session(name, line)
+            except (OcsError, OSError, TimeoutError) as error:
+                line.error = str(error) or type(error).__name__
+                log.warning("switch_away", switch=name, error=line.error)
+                failures = 0 if line.connected else failures + 1
+                if line.connected:
+                    line.there.clear()
+                    self._on_change(name, False)
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+
+    async def _session(self, name: str, line: _Line) -> None:
+        """Stay with a switch until it does not answer: that is an OcsError."""
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await line.driver.connect()
+            line.capabilities = await line.driver.capabilities()
+        await self._read(line)
+        line.error = ""
+        line.there.set()
+        line.known.set()
+        log.info("switch_connected", switch=name, model=line.capabilities.model)
+        self._on_change(name, True)
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            await self._read(line)
+
+
+async def _close(driver: OcsDriver) -> None:
+    with contextlib.suppress(OcsError, OSError, TimeoutError):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await driver.close()

@@ -1,0 +1,111 @@
+"""Drivers for optical circuit switches: ports, circuits and light, never jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ocs_driver.address import OcsAddress
+from ocs_driver.base import (
+    Action,
+    Alarm,
+    ApplyResult,
+    BusyPort,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    EventKind,
+    Mode,
+    OcsDriver,
+    OcsEvent,
+    Outcome,
+    Pair,
+    PairResult,
+    PortHealth,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.calient.driver import CalientTl1Driver
+from ocs_driver.errors import (
+    OcsConflict,
+    OcsDenied,
+    OcsError,
+    OcsLogin,
+    OcsTimeout,
+    OcsUnreachable,
+)
+from ocs_driver.glimmerglass.driver import GlimmerglassTl1Driver
+from ocs_driver.grid import Grid, GridDriver
+from ocs_driver.polatis.netconf import PolatisNetconfDriver
+from ocs_driver.polatis.scpi import PolatisScpiDriver
+from ocs_driver.polatis.tl1 import PolatisTl1Driver
+
+Factory = Callable[[OcsAddress, str | None, str], OcsDriver]
+
+DRIVERS: Mapping[str, Factory] = {
+    "calient+tl1": CalientTl1Driver.from_address,
+    "glimmerglass+tl1": GlimmerglassTl1Driver.from_address,
+    "polatis+netconf": PolatisNetconfDriver.from_address,
+    "polatis+scpi": PolatisScpiDriver.from_address,
+    "polatis+tl1": PolatisTl1Driver.from_address,
+}
+"""Driver by URL scheme."""
+
+
+def open(
+    url: str,
+    *,
+    password: str | None = None,
+    group: str = "lightloom",
+    state_dir: Path | None = None,
+) -> OcsDriver:
+    """Return the driver for ``url``, not yet connected; enter it to log in.
+
+    ``group`` marks the circuits that are ours; where a switch cannot store it, a file under
+    ``state_dir`` does (default: ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder).
+    OcsError for an unknown scheme, a malformed URL or one with a password in it.
+    """
+    address = OcsAddress.parse(url)
+    factory = DRIVERS.get(address.scheme)
+    if factory is None:
+        raise OcsError(
+            "unknown_scheme", str(address), f"known switches: {', '.join(sorted(DRIVERS))}"
+        )
+    driver = factory(dataclasses.replace(address, state_dir=state_dir), password, group)
+    grid = address.options.get("ports")
+    return driver if grid is None else GridDriver(driver, Grid.parse(grid))
+
+
+__all__ = [
+    "DRIVERS",
+    "Action",
+    "Alarm",
+    "ApplyResult",
+    "BusyPort",
+    "Capabilities",
+    "Circuit",
+    "CircuitMap",
+    "CircuitRequest",
+    "CircuitState",
+    "EventKind",
+    "Mode",
+    "OcsAddress",
+    "OcsConflict",
+    "OcsDenied",
+    "OcsDriver",
+    "OcsError",
+    "OcsEvent",
+    "OcsLogin",
+    "OcsTimeout",
+    "OcsUnreachable",
+    "Outcome",
+    "Pair",
+    "PairResult",
+    "PortHealth",
+    "PortInfo",
+    "PortPower",
+    "open",
+]

@@ -1,0 +1,68 @@
+"""A switch is named by one URL: ``vendor+protocol://user@host:port``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ocs_driver.errors import OcsError
+from ocs_driver.profile import Profile, load_profile
+
+_OPTIONS = frozenset({"hostkey", "personality", "ports"})
+
+
+@dataclass(slots=True, frozen=True)
+class OcsAddress:
+    """The parts of a switch's URL; ``port`` is None where the URL leaves it to the protocol."""
+
+    scheme: str
+    host: str
+    port: int | None
+    user: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """``personality``: file with measured behaviour; ``ports``: how the site names ports;
+    ``hostkey``: the switch's SSH key in base64."""
+    state_dir: Path | None = None
+    """Where to remember which circuits are ours; None means the usual folder."""
+
+    @classmethod
+    def parse(cls, url: str) -> OcsAddress:
+        """Parse a URL; OcsError when it is malformed or carries a password."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise OcsError("bad_url", _without_userinfo(url), str(error)) from None
+        shown = _without_userinfo(url)
+        if parts.password is not None:
+            raise OcsError(
+                "password_in_url",
+                shown,
+                "give the password by reference (LIGHTLOOM_OCS_PASSWORD or the site file)",
+            )
+        if not parts.scheme or not parts.hostname:
+            raise OcsError("bad_url", shown, "write it as vendor+protocol://user@host:port")
+        options = dict(parse_qsl(parts.query))
+        unknown = sorted(options.keys() - _OPTIONS)
+        if unknown:
+            known = ", ".join(sorted(_OPTIONS))
+            raise OcsError("bad_url", shown, f"unknown option {unknown[0]}; there are: {known}")
+        user = unquote(parts.username or "")
+        return cls(parts.scheme.lower(), parts.hostname, port, user, options)
+
+    def profile(self, default: Profile | None = None) -> Profile:
+        """Return the switch's measured behaviour, if the URL names a file with it. OcsError."""
+        file = self.options.get("personality")
+        return load_profile(Path(file)) if file else default or Profile()
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
+
+
+def _without_userinfo(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,0 +1,300 @@
+"""Driver for Calient S-series switches over TL1 (port 3082 raw, 3083 with prompt).
+
+Making a circuit takes two commands, ENT-CRS to provision and ACT-CRS to drive the
+mirrors; removing one takes CANC-CRS and DLT-CRS. Our group name marks our circuits.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ocs_driver.address import OcsAddress
+from ocs_driver.base import (
+    Alarm,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    EventKind,
+    OcsEvent,
+    PortHealth,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.calient import rows
+from ocs_driver.converge import ConvergingDriver
+from ocs_driver.errors import OcsConflict, OcsDenied, OcsError, wrong_dialect
+from ocs_driver.events import EventFeed
+from ocs_driver.profile import Profile
+from ocs_driver.tl1.fields import Row, parse_row
+from ocs_driver.tl1.messages import Command, Report
+from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing, accept, refusals
+
+_T = TypeVar("_T")
+
+DEFAULT_PORT = 3082
+
+_INVENTORY_S = 120.0
+"""RTRV-PORT for all ports took about 60 s on older chassis."""
+_STRIDE = 16
+"""Circuits entered, or cancelled, at a time; their mirrors move while the next are."""
+_PORT = re.compile(r"[A-Za-z0-9]+(\.[A-Za-z0-9]+)+\Z")
+_GROUP = re.compile(r"[A-Za-z0-9_.\-]+\Z")
+_NAME = re.compile(r"[^\s:;,&\"]+\Z")
+
+_PROFILE = Profile(switch_time_s=0.05, bulk_time_s=0.2)
+"""Bulk time: S320 hardware guide p. 44, when the controller resolves conflicts."""
+
+
+class CalientTl1Driver(ConvergingDriver):
+    """One Calient switch, reached over one TL1 session."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        login: Login,
+        *,
+        group: str = "lightloom",
+        timing: Tl1Timing | None = None,
+        profile: Profile | None = None,
+    ) -> None:
+        super().__init__(f"{host}:{port}", group)
+        if not _GROUP.match(group):
+            raise OcsError("bad_group", group, "use letters, digits, '_', '.' and '-'")
+        self._feed = EventFeed()
+        self._user = login.user
+        self._profile = profile or _PROFILE
+        self._session = Tl1Session(
+            host,
+            port,
+            login,
+            timing=timing,
+            on_report=self._on_report,
+            on_link=self._on_link,
+        )
+
+    @classmethod
+    def from_address(
+        cls, address: OcsAddress, password: str | None, group: str
+    ) -> CalientTl1Driver:
+        """Build a driver for ``calient+tl1://user@host:port``; OcsLogin without credentials."""
+        login = Login.of(address, password)
+        return cls(
+            address.host,
+            address.port or DEFAULT_PORT,
+            login,
+            group=group,
+            profile=address.profile(_PROFILE),
+        )
+
+    # -- session -------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Open the session. OcsUnreachable or OcsLogin when that fails."""
+        await self._session.open()
+        try:
+            await self._session.ask(Command("RTRV-NE"))
+        except OcsDenied as error:
+            await self._session.close()
+            raise wrong_dialect(self.name, error) from None
+
+    async def close(self) -> None:
+        """Log out and close; circuits stay as they are."""
+        await self._session.close()
+        self._feed.close()
+
+    def subscribe(self) -> AsyncIterator[OcsEvent]:
+        """Yield the switch's reports and the session's losses from now on."""
+        return self._feed.subscribe()
+
+    def _on_report(self, report: Report) -> None:
+        kind = EventKind.REPORT
+        if report.verb.startswith("REPT ALM"):
+            kind = EventKind.CLEAR if report.severity == "none" else EventKind.ALARM
+        elif report.verb.startswith("REPT DBCHG"):
+            kind = EventKind.CIRCUIT
+        for text in report.rows or ("",):
+            row = parse_row(text)
+            if kind is EventKind.CIRCUIT and row.get("USER") == self._user:
+                continue
+            said = " ".join((report.verb, text, *report.comments, *report.text)).strip()
+            self._feed.publish(OcsEvent(kind, row.aid, report.severity, said))
+
+    def _on_link(self, up: bool) -> None:
+        self._feed.link(self.name, up=up)
+
+    # -- reading -------------------------------------------------------------------
+
+    async def capabilities(self) -> Capabilities:
+        """Return what RTRV-NE says, and what is known of the series."""
+        answer = await self._session.ask(Command("RTRV-NE"))
+        row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
+        return Capabilities(
+            vendor="Calient",
+            model=row.get("CHASSISTYPE"),
+            serial=row.get("SERIALNUMBER"),
+            firmware=row.get("SWPACKAGE"),
+            duplex=True,
+            stores_owner=True,
+            stores_name=False,
+            busy_port=self._profile.busy_port,
+            switch_time_s=self._profile.switch_time_s,
+            bulk_time_s=self._profile.bulk_time_s,
+        )
+
+    async def facts(self) -> Mapping[str, Any]:
+        """Return name and platform, and the grid of the ports."""
+        answer = await self._session.ask(Command("RTRV-NE"))
+        row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
+        listed = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
+        shape = rows.grid([parse_row(port).aid for port in listed.rows])
+        return {"sid": row.aid, "platform": row.get("PLATFORM"), "ports": shape}
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        """Return all ports with label and light."""
+        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
+        ports = [parse_row(row) for row in answer.rows]
+        summaries = await self._summaries([row.aid for row in ports])
+        return tuple(
+            PortInfo(
+                row.aid,
+                rows.health(row),
+                rows.label(summary),
+                rows.dbm(summary.get("INPWR")),
+                rows.dbm(summary.get("OUTPWR")),
+            )
+            for row, summary in zip(ports, summaries, strict=True)
+        )
+
+    async def read(self) -> CircuitMap:
+        """Return the circuits as RTRV-CRS lists them."""
+        answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
+        return CircuitMap(rows.circuits(answer.rows), time.time())
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        """Return the light on the given ports (RTRV-PORT-SUM)."""
+        summaries = await self._summaries([_port(port) for port in ports])
+        return tuple(
+            PortPower(port, rows.dbm(row.get("INPWR")), rows.dbm(row.get("OUTPWR")))
+            for port, row in zip(ports, summaries, strict=True)
+        )
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        """Return failed ports, failed circuits and circuits with a standing alarm."""
+        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
+        failed = [
+            Alarm(row.aid, "critical", "the port has failed")
+            for row in map(parse_row, answer.rows)
+            if rows.health(row) is PortHealth.FAILED
+        ]
+        answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
+        for row in map(parse_row, answer.rows):
+            circuit = rows.circuit(row)
+            alarm = row.get("AL", "CL")
+            if circuit is not None and circuit.state is CircuitState.FAILED:
+                failed.append(Alarm(circuit.name, "major", f"no light ({circuit.detail})"))
+            elif circuit is not None and alarm != "CL":
+                severity = {"CR": "critical", "MJ": "major"}.get(alarm, "minor")
+                failed.append(Alarm(circuit.name, severity, circuit.detail))
+        return tuple(failed)
+
+    async def _summaries(self, ports: Sequence[str]) -> list[Row]:
+        commands = [Command("RTRV-PORT-SUM", aid=port) for port in ports]
+        answers = await self._session.bulk(commands, _INVENTORY_S)
+        return [
+            parse_row(accept(command, answer, f"{self.name}/{command.aid}").rows[0])
+            if answer.rows or not answer.ok
+            else Row(command.aid, (), {})
+            for command, answer in zip(commands, answers, strict=True)
+        ]
+
+    async def _may_be_lit(self, request: CircuitRequest) -> bool:
+        (summary,) = await self._summaries([request.b])
+        return rows.dbm(summary.get("OUTPWR")) is not None
+
+    # -- changing --------------------------------------------------------------------
+
+    def _validate(self, requests: Sequence[CircuitRequest]) -> None:
+        for request in requests:
+            if _port(request.a) == _port(request.b):
+                raise OcsConflict("same_port", request.a, "a circuit needs two different ports")
+
+    async def _delete_bulk(
+        self, circuits: Sequence[Circuit], timeout_s: float
+    ) -> list[OcsError | None]:
+        errors: list[OcsError | None] = []
+        cancelled: Sequence[Circuit] = ()
+        for some in _strides(circuits):
+            active = [c for c in some if c.state is not CircuitState.PROVISIONED]
+            cancel = [_by_name("CANC-CRS", c.name) for c in active]
+            delete = [_by_name("DLT-CRS", c.name) for c in cancelled]
+            answers = await self._session.bulk([*delete, *cancel], timeout_s)
+            # A refusal to cancel is judged by DLT-CRS: what is still active cannot be deleted.
+            errors += refusals(delete, answers[: len(delete)], self.name)
+            cancelled = some
+        return errors
+
+    async def _make_bulk(
+        self, requests: Sequence[CircuitRequest], timeout_s: float
+    ) -> list[OcsError | None]:
+        """Enter circuits while those entered before are driven: mirrors need not wait for us."""
+        errors: list[OcsError | None] = []
+        entered: list[tuple[int, CircuitRequest]] = []
+        half_made: list[Command] = []
+        for some in _strides(requests):
+            activate = [self._activate(request) for _, request in entered]
+            enter = [self._enter(request) for request in some]
+            answers = await self._session.bulk([*activate, *enter], timeout_s)
+            refused = refusals([*activate, *enter], answers, self.name)
+            for (i, request), error in zip(entered, refused, strict=False):
+                errors[i] = error
+                if error is not None:
+                    half_made.append(_by_name("DLT-CRS", _connection_name(request)))
+            fresh = refused[len(activate) :]
+            entered = [
+                (len(errors) + i, request)
+                for i, (request, error) in enumerate(zip(some, fresh, strict=True))
+                if error is None
+            ]
+            errors += fresh
+        if half_made:
+            # Provisioned but refused: it would hold both ports for nothing.
+            await self._session.bulk(half_made, timeout_s)
+        return errors
+
+    def _enter(self, request: CircuitRequest) -> Command:
+        kind = "2WAY" if request.duplex else "1WAY"
+        ports = f"{request.a},{request.b}"
+        return Command("ENT-CRS", aid=ports, tail=f"::{self.group},{kind}")
+
+    def _activate(self, request: CircuitRequest) -> Command:
+        ports = f"{request.a},{request.b}"
+        return Command("ACT-CRS", aid=ports, tail=f"::{_connection_name(request)},{self.group}")
+
+
+def _strides(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Cut a bulk into parts, and end with an empty one: a part's second half goes with the next."""
+    yield from (items[i : i + _STRIDE] for i in range(0, len(items), _STRIDE))
+    yield ()
+
+
+def _connection_name(request: CircuitRequest) -> str:
+    """The name the switch gives a circuit: ``src-dst`` for 2WAY, ``src>dst`` for 1WAY."""
+    return f"{request.a}{'-' if request.duplex else '>'}{request.b}"
+
+
+def _by_name(verb: str, name: str) -> Command:
+    if not _NAME.match(name):
+        raise OcsError("bad_name", name, "the circuit's name cannot be written in TL1")
+    return Command(verb, tail=f"::{name}")
+
+
+def _port(port: str) -> str:
+    if not _PORT.match(port):
+        raise OcsError("bad_port", port, "ports look like 1.2.3 (bank.row.column)")
+    return port

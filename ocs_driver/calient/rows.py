@@ -1,0 +1,83 @@
+"""What the rows of a Calient's answers mean. Pure.
+
+Vocabulary: CALIENT OCS WebGUI Quick Start Guide p. 53 (AS, OS, OC) and replies
+recorded from an S162 with software 6.0-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ocs_driver.base import Circuit, CircuitState, PortHealth
+from ocs_driver.tl1.fields import Row, parse_row
+
+_OPERATIONAL = {
+    "OK": CircuitState.TUNED,
+    "FAIL": CircuitState.FAILED,
+    "NOHW": CircuitState.FAILED,
+    "INIT": CircuitState.TUNING,
+}
+
+
+def circuits(rows: Sequence[str]) -> tuple[Circuit, ...]:
+    """Read the rows of RTRV-CRS; rows without both ports are passed over."""
+    found = (circuit(parse_row(row)) for row in rows)
+    return tuple(c for c in found if c is not None)
+
+
+def circuit(row: Row) -> Circuit | None:
+    """Read one RTRV-CRS row; None when it names no two ports.
+
+    A circuit that is entered but not activated has operational state OOS. An unknown
+    OC counts as tuning: it is not light, and the reader's deadline decides.
+    """
+    a, b = row.get("SRCPORT"), row.get("DSTPORT")
+    if not a or not b:
+        return None
+    state = _OPERATIONAL.get(row.get("OC"), CircuitState.TUNING)
+    if row.get("OS").startswith("OOS"):
+        state = CircuitState.PROVISIONED
+    return Circuit(
+        a=a,
+        b=b,
+        duplex=row.get("CONNTYPE", "2WAY") != "1WAY",
+        state=state,
+        name=row.get("CONNNAME") or row.aid,
+        owner=row.get("GRPNAME"),
+        detail=",".join(f"{key}={row.get(key)}" for key in ("AS", "OS", "OC", "AL")),
+    )
+
+
+def health(row: Row) -> PortHealth:
+    """Read the health of a port from its RTRV-PORT row; the worse of in and out counts."""
+    sides = ("IN", "OUT")
+    if any(row.get(f"{side}OC") in ("FAIL", "NOHW") for side in sides):
+        return PortHealth.FAILED
+    if any(row.get(f"{side}OC") == "INIT" for side in sides):
+        return PortHealth.TUNING
+    if any(row.get(f"{side}AS") == "IS" and row.get(f"{side}OS") == "IS" for side in sides):
+        return PortHealth.TUNED
+    return PortHealth.BLOCKED
+
+
+def dbm(value: str) -> float | None:
+    """Read a power value; None for NONE, empty or unreadable."""
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def label(row: Row) -> str:
+    """Read the operator's alias of a port from its RTRV-PORT-SUM row."""
+    alias = row.get("ALIAS")
+    return "" if alias == "NONE" else alias
+
+
+def grid(ports: Sequence[str]) -> dict[str, int]:
+    """Return banks, rows and columns of ports named bank.row.column; empty for other names."""
+    places = [port.split(".") for port in ports]
+    if not places or not all(len(p) == 3 and all(x.isdigit() for x in p) for p in places):
+        return {}
+    banks, rows, columns = (max(int(p[i]) for p in places) for i in range(3))
+    return {"banks": banks, "rows": rows, "columns": columns}

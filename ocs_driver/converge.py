@@ -1,0 +1,334 @@
+"""The one way circuits are changed, whatever the vendor: diff, send, read back, repeat.
+
+A vendor's driver supplies ``read`` and the two bulks. A lost answer makes the outcome
+unknown; then the map is read again and only what is still missing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ocs_driver.base import (
+    Action,
+    ApplyResult,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsDriver,
+    Outcome,
+    PairResult,
+)
+from ocs_driver.diff import LIGHT, Changes, diff
+from ocs_driver.errors import OcsConflict, OcsError, OcsTimeout, OcsUnreachable
+
+_log = logging.getLogger(__name__)
+
+_POLL_FIRST_S = 0.004
+_POLL_LONGEST_S = 0.2
+_POLL_EAGER_S = 0.3
+"""For so long a change is watched closely: a bulk takes up to 0.2 s, and dark time counts."""
+_READ_S = 0.1
+"""All circuits are read at least this often; in between, one of them is looked at."""
+_UNSETTLED = frozenset({CircuitState.TUNING, CircuitState.PROVISIONED})
+_FAIL_GRACE_S = 0.3
+"""A switch may report a failure for a moment while mirrors settle; it counts once it lasts."""
+_RETRY_PAUSE_S = 0.1
+_BULK_SHARE = 0.5
+"""Part of the time left that one bulk may take before its outcome counts as unknown."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """What one ``apply`` is after, and what it learned on the way."""
+
+    delete: tuple[CircuitRequest, ...]
+    make: tuple[CircuitRequest, ...]
+    mode: Mode
+    until: float
+    sent_deletes: dict[str, Circuit] = field(default_factory=dict)
+    sent_makes: set[CircuitRequest] = field(default_factory=set)
+    refused: dict[tuple[Action, CircuitRequest], OcsError] = field(default_factory=dict)
+
+
+class ConvergingDriver(OcsDriver):
+    """Implements ``apply`` on top of ``read``, ``_delete_bulk`` and ``_make_bulk``."""
+
+    name: str
+    """The switch's address, for messages."""
+    group: str
+    """Marks circuits that are ours."""
+
+    def __init__(self, name: str, group: str) -> None:
+        self.name = name
+        self.group = group
+        self._apply_lock = asyncio.Lock()
+        self.revision = 0
+        """Counts our own changes of the map."""
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change of circuits is under way."""
+        return self._apply_lock.locked()
+
+    @abstractmethod
+    async def _delete_bulk(
+        self, circuits: Sequence[Circuit], timeout_s: float
+    ) -> list[OcsError | None]:
+        """Send one bulk of deletes; return a refusal or None for each."""
+
+    @abstractmethod
+    async def _make_bulk(
+        self, requests: Sequence[CircuitRequest], timeout_s: float
+    ) -> list[OcsError | None]:
+        """Send one bulk of makes; return a refusal or None for each. Leaves no half-made one."""
+
+    async def _read_map(self) -> CircuitMap:
+        """Read the map in the names that requests are compared in."""
+        return await self.read()
+
+    @abstractmethod
+    def _validate(self, requests: Sequence[CircuitRequest]) -> None:
+        """Raise OcsError for ports this switch cannot have, before anything is sent."""
+
+    async def apply(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+        deadline_s: float = 10.0,
+    ) -> ApplyResult:
+        """See ``OcsDriver.apply``. Calls are carried out one after the other."""
+        loop = asyncio.get_running_loop()
+        self._validate((*delete, *make))
+        job = _Job(tuple(delete), tuple(make), mode, loop.time() + deadline_s)
+        try:
+            async with asyncio.timeout_at(job.until):
+                await self._apply_lock.acquire()
+        except TimeoutError:
+            raise OcsUnreachable("switch_busy", self.name, "another change is running") from None
+        try:
+            before = await self._first_read(job)
+            changes = diff(before, job.delete, job.make, mode=mode, group=self.group)
+            while changes and await self._send(job, changes) is False:
+                changes = self._still_missing(job, await self._read_again(job))
+            return _judge(job, await self._settle(job), self.group)
+        finally:
+            self._apply_lock.release()
+
+    async def provoke(
+        self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
+    ) -> list[OcsError | None]:
+        """Make circuits without looking for conflicts first: to learn what the switch does.
+
+        Returns a refusal or None for each. For the probe, on ports that nobody uses.
+        """
+        async with self._apply_lock:
+            self.revision += 1
+            return await self._make_bulk(self._inwards(requests), timeout_s)
+
+    def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
+        """Turn requests into the names that bulks are written in."""
+        return list(requests)
+
+    async def _first_read(self, job: _Job) -> CircuitMap:
+        try:
+            async with asyncio.timeout_at(job.until):
+                return await self._read_map()
+        except (TimeoutError, OcsTimeout):
+            raise OcsUnreachable(
+                "no_answer", self.name, "the circuits could not be read; nothing was changed"
+            ) from None
+
+    async def _send(self, job: _Job, changes: Changes) -> bool:
+        """Send the bulks. False when the outcome is unknown and the map must be read again."""
+        if self._left(job) <= _RETRY_PAUSE_S:
+            # Too late to send anything: the map as read last tells what is missing.
+            return True
+        job.sent_deletes.update({c.name: c for c in changes.deletes})
+        job.sent_makes.update(changes.makes)
+        self.revision += 1
+        try:
+            if changes.deletes:
+                errors = await self._delete_bulk(changes.deletes, self._share(job))
+                for circuit, error in zip(changes.deletes, errors, strict=True):
+                    if error is not None:
+                        job.refused[Action.DELETE, _request(circuit)] = error
+            if changes.makes:
+                errors = await self._make_bulk(changes.makes, self._share(job))
+                for request, error in zip(changes.makes, errors, strict=True):
+                    if error is not None:
+                        job.refused[Action.MAKE, request] = error
+        except (OcsTimeout, OcsUnreachable) as error:
+            _log.warning("%s; reading the switch again", error)
+            return False
+        return True
+
+    def _share(self, job: _Job) -> float:
+        """Return how long a bulk may wait for its answers: some time is kept to read again."""
+        return max(self._left(job) * _BULK_SHARE, _RETRY_PAUSE_S / 2)
+
+    @staticmethod
+    def _left(job: _Job) -> float:
+        return job.until - asyncio.get_running_loop().time()
+
+    def _still_missing(self, job: _Job, now: CircuitMap) -> Changes:
+        """What to send after an unknown outcome, leaving out what the switch refused."""
+        delete = [r for r in job.delete if (Action.DELETE, r) not in job.refused]
+        make = [r for r in job.make if (Action.MAKE, r) not in job.refused]
+        try:
+            return diff(now, delete, make, mode=job.mode, group=self.group)
+        except OcsConflict as error:
+            # Somebody else took the ports meanwhile: what is missing has failed.
+            for request in make:
+                if now.find(request) is None:
+                    job.refused[Action.MAKE, request] = error
+            return Changes((), ())
+
+    async def _read_again(self, job: _Job) -> CircuitMap:
+        """Read the map, as often as it takes. OcsTimeout when the deadline comes first."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout_at(job.until):
+                    return await self._read_map()
+            except TimeoutError:
+                error: OcsError = OcsTimeout("deadline", self.name, "no answer in time")
+            except (OcsTimeout, OcsUnreachable) as problem:
+                error = problem
+            if loop.time() + _RETRY_PAUSE_S >= job.until:
+                raise OcsTimeout(
+                    "outcome_unknown",
+                    self.name,
+                    f"could not read the circuits back before the deadline ({error.hint}); "
+                    "read the switch again before anything else",
+                ) from None
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _may_be_lit(self, request: CircuitRequest) -> bool:
+        """Look cheaply whether light arrives at a circuit's end; True where that cannot be told.
+
+        It only says when reading all circuits is worth while; what they are, the reading says.
+        """
+        del request
+        return True
+
+    async def _settle(self, job: _Job) -> CircuitMap:
+        """Read until every made circuit is tuned or has failed for good, or time is up."""
+        loop = asyncio.get_running_loop()
+        pause = _POLL_FIRST_S
+        eager_until = loop.time() + _POLL_EAGER_S
+        patience = None
+        now = await self._read_again(job)
+        while True:
+            found = [
+                (request, circuit.state)
+                for request in job.make
+                if (Action.MAKE, request) not in job.refused
+                and (circuit := now.find(request)) is not None
+            ]
+            waiting = [request for request, state in found if state in _UNSETTLED]
+            failed = [request for request, state in found if state is CircuitState.FAILED]
+            if failed and patience is None:
+                patience = loop.time() + _FAIL_GRACE_S
+            lasting = patience is not None and loop.time() >= patience
+            if not waiting and (not failed or lasting):
+                return now
+            read_at = loop.time() + _READ_S
+            if patience is not None and not lasting:
+                read_at = min(read_at, patience)
+            while True:
+                if loop.time() + pause >= job.until:
+                    return now
+                await asyncio.sleep(pause)
+                if loop.time() > eager_until:
+                    pause = min(pause * 1.5, _POLL_LONGEST_S)
+                if loop.time() >= read_at or await self._worth_reading((waiting or failed)[-1]):
+                    break
+            with contextlib.suppress(OcsTimeout):
+                now = await self._read_again(job)
+
+    async def _worth_reading(self, request: CircuitRequest) -> bool:
+        try:
+            return await self._may_be_lit(request)
+        except OcsError:
+            return True
+
+
+def _request(circuit: Circuit) -> CircuitRequest:
+    return CircuitRequest(circuit.a, circuit.b, circuit.duplex)
+
+
+def _judge(job: _Job, after: CircuitMap, group: str) -> ApplyResult:
+    """Tell what became of each circuit, by the map read back."""
+    sent = {circuit.paths for circuit in job.sent_deletes.values()}
+    made = {request.paths for request in job.make}
+    asked = {paths for request in (*job.delete, *job.make) for paths in request.within}
+    displaced = [_request(c) for c in job.sent_deletes.values() if c.paths not in asked]
+    results = [
+        _judge_delete(
+            job,
+            request,
+            after,
+            sent=not sent.isdisjoint(request.within),
+            made_anew=request.paths in made,
+        )
+        for request in (*job.delete, *displaced)
+    ]
+    results += [_judge_make(job, request, after, group) for request in job.make]
+    return ApplyResult(tuple(results), after)
+
+
+def _judge_delete(
+    job: _Job, request: CircuitRequest, after: CircuitMap, *, sent: bool, made_anew: bool
+) -> PairResult:
+    found = None if made_anew else next(iter(after.covered(request)), None)
+    if found is None:
+        outcome = Outcome.DONE if sent else Outcome.UNCHANGED
+        return PairResult(Action.DELETE, request.a, request.b, request.duplex, outcome)
+    refused = next(
+        (
+            error
+            for (action, key), error in job.refused.items()
+            if action is Action.DELETE and found.matches(key)
+        ),
+        None,
+    )
+    return PairResult(
+        Action.DELETE,
+        request.a,
+        request.b,
+        request.duplex,
+        Outcome.FAILED,
+        "still_there" if refused is None else refused.code,
+        f"{found.name} is still there" if refused is None else refused.hint,
+    )
+
+
+def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: str) -> PairResult:
+    found = after.find(request)
+    refused = job.refused.get((Action.MAKE, request))
+    code = message = ""
+    if found is not None and found.owner == group and found.state is CircuitState.TUNED:
+        outcome = Outcome.DONE if request in job.sent_makes else Outcome.UNCHANGED
+        return PairResult(Action.MAKE, request.a, request.b, request.duplex, outcome)
+    if refused is not None:
+        code, message = refused.code, refused.hint
+    elif found is None:
+        code, message = "not_made", "the switch does not show the circuit"
+    elif found.owner != group:
+        code, message = "foreign_circuit", f"{found.name} belongs to {found.owner}"
+    elif found.state in LIGHT or found.state is CircuitState.PROVISIONED:
+        code, message = "not_tuned", f"still {found.state} at the deadline ({found.detail})"
+    else:
+        code, message = "circuit_failed", f"no light, or the set-up failed ({found.detail})"
+    return PairResult(
+        Action.MAKE, request.a, request.b, request.duplex, Outcome.FAILED, code, message
+    )

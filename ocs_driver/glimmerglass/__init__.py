@@ -1,0 +1,1 @@
+"""Glimmerglass over TL1."""

@@ -1,0 +1,69 @@
+"""What the rows of a Glimmerglass' answers mean, after a transcript of 2016. Pure.
+
+Rows are read by key: the same row had 12 fields in 2005 and 18 in 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ocs_driver.base import CircuitState, Pair
+from ocs_driver.errors import OcsError
+from ocs_driver.matrix import lit
+from ocs_driver.pairs import WirePair
+from ocs_driver.ports import MatrixPorts
+from ocs_driver.tl1.fields import Row, parse_row
+
+_STATES = {
+    "steady": CircuitState.TUNED,
+    "single": CircuitState.TUNING,
+    "fault": CircuitState.FAILED,
+}
+_FIRST_INPUT, _FIRST_OUTPUT = 10001, 20001
+
+
+def parse_circuits(rows: Sequence[str]) -> list[WirePair]:
+    """Read the rows of rtrv-crs-fiber; rows without both ports are passed over."""
+    found = (_circuit(parse_row(row)) for row in rows)
+    return [wire for wire in found if wire is not None]
+
+
+def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], frozenset[str]]:
+    """Read rtrv-port-power: light by port (None: dark), and the ports of bad health."""
+    light: dict[str, float | None] = {}
+    bad = set()
+    for row in map(parse_row, rows):
+        port = row.get("PORTID")
+        if not port.isdigit():
+            continue
+        light[port] = _power(row.get("PORTPOWER"))
+        if row.get("PORTHEALTH", "good").lower() == "bad":
+            bad.add(port)
+    return light, frozenset(bad)
+
+
+def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
+    """Read rtrv-system-info, and how the ports are numbered. OcsError when it is another's."""
+    row = parse_row((rows or ("",))[0])
+    first, _, second = row.get("LICENSEDPORTMATRIX").lower().partition("x")
+    if not first.isdigit() or not second.isdigit():
+        shown = (rows or ("no answer",))[0][:60]
+        raise OcsError("wrong_dialect", shown, "this is no Glimmerglass: no LicensedPortMatrix")
+    return row, MatrixPorts(int(first), int(second), _FIRST_INPUT, _FIRST_OUTPUT)
+
+
+def _circuit(row: Row) -> WirePair | None:
+    a, b = row.get("IPORTID"), row.get("OPORTID")
+    if not a.isdigit() or not b.isdigit():
+        return None
+    # An unknown state is not light: the reader's deadline decides.
+    state = _STATES.get(row.get("CONNSTATE").lower(), CircuitState.TUNING)
+    keys = ("CONNSTATE", "CONNCAUSE", "INPWR", "OUTPWR", "PWRLOSS")
+    return WirePair(Pair(a, b), state, ",".join(f"{k}={row.get(k)}" for k in keys))
+
+
+def _power(text: str) -> float | None:
+    try:
+        return lit(float(text))
+    except ValueError:
+        return None

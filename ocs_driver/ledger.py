@@ -1,0 +1,122 @@
+"""Which circuits are ours, for switches that cannot remember it themselves.
+
+One small JSON file per switch. A claim is written before the circuit is made, so that a
+crash leaves a claim without a circuit and never a circuit without a claim; claims whose
+circuit has gone are forgotten at a later reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from ocs_driver.errors import OcsError
+
+_YOUNG_S = 60.0
+"""A claim this young may belong to a circuit that is being made just now."""
+
+_SEEN = 0.0
+"""Instead of the claim's time once the circuit was seen: when it is gone, so is the claim."""
+
+Claims = dict[str, tuple[str, float]]
+"""Pair to (group, epoch seconds of the claim)."""
+
+
+def default_folder() -> Path:
+    """``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder (XDG base directories)."""
+    given = os.environ.get("LIGHTLOOM_OCS_STATE_DIR")
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "lightloom" / "ocs"
+
+
+class Ledger:
+    """The claims on one switch. Blocking calls of less than a millisecond.
+
+    ``clock`` returns epoch seconds.
+    """
+
+    def __init__(
+        self, folder: Path, switch: str, group: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        safe = re.sub(r"[^A-Za-z0-9._-]", "_", switch)
+        self._path = folder / f"{safe}.json"
+        self._group = group
+        self._clock = clock
+
+    def claim(self, pairs: Collection[str]) -> None:
+        """Write down that these pairs are about to be ours. OcsError when that is impossible."""
+        now = self._clock()
+        with self._changing() as claims:
+            claims.update(dict.fromkeys(pairs, (self._group, now)))
+
+    def release(self, pairs: Collection[str]) -> None:
+        """Forget claims."""
+        with self._changing() as claims:
+            for pair in pairs:
+                claims.pop(pair, None)
+
+    def owners(self, present: Collection[str]) -> Mapping[str, str]:
+        """Return the group of each claimed pair, and forget claims of pairs that went away."""
+        claims = self._read()
+        limit = self._clock() - _YOUNG_S
+        stale = [p for p, (_, made) in claims.items() if p not in present and made < limit]
+        fresh = [p for p, (_, made) in claims.items() if p in present and made > _SEEN]
+        if stale or fresh:
+            with self._changing(durable=False) as changing:
+                for pair in stale:
+                    changing.pop(pair, None)
+                changing.update({p: (claims[p][0], _SEEN) for p in fresh if p in changing})
+        return {pair: group for pair, (group, _) in claims.items() if pair in present}
+
+    @contextlib.contextmanager
+    def _changing(self, *, durable: bool = True) -> Iterator[Claims]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                claims = self._read()
+                before = dict(claims)
+                yield claims
+                if claims != before:
+                    self._write(claims, durable=durable)
+        except OSError as error:
+            raise OcsError(
+                "no_ledger",
+                str(self._path),
+                f"cannot note which circuits are ours ({error.strerror}); "
+                "set LIGHTLOOM_OCS_STATE_DIR to a folder that can be written",
+            ) from None
+
+    def _read(self) -> Claims:
+        try:
+            data = json.loads(self._path.read_text("utf-8"))
+            return {str(p): (str(group), float(made)) for p, (group, made) in data.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise OcsError(
+                "bad_ledger",
+                str(self._path),
+                f"the list of own circuits cannot be read ({error}); mend or remove the file: "
+                "circuits that are not in it count as foreign",
+            ) from None
+
+    def _write(self, claims: Claims, *, durable: bool) -> None:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self._path.parent, prefix=self._path.stem, delete=False, encoding="utf-8"
+        ) as draft:
+            draft.write(json.dumps(claims))
+            draft.flush()
+            if durable:
+                os.fsync(draft.fileno())
+        Path(draft.name).replace(self._path)

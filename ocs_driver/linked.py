@@ -1,0 +1,59 @@
+"""A matrix switch behind one session: how it is opened, closed and watched."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from ocs_driver.address import OcsAddress
+from ocs_driver.matrix import MatrixDriver
+from ocs_driver.watch import Watch
+
+
+class Session(Protocol):
+    """The part of every dialect's session that does not depend on the dialect."""
+
+    async def open(self) -> None:
+        """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
+
+    async def close(self) -> None:
+        """Log out and close."""
+
+
+class LinkedDriver(MatrixDriver):
+    """Owns the session, which a vendor makes in its constructor, and the watch."""
+
+    default_port: ClassVar[int]
+    pushes: ClassVar[bool] = False
+    """The switch tells of changes unasked, so that nobody has to look for them."""
+    _session: Session
+
+    def __init__(self, address: OcsAddress, group: str) -> None:
+        self._port = address.port or self.default_port
+        super().__init__(
+            f"{address.host}:{self._port}",
+            group,
+            profile=address.profile(),
+            state_dir=address.state_dir,
+        )
+        self._watch = None if self.pushes else Watch(self, self._feed)
+
+    async def connect(self) -> None:
+        """Open the session. OcsUnreachable or OcsLogin when that fails."""
+        await self._session.open()
+        try:
+            await self.identity()
+        except BaseException:
+            await self._session.close()
+            raise
+        if self._watch is not None:
+            self._watch.start()
+
+    async def close(self) -> None:
+        """Log out and close; circuits stay as they are."""
+        if self._watch is not None:
+            await self._watch.stop()
+        await self._session.close()
+        self._feed.close()
+
+    def _on_link(self, up: bool) -> None:
+        self._feed.link(self.name, up=up)

@@ -1,0 +1,367 @@
+"""What drivers of plain matrix switches share: pairs of ports without names or owners.
+
+The device knows pairs; the contract knows duplex circuits with owners. Two pairs that
+face each other are one duplex circuit, and who made it stands in a ledger on our side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ocs_driver.base import (
+    Alarm,
+    ApplyResult,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsEvent,
+    Pair,
+    PairResult,
+    PortHealth,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.converge import ConvergingDriver
+from ocs_driver.diff import LIGHT
+from ocs_driver.errors import OcsDenied, OcsError, wrong_dialect
+from ocs_driver.events import EventFeed
+from ocs_driver.ledger import Ledger, default_folder
+from ocs_driver.pairs import WirePair, key, merge
+from ocs_driver.ports import MatrixPorts
+from ocs_driver.profile import Profile
+
+DARK_DBM = -35.0
+"""Light below this is none: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
+
+
+@dataclass(slots=True, frozen=True)
+class Identity:
+    """What a device says it is."""
+
+    vendor: str
+    model: str
+    serial: str
+    firmware: str
+    ports: MatrixPorts
+
+
+class MatrixDriver(ConvergingDriver):
+    """Implements the contract on ``_identify``, ``_pairs``, ``_connect`` and ``_disconnect``."""
+
+    def __init__(
+        self, name: str, group: str, *, profile: Profile, state_dir: Path | None = None
+    ) -> None:
+        super().__init__(name, group)
+        self.profile = profile
+        self._state_dir = state_dir or default_folder()
+        self._feed = EventFeed()
+        self._identity: Identity | None = None
+        self._made_at: dict[Pair, float] = {}
+
+    # -- what a vendor supplies --------------------------------------------------------
+
+    @abstractmethod
+    async def _identify(self) -> Identity:
+        """Ask the device what it is."""
+
+    @abstractmethod
+    async def _pairs(self) -> list[WirePair]:
+        """Read all pairs, and how far each has come."""
+
+    @abstractmethod
+    async def _connect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
+        """Make pairs in one bulk; return a refusal or None for each."""
+
+    @abstractmethod
+    async def _disconnect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
+        """Remove pairs in one bulk; return a refusal or None for each."""
+
+    @abstractmethod
+    async def _light(self) -> Mapping[str, float | None]:
+        """Return what the power monitors show by port; empty where nothing is measured."""
+
+    async def _leaves(self, port: str) -> bool:
+        """Look whether light leaves at one port; True where that cannot be asked."""
+        del port
+        return True
+
+    async def _failed_ports(self) -> frozenset[str]:
+        """Return the ports the device says have failed."""
+        return frozenset()
+
+    async def _labels(self) -> Mapping[str, str]:
+        """Return the operators' labels of ports."""
+        return {}
+
+    # -- reading -------------------------------------------------------------------------
+
+    async def identity(self) -> Identity:
+        """Return what the device is; asked once."""
+        if self._identity is None:
+            try:
+                self._identity = await self._identify()
+            except OcsDenied as error:
+                raise wrong_dialect(self.name, error) from None
+        return self._identity
+
+    async def capabilities(self) -> Capabilities:
+        """Return what the device says it is, and what is known or was measured of it."""
+        who = await self.identity()
+        return Capabilities(
+            vendor=who.vendor,
+            model=who.model,
+            serial=who.serial,
+            firmware=who.firmware,
+            duplex=who.ports.reciprocal,
+            stores_owner=False,
+            stores_name=False,
+            busy_port=self.profile.busy_port,
+            switch_time_s=self.profile.switch_time_s,
+            bulk_time_s=self.profile.bulk_time_s,
+        )
+
+    async def facts(self) -> Mapping[str, Any]:
+        """Return the shape of the matrix, and what the dialect adds."""
+        ports = (await self.identity()).ports
+        if ports.reciprocal:
+            return {"ports": {"any": ports.inputs}}
+        shape = {
+            "inputs": ports.inputs,
+            "outputs": ports.outputs,
+            "first_input": ports.first_input,
+            "first_output": ports.first_output,
+        }
+        return {"ports": shape}
+
+    async def read(self) -> CircuitMap:
+        """Return the circuits: facing pairs of one owner as one duplex circuit."""
+        ports = (await self.identity()).ports
+        inward = await self._inward()
+        shown = []
+        for circuit in inward.circuits:
+            a, b = ports.outward(circuit.a, circuit.b, duplex=circuit.duplex)
+            shown.append(dataclasses.replace(circuit, a=a, b=b))
+        return CircuitMap(tuple(shown), inward.taken_at)
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        """Return all ports with the light that their monitors see."""
+        ports = (await self.identity()).ports
+        found = await self._pairs()
+        light, failed = await self._light(), await self._failed_ports()
+        labels = await self._labels()
+        states: dict[str, CircuitState] = {}
+        for wire in found:
+            states |= {wire.pair.a: wire.state, wire.pair.b: wire.state}
+        return tuple(
+            PortInfo(
+                port,
+                _health(states.get(port), failed=port in failed),
+                labels.get(port, ""),
+                *_in_and_out(ports, light, port),
+            )
+            for port in ports.all
+        )
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        """Return the light on the given ports; None where it is dark or not measured."""
+        numbering = (await self.identity()).ports
+        for port in ports:
+            if port not in numbering.all:
+                raise OcsError("bad_port", port, "the switch has no such port")
+        light = await self._light()
+        return tuple(PortPower(p, *_in_and_out(numbering, light, p)) for p in ports)
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        """Return failed ports, and circuits without light."""
+        found = [
+            Alarm(port, "critical", "the port has failed")
+            for port in sorted(await self._failed_ports(), key=int)
+        ]
+        dark = [c for c in (await self.read()).circuits if c.state is CircuitState.FAILED]
+        return (*found, *(Alarm(c.name, "major", c.detail) for c in dark))
+
+    def subscribe(self) -> AsyncIterator[OcsEvent]:
+        """Yield events from now on, until the driver is closed."""
+        return self._feed.subscribe()
+
+    # -- changing ------------------------------------------------------------------------
+
+    async def apply(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+        deadline_s: float = 10.0,
+    ) -> ApplyResult:
+        """See ``OcsDriver.apply``. ``Mode.OVERWRITE`` adopts a lit circuit without touching it."""
+        ports = (await self.identity()).ports
+        asked = {ports.inward(r): r for r in (*delete, *make)}
+        if mode is Mode.OVERWRITE:
+            await self._adopt([ports.inward(r) for r in make])
+        done = await super().apply(
+            [ports.inward(r) for r in delete],
+            [ports.inward(r) for r in make],
+            mode=mode,
+            deadline_s=deadline_s,
+        )
+        present = {key(pair) for c in done.circuits.circuits for pair in ports.wire(c)}
+        ended = {key(p) for r in asked for p in ports.wire(r)} - present
+        if ended:
+            (await self._ledger()).release(ended)
+        names = {(i.a, i.b, i.duplex): request for i, request in asked.items()}
+        results = tuple(self._named(result, ports, names) for result in done.results)
+        shown = tuple(
+            dataclasses.replace(c, a=a, b=b)
+            for c in done.circuits.circuits
+            for a, b in [ports.outward(c.a, c.b, duplex=c.duplex)]
+        )
+        return ApplyResult(results, CircuitMap(shown, done.circuits.taken_at))
+
+    def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
+        if self._identity is None:
+            raise OcsError("not_connected", self.name, "connect first")
+        return [self._identity.ports.inward(r) for r in requests]
+
+    def _validate(self, requests: Sequence[CircuitRequest]) -> None:
+        """Requests were checked when they were turned inward."""
+
+    async def _read_map(self) -> CircuitMap:
+        return await self._inward()
+
+    async def _may_be_lit(self, request: CircuitRequest) -> bool:
+        return await self._leaves((await self.identity()).ports.wire(request)[-1].b)
+
+    async def _delete_bulk(
+        self, circuits: Sequence[Circuit], timeout_s: float
+    ) -> list[OcsError | None]:
+        ports = (await self.identity()).ports
+        pairs = [(i, pair) for i, c in enumerate(circuits) for pair in ports.wire(c)]
+        errors = await self._disconnect([pair for _, pair in pairs], timeout_s)
+        return _first_errors(len(circuits), [i for i, _ in pairs], errors)
+
+    async def _make_bulk(
+        self, requests: Sequence[CircuitRequest], timeout_s: float
+    ) -> list[OcsError | None]:
+        ports = (await self.identity()).ports
+        pairs = [(i, pair) for i, r in enumerate(requests) for pair in ports.wire(r)]
+        wanted = [pair for _, pair in pairs]
+        (await self._ledger()).claim([key(pair) for pair in wanted])
+        started = asyncio.get_running_loop().time()
+        self._made_at.update(dict.fromkeys(wanted, started))
+        errors = await self._connect(wanted, timeout_s)
+        merged = _first_errors(len(requests), [i for i, _ in pairs], errors)
+        # Where one half was refused the other would be light without an answer: take it back.
+        halves = [
+            pair
+            for (i, pair), error in zip(pairs, errors, strict=True)
+            if error is None and merged[i] is not None
+        ]
+        if halves:
+            await self._disconnect(halves, timeout_s)
+        return merged
+
+    async def _adopt(self, wanted: Sequence[CircuitRequest]) -> None:
+        ports = (await self.identity()).ports
+        now = await self._inward()
+        adopted = [
+            key(pair)
+            for request in wanted
+            if (found := now.find(request)) is not None
+            and found.owner != self.group
+            and found.state in LIGHT
+            for pair in ports.wire(found)
+        ]
+        if adopted:
+            (await self._ledger()).claim(adopted)
+
+    # -- helpers -------------------------------------------------------------------------
+
+    async def _ledger(self) -> Ledger:
+        serial = (await self.identity()).serial
+        return Ledger(self._state_dir, f"{serial}@{self.name}", self.group)
+
+    async def _inward(self) -> CircuitMap:
+        """Read the circuits in names of duplex fibers."""
+        ports = (await self.identity()).ports
+        found = await self._pairs()
+        taken_at = time.time()
+        owners = (await self._ledger()).owners({key(w.pair) for w in found})
+        present = {w.pair for w in found}
+        self._made_at = {p: at for p, at in self._made_at.items() if p in present}
+        return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
+
+    def _young(self, pair: Pair) -> bool:
+        """Whether a pair was made so recently that its light may still be coming."""
+        made_at = self._made_at.get(pair)
+        now = asyncio.get_running_loop().time()
+        return made_at is not None and now - made_at < self.profile.settle_s
+
+    def _judge_light(self, pair: Pair, light: Mapping[str, float | None]) -> WirePair:
+        """Tell by the power monitors how far a pair has come; without any it counts as tuned."""
+        if pair.b not in light:
+            return WirePair(pair)
+        entering, leaving = light.get(pair.a), light[pair.b]
+        words = f"in {_dbm(entering)}, out {_dbm(leaving)}"
+        if entering is not None and leaving is not None:
+            return WirePair(pair, CircuitState.TUNED, words)
+        dark = f"enters at {pair.a}" if entering is None else f"leaves at {pair.b}"
+        state = CircuitState.TUNING if self._young(pair) else CircuitState.FAILED
+        return WirePair(pair, state, f"no light {dark} ({words})")
+
+    @staticmethod
+    def _named(
+        result: PairResult,
+        ports: MatrixPorts,
+        names: Mapping[tuple[str, str, bool], CircuitRequest],
+    ) -> PairResult:
+        request = names.get((result.a, result.b, result.duplex))
+        if request is not None:
+            return dataclasses.replace(result, a=request.a, b=request.b)
+        a, b = ports.outward(result.a, result.b, duplex=result.duplex)
+        return dataclasses.replace(result, a=a, b=b)
+
+
+def _first_errors(
+    count: int, of: Sequence[int], errors: Sequence[OcsError | None]
+) -> list[OcsError | None]:
+    merged: list[OcsError | None] = [None] * count
+    for i, error in zip(of, errors, strict=True):
+        merged[i] = merged[i] or error
+    return merged
+
+
+def lit(dbm: float) -> float | None:
+    """Return a power, None where it means darkness."""
+    return dbm if dbm > DARK_DBM else None
+
+
+def _dbm(power: float | None) -> str:
+    return "dark" if power is None else f"{power:.1f} dBm"
+
+
+def _health(state: CircuitState | None, *, failed: bool) -> PortHealth:
+    if failed or state is CircuitState.FAILED:
+        return PortHealth.FAILED
+    if state is None:
+        return PortHealth.BLOCKED
+    return PortHealth.TUNED if state is CircuitState.TUNED else PortHealth.TUNING
+
+
+def _in_and_out(
+    ports: MatrixPorts, light: Mapping[str, float | None], port: str
+) -> tuple[float | None, float | None]:
+    """Return the light at a port; an input is shown with what leaves at the output beside it."""
+    if ports.reciprocal or ports.is_output(port):
+        return None, light.get(port)
+    return light.get(port), light.get(ports.beside(port))

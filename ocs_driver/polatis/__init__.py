@@ -1,0 +1,1 @@
+"""Polatis / HUBER+SUHNER over TL1, SCPI and NETCONF."""

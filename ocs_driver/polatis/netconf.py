@@ -1,0 +1,146 @@
+"""Driver for Polatis switches over NETCONF (port 830), after the public YANG.
+
+The list of pairs is keyed by ingress, so a merge would silently re-point one that is in
+use: makes are written as ``create``, which the device refuses instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ocs_driver.address import OcsAddress
+from ocs_driver.base import OcsEvent, Pair
+from ocs_driver.errors import OcsDenied, OcsError
+from ocs_driver.linked import LinkedDriver
+from ocs_driver.matrix import Identity, lit
+from ocs_driver.pairs import WirePair
+from ocs_driver.polatis import xml
+from ocs_driver.polatis.model import numbering
+from ocs_driver.polatis.netconf_session import NetconfSession, NetconfTiming
+from ocs_driver.tl1.session import Login
+
+
+class PolatisNetconfDriver(LinkedDriver):
+    """One Polatis switch, reached over one NETCONF session."""
+
+    default_port = 830
+    pushes = True
+    _session: NetconfSession
+
+    def __init__(
+        self,
+        address: OcsAddress,
+        login: Login,
+        *,
+        group: str = "lightloom",
+        timing: NetconfTiming | None = None,
+    ) -> None:
+        super().__init__(address, group)
+        self._user = login.user
+        self._session = NetconfSession(
+            address.host,
+            self._port,
+            login,
+            timing=timing,
+            host_key=address.options.get("hostkey"),
+            on_event=self._on_event,
+            on_link=self._on_link,
+        )
+
+    @classmethod
+    def from_address(
+        cls, address: OcsAddress, password: str | None, group: str
+    ) -> PolatisNetconfDriver:
+        """Build a driver for ``polatis+netconf://user@host:port``; OcsLogin if incomplete."""
+        return cls(address, Login.of(address, password), group=group)
+
+    def _on_event(self, text: str) -> None:
+        try:
+            name, leaves = xml.parse_event(xml.parse(text))
+        except OcsError:
+            return
+        if not name or leaves.get("username") == self._user:
+            return
+        kind, severity = xml.EVENTS[name]
+        said = ", ".join(f"{key} {value}" for key, value in leaves.items() if value)
+        obj = leaves.get("port-id") or leaves.get("error-code") or self.name
+        self._feed.publish(OcsEvent(kind, obj, severity, f"{name}: {said}"))
+
+    # -- reading -------------------------------------------------------------------------
+
+    async def _identify(self) -> Identity:
+        xml.pair_node(self._session.capabilities)
+        leaves = xml.parse_leaves(await self._get(xml.SWITCH, "product-information"))
+        model = leaves.get("model-name", "")
+        return Identity(
+            leaves.get("manufacturer", "Polatis"),
+            model,
+            leaves.get("serial-number", ""),
+            leaves.get("firmware-version", ""),
+            numbering(model),
+        )
+
+    async def _pairs(self) -> list[WirePair]:
+        pairs = xml.parse_pairs(await self._get(xml.OPTICAL, "cross-connects"))
+        light = await self._light() if pairs else {}
+        return [self._judge_light(pair, light) for pair in pairs]
+
+    async def _light(self) -> Mapping[str, float | None]:
+        return self._powers(await self._get(xml.OPTICAL, "opm-power"))
+
+    async def _leaves(self, port: str) -> bool:
+        filter_ = xml.one_port(xml.OPTICAL, "opm-power", port)
+        return self._powers(xml.parse(await self._session.get(filter_))).get(port) is not None
+
+    @staticmethod
+    def _powers(reply: xml.Element) -> Mapping[str, float | None]:
+        powers = xml.parse_ports(reply, "power")
+        light: dict[str, float | None] = {}
+        for port, text in powers.items():
+            try:
+                light[port] = lit(float(text))
+            except ValueError:
+                light[port] = None
+        return light
+
+    async def _failed_ports(self) -> frozenset[str]:
+        states = xml.parse_ports(await self._get(xml.OPTICAL, "port-config"), "status")
+        return frozenset(port for port, state in states.items() if state == "FAILED")
+
+    async def _labels(self) -> Mapping[str, str]:
+        return xml.parse_ports(await self._get(xml.OPTICAL, "port-config"), "label")
+
+    async def _get(self, namespace: str, name: str) -> xml.Element:
+        return xml.parse(await self._session.get(xml.subtree(namespace, name)))
+
+    # -- changing ------------------------------------------------------------------------
+
+    async def _connect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
+        return await self._edit(pairs, timeout_s, make=True)
+
+    async def _disconnect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
+        return await self._edit(pairs, timeout_s, make=False)
+
+    async def _edit(
+        self, pairs: Sequence[Pair], timeout_s: float, *, make: bool
+    ) -> list[OcsError | None]:
+        """Send one edit; when it is refused, ask what is there and send the rest one by one."""
+        refusal = await self._edit_some(pairs, timeout_s, make=make)
+        if refusal is None or len(pairs) == 1:
+            return [refusal] * len(pairs)
+        there = set(xml.parse_pairs(await self._get(xml.OPTICAL, "cross-connects")))
+        return [
+            None if (pair in there) is make else await self._edit_some([pair], timeout_s, make=make)
+            for pair in pairs
+        ]
+
+    async def _edit_some(
+        self, pairs: Sequence[Pair], timeout_s: float, *, make: bool
+    ) -> OcsError | None:
+        node = xml.pair_node(self._session.capabilities)
+        config = xml.edit(node, pairs if make else (), () if make else pairs)
+        try:
+            await self._session.edit(config, timeout_s)
+        except OcsDenied as error:
+            return error
+        return None

@@ -1,0 +1,322 @@
+"""One serialised NETCONF session per switch: ncclient, its blocking calls in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ncclient import manager, transport
+from ncclient.devices.default import DefaultDeviceHandler
+from ncclient.operations import RaiseMode, RPCError, TimeoutExpiredError
+
+from ocs_driver.errors import (
+    OcsDenied,
+    OcsError,
+    OcsLogin,
+    OcsTimeout,
+    OcsUnreachable,
+    unreachable,
+)
+from ocs_driver.tl1.session import Login
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_CHUNKED = 2
+"""ncclient's number for the framing of NETCONF 1.1."""
+_PING = '<system-config xmlns="http://www.polatis.com/yang/optical-switch"/>'
+
+
+@dataclass(slots=True, frozen=True)
+class NetconfTiming:
+    """All waits of a session, in seconds."""
+
+    connect_s: float = 10.0
+    answer_s: float = 30.0
+    notification_s: float = 0.25
+    keepalive_s: float = 45.0
+    backoff_first_s: float = 0.2
+    backoff_longest_s: float = 30.0
+    refused_login_s: float = 60.0
+
+
+class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
+    """ncclient's transport, less the up to 100 ms that a request waits in its queue."""
+
+    def send(self, message: str) -> None:
+        """Write at once; the receiving thread would only look after its next tick."""
+        if self._id is None:  # the hello: the framing is not agreed yet
+            super().send(message)
+            return
+        if not self.connected:
+            raise transport.TransportError("Not connected to NETCONF server")
+        data = message.encode()
+        if self._base == _CHUNKED:
+            data = b"\n#%d\n%s\n##\n" % (len(data), data)
+        else:
+            data += b"]]>]]>"
+        self._channel.sendall(data)
+
+
+class NetconfSession:
+    """Requests in, replies out; reconnecting happens inside.
+
+    ``host_key`` is the switch's public key in base64; without it any key is accepted.
+    ``on_event`` gets notifications as text, ``on_link`` True when a session was made and
+    False when one was lost; both are called on the loop.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        login: Login,
+        *,
+        timing: NetconfTiming | None = None,
+        host_key: str | None = None,
+        on_event: Callable[[str], None] = lambda text: None,
+        on_link: Callable[[bool], None] = lambda up: None,
+    ) -> None:
+        self.name = f"{host}:{port}"
+        self._host = host
+        self._port = port
+        self._login = login
+        self._host_key = host_key
+        self._timing = timing or NetconfTiming()
+        self._on_event = on_event
+        self._on_link = on_link
+        self._lock = asyncio.Lock()
+        self._manager: Any = None
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="netconf")
+        self._listener: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._next_try_at = 0.0
+        self._refusal: OcsLogin | None = None
+        self.capabilities: tuple[str, ...] = ()
+
+    async def open(self) -> None:
+        """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
+        async with self._lock:
+            await self._ensure()
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name=f"netconf-{self.name}")
+
+    async def close(self) -> None:
+        """End the session. Never fails."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+        async with self._lock:
+            await self._drop(polite=True)
+
+    async def get(self, filter_: str) -> str:
+        """Read a subtree; a session lost under it is mended once. OcsDenied when refused."""
+        for _ in range(2):
+            try:
+                return await self._request(
+                    lambda m: str(m.get(filter=("subtree", filter_)).xml), self._timing.answer_s
+                )
+            except OcsTimeout as error:
+                if error.code != "connection_lost":
+                    raise
+        raise OcsUnreachable("connection_lost", self.name, "the session broke twice")
+
+    async def edit(self, config: str, timeout_s: float) -> None:
+        """Edit the running datastore. OcsDenied when refused, OcsTimeout when unknown."""
+        await self._request(lambda m: m.edit_config(target="running", config=config), timeout_s)
+
+    async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(until):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise OcsUnreachable("session_busy", self.name, "another request is running") from None
+        try:
+            session = await self._ensure(until)
+            session.timeout = max(until - loop.time(), 0.01)
+            work = loop.run_in_executor(self._threads, lambda: call(session))
+            try:
+                return await work
+            except RPCError as error:
+                message = error.message or error.tag or "refused"
+                raise OcsDenied(error.tag or "rpc-error", self.name, message) from None
+            except TimeoutExpiredError:
+                await self._drop()
+                raise OcsTimeout("no_answer", self.name, f"no answer in {timeout_s:g} s") from None
+            except (transport.TransportError, OSError, EOFError) as error:
+                await self._drop()
+                raise OcsTimeout("connection_lost", self.name, str(error)) from None
+            except asyncio.CancelledError:
+                # The thread may still be waiting: what it gets must not answer the next request.
+                await self._drop()
+                with contextlib.suppress(Exception):
+                    await work
+                raise
+        finally:
+            self._lock.release()
+
+    # -- below: the lock is held -------------------------------------------------
+
+    async def _ensure(self, until: float | None = None) -> Any:
+        if self._manager is not None and self._manager.connected:
+            return self._manager
+        await self._drop()
+        loop = asyncio.get_running_loop()
+        wait = self._next_try_at - loop.time()
+        if wait > 0:
+            if self._refusal is not None:
+                raise self._refusal
+            if until is not None and self._next_try_at > until:
+                raise OcsUnreachable("backing_off", self.name, f"next attempt in {wait:.1f} s")
+            await asyncio.sleep(wait)
+        limit = self._timing.connect_s
+        if until is not None:
+            limit = min(limit, max(until - loop.time(), 0.05))
+        try:
+            self._manager = await self._connect(limit)
+        except OcsError as error:
+            self._failures += 1
+            self._refusal = error if isinstance(error, OcsLogin) else None
+            pause = self._timing.backoff_first_s * 2 ** min(self._failures - 1, 16)
+            pause = min(pause, self._timing.backoff_longest_s)
+            if self._refusal is not None:
+                pause = self._timing.refused_login_s
+            self._next_try_at = loop.time() + pause
+            raise
+        self._failures, self._next_try_at, self._refusal = 0, 0.0, None
+        self.capabilities = tuple(self._manager.server_capabilities)
+        self._listener = asyncio.create_task(self._listen(self._manager))
+        self._on_link(True)
+        return self._manager
+
+    async def _connect(self, timeout_s: float) -> Any:
+        lines: list[socket.socket] = []
+
+        def connect() -> Any:
+            # A socket of our own, because paramiko waits for a banner as long as it likes.
+            line_ = socket.create_connection((self._host, self._port), timeout_s)
+            lines.append(line_)
+            handler = DefaultDeviceHandler({"name": "default"}, [])
+            line = _PromptTransport(handler)
+            line.connect(
+                host=self._host,
+                port=self._port,
+                sock=line_,
+                username=self._login.user,
+                password=self._login.password,
+                timeout=timeout_s,
+                hostkey_verify=self._host_key is not None,
+                hostkey_b64=self._host_key,
+                allow_agent=False,
+                look_for_keys=False,
+                ssh_config=None,
+            )
+            session = manager.Manager(line, handler, timeout=timeout_s)
+            session.raise_mode = RaiseMode.ERRORS
+            session.timeout = timeout_s
+            with contextlib.suppress(RPCError):
+                # A switch without the stream has no notifications; all else still works.
+                session.create_subscription(stream_name="Polatis")
+            return session
+
+        work = asyncio.get_running_loop().run_in_executor(self._threads, connect)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(work)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            _hang_up(lines)
+            with contextlib.suppress(Exception):
+                await work
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise OcsUnreachable(
+                "unreachable",
+                self.name,
+                f"no NETCONF answer within {timeout_s:g} s: is this the NETCONF port?",
+            ) from None
+        except transport.AuthenticationError:
+            _hang_up(lines)
+            raise OcsLogin(
+                "login_refused",
+                f"{self._login.user}@{self.name}",
+                "the switch refused the user or the password",
+            ) from None
+        except OSError as error:
+            _hang_up(lines)
+            raise unreachable(self.name, error, timeout_s) from None
+        except Exception as error:
+            # ncclient lets errors of paramiko and sockets through, of many classes.
+            _hang_up(lines)
+            why = str(error) or type(error).__name__
+            if "banner" in why:
+                why = f"{why}: is this the NETCONF port?"
+            raise OcsUnreachable("unreachable", self.name, why) from None
+
+    async def _drop(self, *, polite: bool = False) -> None:
+        session, self._manager = self._manager, None
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
+        if session is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            with contextlib.suppress(Exception):
+                if polite and session.connected:
+                    session.timeout = 1.0
+                    session.close_session()
+                else:
+                    session._session.close()
+
+        await loop.run_in_executor(None, end)
+        if not polite:
+            self._on_link(False)
+
+    async def _listen(self, session: Any) -> None:
+        """Hand on notifications; ends when the session does."""
+        loop = asyncio.get_running_loop()
+        wait_s = self._timing.notification_s
+        while session.connected:
+            note = await loop.run_in_executor(
+                self._threads, lambda: session.take_notification(timeout=wait_s)
+            )
+            if note is not None:
+                self._on_event(note.notification_xml)
+
+    async def _keep(self) -> None:
+        """Notice a lost session, and come back."""
+        loop = asyncio.get_running_loop()
+        quiet_since = loop.time()
+        while True:
+            await asyncio.sleep(min(self._timing.notification_s, self._timing.keepalive_s))
+            up = self._manager is not None and self._manager.connected
+            if up and loop.time() - quiet_since < self._timing.keepalive_s:
+                continue
+            quiet_since = loop.time()
+            try:
+                async with self._lock:
+                    session = await self._ensure(loop.time() + self._timing.connect_s)
+                if up and session is self._manager:
+                    await self.get(_PING)
+            except OcsError as error:
+                _log.warning("keep-alive: %s", error)
+
+
+def _hang_up(lines: list[socket.socket]) -> None:
+    """End connections under whoever still waits for them."""
+    for line in lines:
+        with contextlib.suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+        line.close()

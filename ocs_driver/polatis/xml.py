@@ -1,0 +1,123 @@
+"""The Polatis NETCONF subset as a client sees it, after the public YANG. Pure.
+
+The list of pairs is called ``pair`` since revision 2017-08-04 of optical-switch and
+``pairs`` before; the capabilities say which.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as Xml
+from collections.abc import Iterable, Mapping, Sequence
+
+from ocs_driver.base import EventKind, Pair
+from ocs_driver.errors import OcsError
+
+Element = Xml.Element
+
+OPTICAL = "http://www.polatis.com/yang/optical-switch"
+SWITCH = "http://www.polatis.com/yang/polatis-switch"
+_BASE = "urn:ietf:params:xml:ns:netconf:base:1.0"
+_RENAMED = "2017-08-04"
+_REVISION = re.compile(r"[?&]revision=(\d{4}-\d\d-\d\d)")
+_LONGEST = 4 * 1024 * 1024
+
+EVENTS: Mapping[str, tuple[EventKind, str]] = {
+    "port-power-alarm": (EventKind.ALARM, "critical"),
+    "port-power-alarm-clear": (EventKind.CLEAR, "none"),
+    "port-power-warn-alarm": (EventKind.ALARM, "minor"),
+    "port-power-warn-alarm-clear": (EventKind.CLEAR, "none"),
+    "system-error": (EventKind.ALARM, "major"),
+    "aps-notification": (EventKind.REPORT, "none"),
+    "activity-log-notification": (EventKind.CIRCUIT, "none"),
+    "mask-notification": (EventKind.REPORT, "none"),
+}
+"""Notifications of the stream ``Polatis``: kind and severity."""
+
+
+def pair_node(capabilities: Iterable[str]) -> str:
+    """Return the name of the list node by the YANG revision. OcsError when it is no Polatis."""
+    for capability in capabilities:
+        if capability.startswith(OPTICAL):
+            match = _REVISION.search(capability)
+            return "pairs" if match and match[1] < _RENAMED else "pair"
+    raise OcsError("wrong_dialect", "hello", "the device has no Polatis optical-switch YANG")
+
+
+def edit(node: str, make: Sequence[Pair], delete: Sequence[Pair]) -> str:
+    """Write the config of an edit: makes are created, so that nothing is displaced silently."""
+    root = Xml.Element(f"{{{_BASE}}}config")
+    connects = Xml.SubElement(root, f"{{{OPTICAL}}}cross-connects")
+    tag, operation = f"{{{OPTICAL}}}{node}", f"{{{_BASE}}}operation"
+    for pair in delete:
+        entry = Xml.SubElement(connects, tag, {operation: "delete"})
+        Xml.SubElement(entry, f"{{{OPTICAL}}}ingress").text = pair.a
+    for pair in make:
+        entry = Xml.SubElement(connects, tag, {operation: "create"})
+        Xml.SubElement(entry, f"{{{OPTICAL}}}ingress").text = pair.a
+        Xml.SubElement(entry, f"{{{OPTICAL}}}egress").text = pair.b
+    return Xml.tostring(root, encoding="unicode")
+
+
+def subtree(namespace: str, name: str) -> str:
+    """Write a subtree filter; whole trees are never asked for (the openflow subtree fails)."""
+    return f'<{name} xmlns="{namespace}"/>'
+
+
+def one_port(namespace: str, name: str, port: str) -> str:
+    """Write a subtree filter for one entry of a list of ports (content match, RFC 6241 6.2.5)."""
+    return f'<{name} xmlns="{namespace}"><port><port-id>{port}</port-id></port></{name}>'
+
+
+def parse(text: str) -> Xml.Element:
+    """Read a reply. OcsError when it is not XML, too long, or brings entities of its own."""
+    if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise OcsError("bad_reply", "netconf", "the reply is too long or declares entities")
+    try:
+        return Xml.fromstring(text)  # noqa: S314 - declarations were refused above
+    except Xml.ParseError as error:
+        raise OcsError("bad_reply", "netconf", f"the reply is not XML: {error}") from None
+
+
+def parse_pairs(root: Xml.Element) -> list[Pair]:
+    """Read the pairs of a reply, whichever name their list has."""
+    found = []
+    for entry in root.iter():
+        if _local(entry) not in ("pair", "pairs"):
+            continue
+        leaves = _children(entry)
+        a, b = leaves.get("ingress", ""), leaves.get("egress", "")
+        if a.isdigit() and b.isdigit():
+            found.append(Pair(a, b))
+    return found
+
+
+def parse_ports(root: Xml.Element, leaf: str) -> dict[str, str]:
+    """Read one leaf of all ``port`` entries, by port number."""
+    entries = (_children(entry) for entry in root.iter() if _local(entry) == "port")
+    return {
+        leaves["port-id"]: leaves.get(leaf, "")
+        for leaves in entries
+        if leaves.get("port-id", "").isdigit()
+    }
+
+
+def parse_leaves(root: Xml.Element) -> dict[str, str]:
+    """Read all leaves of a reply by their names."""
+    return {_local(e): (e.text or "").strip() for e in root.iter() if len(e) == 0}
+
+
+def parse_event(root: Xml.Element) -> tuple[str, dict[str, str]]:
+    """Read a notification: its name and leaves; an empty name when it is none of ours."""
+    for element in root.iter():
+        if _local(element) in EVENTS:
+            return _local(element), parse_leaves(element)
+    return "", {}
+
+
+def _local(element: Xml.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _children(entry: Xml.Element) -> dict[str, str]:
+    return {_local(child): (child.text or "").strip() for child in entry}

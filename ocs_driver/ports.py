@@ -1,0 +1,112 @@
+"""How a matrix switch numbers its ports, and what a duplex circuit is on it. Pure.
+
+A two-sided switch (MxN) has inputs and outputs; a duplex fiber takes an input and the
+output beside it, and is named by its input. On a switch whose ports go to any other
+("CC") one path carries light both ways, so a path is a duplex circuit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ocs_driver.base import Circuit, CircuitRequest, Pair
+from ocs_driver.errors import OcsConflict, OcsError
+
+
+@dataclass(slots=True, frozen=True)
+class MatrixPorts:
+    """``outputs`` 0 stands for a switch that connects any port to any other."""
+
+    inputs: int
+    outputs: int
+    first_input: int = 1
+    first_output: int = 0
+
+    @property
+    def reciprocal(self) -> bool:
+        """Whether one path carries light both ways."""
+        return self.outputs == 0
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every port, inputs first."""
+        inputs = range(self.first_input, self.first_input + self.inputs)
+        outputs = range(self.first_output, self.first_output + self.outputs)
+        return tuple(str(n) for n in (*inputs, *outputs))
+
+    def beside(self, port: str) -> str:
+        """Return the output beside an input; empty when there is none."""
+        offset = int(port) - self.first_input
+        there = not self.reciprocal and 0 <= offset < min(self.inputs, self.outputs)
+        return str(self.first_output + offset) if there else ""
+
+    def is_output(self, port: str) -> bool:
+        """Whether light leaves at this port and cannot enter."""
+        return 0 <= int(port) - self.first_output < self.outputs
+
+    def fiber(self, port: str) -> str:
+        """Return the name of the duplex fiber a port belongs to: that of its input."""
+        offset = int(port) - self.first_output
+        if self.is_output(port) and offset < self.inputs:
+            return str(self.first_input + offset)
+        return port
+
+    def inward(self, request: CircuitRequest) -> CircuitRequest:
+        """Return a request in names of duplex fibers. OcsError or OcsConflict when malformed.
+
+        Outputs may be given by their own number. A one-way path is duplex where light
+        passes both ways anyway; a duplex loop from an input to the output beside it is
+        one pair.
+        """
+        for port in (request.a, request.b):
+            if not port.isascii() or not port.isdigit() or len(port) > 6:
+                raise OcsError("bad_port", port, f"ports are numbers, {self._span()}")
+        if request.a == request.b:
+            raise OcsConflict("same_port", request.a, "a circuit needs two different ports")
+        if self.reciprocal:
+            return CircuitRequest(request.a, request.b, True, request.name)
+        a, b = self.fiber(request.a), self.fiber(request.b)
+        if request.duplex and a != b:
+            return CircuitRequest(a, b, True, request.name)
+        if self.is_output(request.a):
+            raise OcsError("bad_port", request.a, "light can only enter at an input")
+        return CircuitRequest(request.a, b, False, request.name)
+
+    def wire(self, item: CircuitRequest | Circuit) -> tuple[Pair, ...]:
+        """Return the device's pairs of an inward circuit."""
+        if self.reciprocal:
+            return (Pair(*sorted((item.a, item.b), key=int)),)
+        return tuple(Pair(p.a, self._sink(p.b)) for p in item.pairs)
+
+    def from_wire(self, pair: Pair) -> Pair:
+        """Return a device's pair in names of duplex fibers."""
+        if self.reciprocal:
+            return Pair(*sorted((pair.a, pair.b), key=int))
+        return Pair(pair.a, self.fiber(pair.b))
+
+    def outward(self, a: str, b: str, *, duplex: bool) -> tuple[str, str]:
+        """Return the names an operator knows: of a one-way path, its output's own number."""
+        return (a, b) if duplex or self.reciprocal else (a, self._sink(b))
+
+    def _sink(self, port: str) -> str:
+        return port if self.is_output(port) else self.beside(port) or port
+
+    def _span(self) -> str:
+        if self.reciprocal:
+            return f"1 to {self.inputs}"
+        last = self.first_output + self.outputs - 1
+        return (
+            f"inputs {self.first_input} to {self.first_input + self.inputs - 1}, "
+            f"outputs {self.first_output} to {last}"
+        )
+
+
+def parse_size(text: str) -> MatrixPorts:
+    """Read a Polatis' size: ``24x24`` or ``48xCC`` (TL1), ``24,24`` (SCPI). OcsError."""
+    first, _, second = text.strip().strip('"').replace(",", "x").partition("x")
+    first, second = first.strip(), second.strip()
+    if first.isdigit() and (second.upper() == "CC"):
+        return MatrixPorts(int(first), 0)
+    if first.isdigit() and second.isdigit():
+        return MatrixPorts(int(first), int(second), 1, int(first) + 1)
+    raise OcsError("bad_size", text or "nothing", "the switch's size is like 24x24 or 48xCC")

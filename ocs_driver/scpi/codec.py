@@ -1,0 +1,97 @@
+"""SCPI replies and channel lists. Pure; tolerant, because samples show several formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ocs_driver.errors import OcsError
+
+_NUMBER = re.compile(r"\d{1,6}\Z")
+_RANGE = re.compile(r"(\d{1,6}):(\d{1,6})\Z")
+_LIST = re.compile(r"\(@?([^()]*)\)")
+_ERROR = re.compile(r"\s*([+-]?\d{1,9})\s*(?:,\s*(.*))?\Z", re.S)
+_LONGEST_RANGE = 4096
+
+
+class ReplyParser:
+    """Bytes to single replies: they end at a line end, or at ``;`` outside quotes and brackets.
+
+    ``max_bytes`` bounds what is held; ``overflowed`` tells that a reply was longer.
+    """
+
+    def __init__(self, max_bytes: int = 1024 * 1024) -> None:
+        self._max_bytes = max_bytes
+        self._text: list[str] = []
+        self._quoted = False
+        self._depth = 0
+        self.overflowed = False
+
+    def feed(self, data: bytes) -> list[str]:
+        """Return the replies that ``data`` completes; blank lines are none."""
+        replies: list[str] = []
+        for char in data.decode("latin-1"):
+            if char in "\r\n":
+                self._end(replies)
+                # An unbalanced quote or bracket must not swallow what follows.
+                self._quoted, self._depth = False, 0
+            elif char == ";" and not self._quoted and self._depth == 0:
+                self._end(replies)
+            else:
+                self._take(char)
+        return replies
+
+    def _take(self, char: str) -> None:
+        if len(self._text) >= self._max_bytes:
+            self.overflowed = True
+            self._text.clear()
+            return
+        self._text.append(char)
+        if char == '"':
+            self._quoted = not self._quoted
+        elif not self._quoted and char == "(":
+            self._depth += 1
+        elif not self._quoted and char == ")" and self._depth:
+            self._depth -= 1
+
+    def _end(self, replies: list[str]) -> None:
+        text = "".join(self._text).strip()
+        self._text.clear()
+        if text:
+            replies.append(text)
+
+
+def channels(ports: Iterable[str]) -> str:
+    """Write a channel list: ``(@1,2,3)``."""
+    return f"(@{','.join(ports)})"
+
+
+def parse_channels(text: str) -> list[list[str]]:
+    """Read ``(@1,2),(@17,18)``, with or without ``@`` and blanks, ranges as ``5:7``. OcsError."""
+    lists = []
+    for content in _LIST.findall(text):
+        ports: list[str] = []
+        for part in content.replace('"', "").replace("@", "").split(","):
+            port = part.strip()
+            span = _RANGE.match(port)
+            if span and int(span[2]) - int(span[1]) < _LONGEST_RANGE:
+                ports += [str(n) for n in range(int(span[1]), int(span[2]) + 1)]
+            elif _NUMBER.match(port):
+                ports.append(str(int(port)))
+            elif port:
+                raise OcsError("bad_reply", text[:80], "a channel list holds port numbers")
+        lists.append(ports)
+    return lists
+
+
+def parse_states(text: str) -> list[str]:
+    """Read ``(D,E,F)``: one letter per port asked for."""
+    return [part.strip().strip('"').upper() for part in text.strip().strip("()").split(",")]
+
+
+def parse_error(text: str) -> tuple[int, str]:
+    """Read ``<code>, "<text>"``. OcsError when there is no code."""
+    match = _ERROR.match(text)
+    if match is None:
+        raise OcsError("bad_reply", text[:80], "an error reply begins with a number")
+    return int(match[1]), (match[2] or "").strip().strip('"')

@@ -1,0 +1,78 @@
+"""Payload rows of TL1 answers: ``AID:positional,...:KEY=value,KEY=value``. Pure.
+
+Firmware adds fields and values may be empty or quoted, so rows are read by key and
+never by position; what is not understood is kept and ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Row:
+    """One payload row: its identifier, values without a key, and values by key."""
+
+    aid: str
+    positional: tuple[str, ...]
+    values: Mapping[str, str]
+
+    def get(self, key: str, default: str = "") -> str:
+        """Return the value of ``key``, or ``default`` when absent."""
+        return self.values.get(key, default)
+
+
+def split(text: str, separator: str) -> list[str]:
+    r"""Split at ``separator`` outside quotes; quotes may be written ``"`` or ``\"``."""
+    if '"' not in text:
+        return text.split(separator)
+    parts: list[str] = []
+    start = 0
+    quoted = False
+    for index, char in enumerate(text):
+        if char == '"':
+            quoted = not quoted
+        elif char == separator and not quoted:
+            parts.append(text[start:index])
+            start = index + 1
+    if quoted:
+        # Unbalanced: quotes mean nothing here, better a value too many than a row lost.
+        return text.split(separator)
+    parts.append(text[start:])
+    return parts
+
+
+def unquote(text: str) -> str:
+    r"""Return ``text`` without one surrounding pair of ``"`` or ``\"``."""
+    value = text.strip()
+    if '"' not in value:
+        return value
+    for mark in ('\\"', '"'):
+        if value.startswith(mark) and value.endswith(mark) and len(value) >= 2 * len(mark):
+            return value[len(mark) : -len(mark)]
+    return value
+
+
+def parse_row(row: str) -> Row:
+    """Read one payload row (without its outer quotes)."""
+    aid, *blocks = split(row, ":")
+    positional: list[str] = []
+    values: dict[str, str] = {}
+    longer: dict[str, list[str]] = {}
+    for block in blocks:
+        last = ""
+        for piece in split(block, ","):
+            key, equals, value = piece.partition("=")
+            if equals:
+                last = key.strip().upper()
+                values[last] = value
+                longer.pop(last, None)
+            elif last and piece.strip():
+                # An unquoted comma inside a value: "LABEL=rack 1, left,INPWR=NONE".
+                longer.setdefault(last, [values[last]]).append(piece)
+            elif not last:
+                positional.append(unquote(piece))
+    values |= {key: ",".join(pieces) for key, pieces in longer.items()}
+    read = {key: unquote(value) for key, value in values.items()}
+    return Row(unquote(aid), tuple(positional), read)

@@ -1,0 +1,47 @@
+"""What matrix switches share that speak TL1."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from ocs_driver.address import OcsAddress
+from ocs_driver.base import EventKind, OcsEvent
+from ocs_driver.linked import LinkedDriver
+from ocs_driver.tl1.messages import Report
+from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
+
+
+class Tl1MatrixDriver(LinkedDriver):
+    """One switch, reached over one TL1 session."""
+
+    tail: ClassVar[str] = ""
+    """Ends the session's own commands where a dialect wants the general block written."""
+    _session: Tl1Session
+
+    def __init__(
+        self,
+        address: OcsAddress,
+        login: Login,
+        *,
+        group: str = "lightloom",
+        timing: Tl1Timing | None = None,
+    ) -> None:
+        super().__init__(address, group)
+        self._session = Tl1Session(
+            address.host,
+            self._port,
+            login,
+            timing=timing,
+            tail=self.tail,
+            on_report=self._on_report,
+            on_link=self._on_link,
+        )
+
+    @classmethod
+    def from_address(cls, address: OcsAddress, password: str | None, group: str) -> Self:
+        """Build a driver for ``VENDOR+tl1://user@host:port``; OcsLogin without credentials."""
+        return cls(address, Login.of(address, password), group=group)
+
+    def _on_report(self, report: Report) -> None:
+        text = " ".join((report.verb, *report.rows, *report.comments)).strip()
+        self._feed.publish(OcsEvent(EventKind.REPORT, self.name, report.severity, text))

@@ -1,0 +1,109 @@
+"""The messages of TL1 as values: one kind goes out, four come in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ocs_driver.errors import OcsError
+
+# What may stand in a parameter without quotes: no TL1 separator, blank or control character.
+_PLAIN = re.compile(r"[^\s:;,&\"\\\x00-\x1f\x7f-\xff]*\Z")
+_PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
+
+ACK_IN_PROGRESS = frozenset({"IP", "PF", "OK", "NA"})
+"""Acknowledgements after which the answer is still to come."""
+ACK_REJECTED = frozenset({"NG", "RL"})
+"""Acknowledgements that mean the command was not carried out."""
+
+
+@dataclass(slots=True, frozen=True)
+class Command:
+    """``VERB:tid:aid:ctag`` plus a ``tail`` that begins with its own colons."""
+
+    verb: str
+    aid: str = ""
+    tail: str = ""
+    tid: str = ""
+    secret: bool = False
+    """The tail holds a password and must not be logged."""
+
+    def encode(self, ctag: str) -> bytes:
+        """Return the bytes to send, terminator included."""
+        text = f"{self.verb}:{self.tid}:{self.aid}:{ctag}{self.tail};"
+        if not _PRINTABLE.match(text):
+            raise OcsError("bad_parameter", self.verb, "parameters must be printable ASCII")
+        return text.encode("ascii")
+
+    def __str__(self) -> str:
+        return f"{self.verb}:{self.tid}:{self.aid}" + (":***" if self.secret else self.tail)
+
+
+def parameter(text: str) -> str:
+    """Return ``text`` as a TL1 parameter, quoted where it holds separators."""
+    if _PLAIN.match(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@dataclass(slots=True, frozen=True)
+class Ack:
+    """An interim acknowledgement (IP, PF, OK, NA, NG, RL)."""
+
+    code: str
+    ctag: str
+
+
+@dataclass(slots=True, frozen=True)
+class Response:
+    """The whole answer to one command, continuation blocks merged.
+
+    ``rows`` are the quoted payload lines without their outer quotes, ``comments``
+    the contents of ``/* */``, ``text`` what else stood in the body.
+    """
+
+    sid: str
+    time: str
+    ctag: str
+    completion: str
+    code: str = ""
+    rows: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    complete: bool = True
+    """False when another answer began before this one ended: its outcome is unknown."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the switch says it did all of it."""
+        return self.complete and self.completion == "COMPLD"
+
+    @property
+    def reason(self) -> str:
+        """The switch's own words, for people."""
+        return " ".join((*self.comments, *self.text)) or self.code or self.completion
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """An autonomous message; ``severity`` is critical, major, minor or none."""
+
+    sid: str
+    time: str
+    atag: str
+    severity: str
+    verb: str
+    rows: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Overflow:
+    """The peer sent a message larger than the parser may hold; all of it was dropped."""
+
+    size: int
+
+
+Message = Ack | Response | Report | Overflow

@@ -1,0 +1,17 @@
+"""Names in certificates: what a daemon is, never where it listens.
+
+An agent's certificate is bound to its server's name in the site file, so a stolen one
+cannot stand in for another server; addresses may change without a new certificate.
+"""
+
+from __future__ import annotations
+
+CONTROLLER = "controller.lightloom"
+"""DNS name in the controller's certificate; an agent obeys nobody else."""
+
+_AGENT_DOMAIN = "agent.lightloom"
+
+
+def agent_name(server: str) -> str:
+    """Return the DNS name in the certificate of the agent of ``server``."""
+    return f"{server}.{_AGENT_DOMAIN}"

@@ -1,0 +1,338 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STATE_UNSPECIFIED: _ClassVar[State]
+    STATE_ABSENT: _ClassVar[State]
+    STATE_CREATED: _ClassVar[State]
+    STATE_RUNNING: _ClassVar[State]
+    STATE_PAUSED: _ClassVar[State]
+    STATE_EXITED: _ClassVar[State]
+STATE_UNSPECIFIED: State
+STATE_ABSENT: State
+STATE_CREATED: State
+STATE_RUNNING: State
+STATE_PAUSED: State
+STATE_EXITED: State
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeReply(_message.Message):
+    __slots__ = ("server", "agent_version", "engine", "endpoints", "cores", "memory_bytes", "gpu_binding")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_BINDING_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    agent_version: str
+    engine: str
+    endpoints: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    cores: int
+    memory_bytes: int
+    gpu_binding: str
+    def __init__(self, server: _Optional[str] = ..., agent_version: _Optional[str] = ..., engine: _Optional[str] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., gpu_binding: _Optional[str] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("name", "nic", "gpu_uuid", "emulated", "health", "rdma_device", "mtu")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NIC_FIELD_NUMBER: _ClassVar[int]
+    GPU_UUID_FIELD_NUMBER: _ClassVar[int]
+    EMULATED_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    RDMA_DEVICE_FIELD_NUMBER: _ClassVar[int]
+    MTU_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    nic: str
+    gpu_uuid: str
+    emulated: bool
+    health: Health
+    rdma_device: str
+    mtu: int
+    def __init__(self, name: _Optional[str] = ..., nic: _Optional[str] = ..., gpu_uuid: _Optional[str] = ..., emulated: _Optional[bool] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., rdma_device: _Optional[str] = ..., mtu: _Optional[int] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("endpoint", "ok", "reason")
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    ok: bool
+    reason: str
+    def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ImageRequest(_message.Message):
+    __slots__ = ("image", "refresh")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    image: str
+    refresh: bool
+    def __init__(self, image: _Optional[str] = ..., refresh: _Optional[bool] = ...) -> None: ...
+
+class ImageReply(_message.Message):
+    __slots__ = ("present", "image_id", "size_bytes")
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    present: bool
+    image_id: str
+    size_bytes: int
+    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class Nic(_message.Message):
+    __slots__ = ("name", "ip", "prefix_len", "mac", "mtu", "dscp")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IP_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_LEN_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    MTU_FIELD_NUMBER: _ClassVar[int]
+    DSCP_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ip: str
+    prefix_len: int
+    mac: str
+    mtu: int
+    dscp: int
+    def __init__(self, name: _Optional[str] = ..., ip: _Optional[str] = ..., prefix_len: _Optional[int] = ..., mac: _Optional[str] = ..., mtu: _Optional[int] = ..., dscp: _Optional[int] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("cores", "memory_bytes", "pids", "read_bps", "write_bps")
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
+    READ_BPS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_BPS_FIELD_NUMBER: _ClassVar[int]
+    cores: float
+    memory_bytes: int
+    pids: int
+    read_bps: int
+    write_bps: int
+    def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    NIC_FIELD_NUMBER: _ClassVar[int]
+    GPU_UUID_FIELD_NUMBER: _ClassVar[int]
+    EMULATED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    epoch: int
+    endpoint: str
+    image: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    nic: Nic
+    gpu_uuid: str
+    emulated_share: float
+    limits: Limits
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class StartRequest(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[Rank]
+    def __init__(self, ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("job", "grace_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    grace_s: float
+    def __init__(self, job: _Optional[str] = ..., grace_s: _Optional[float] = ...) -> None: ...
+
+class JobRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class FreezeRequest(_message.Message):
+    __slots__ = ("job", "settle_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    settle_s: float
+    def __init__(self, job: _Optional[str] = ..., settle_s: _Optional[float] = ...) -> None: ...
+
+class ObserveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RankStatus(_message.Message):
+    __slots__ = ("job", "rank", "epoch", "endpoint", "state", "exit_code", "oom", "started_at", "finished_at", "container_id", "reason", "nic")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    OOM_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NIC_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    epoch: int
+    endpoint: str
+    state: State
+    exit_code: int
+    oom: bool
+    started_at: float
+    finished_at: float
+    container_id: str
+    reason: str
+    nic: NicReport
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., exit_code: _Optional[int] = ..., oom: _Optional[bool] = ..., started_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., container_id: _Optional[str] = ..., reason: _Optional[str] = ..., nic: _Optional[_Union[NicReport, _Mapping]] = ...) -> None: ...
+
+class NicReport(_message.Message):
+    __slots__ = ("mtu", "rdma_device", "gid_index", "dscp")
+    MTU_FIELD_NUMBER: _ClassVar[int]
+    RDMA_DEVICE_FIELD_NUMBER: _ClassVar[int]
+    GID_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DSCP_FIELD_NUMBER: _ClassVar[int]
+    mtu: int
+    rdma_device: str
+    gid_index: int
+    dscp: int
+    def __init__(self, mtu: _Optional[int] = ..., rdma_device: _Optional[str] = ..., gid_index: _Optional[int] = ..., dscp: _Optional[int] = ...) -> None: ...
+
+class Fault(_message.Message):
+    __slots__ = ("code", "object", "message", "hint")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    object: str
+    message: str
+    hint: str
+    def __init__(self, code: _Optional[str] = ..., object: _Optional[str] = ..., message: _Optional[str] = ..., hint: _Optional[str] = ...) -> None: ...
+
+class RanksReply(_message.Message):
+    __slots__ = ("ranks", "faults", "health", "settled")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[RankStatus]
+    faults: _containers.RepeatedCompositeFieldContainer[Fault]
+    health: _containers.RepeatedCompositeFieldContainer[Health]
+    settled: bool
+    def __init__(self, ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., faults: _Optional[_Iterable[_Union[Fault, _Mapping]]] = ..., health: _Optional[_Iterable[_Union[Health, _Mapping]]] = ..., settled: _Optional[bool] = ...) -> None: ...
+
+class TelemetryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TelemetryBatch(_message.Message):
+    __slots__ = ("time", "samples")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, time: _Optional[float] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("job", "rank", "endpoint", "utilisation", "memory_bytes", "source", "gpu")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    endpoint: str
+    utilisation: float
+    memory_bytes: int
+    source: str
+    gpu: Gpu
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., utilisation: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., source: _Optional[str] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ...) -> None: ...
+
+class Gpu(_message.Message):
+    __slots__ = ("memory_total_bytes", "temperature_c", "power_w", "sm_clock_hz", "memory_clock_hz", "pcie_rx_bps", "pcie_tx_bps", "pcie_replays", "nvlinks_up", "ecc_corrected", "ecc_uncorrected", "xid", "throttle_reasons")
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
+    SM_CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
+    PCIE_RX_BPS_FIELD_NUMBER: _ClassVar[int]
+    PCIE_TX_BPS_FIELD_NUMBER: _ClassVar[int]
+    PCIE_REPLAYS_FIELD_NUMBER: _ClassVar[int]
+    NVLINKS_UP_FIELD_NUMBER: _ClassVar[int]
+    ECC_CORRECTED_FIELD_NUMBER: _ClassVar[int]
+    ECC_UNCORRECTED_FIELD_NUMBER: _ClassVar[int]
+    XID_FIELD_NUMBER: _ClassVar[int]
+    THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
+    memory_total_bytes: int
+    temperature_c: float
+    power_w: float
+    sm_clock_hz: int
+    memory_clock_hz: int
+    pcie_rx_bps: int
+    pcie_tx_bps: int
+    pcie_replays: int
+    nvlinks_up: int
+    ecc_corrected: int
+    ecc_uncorrected: int
+    xid: int
+    throttle_reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, memory_total_bytes: _Optional[int] = ..., temperature_c: _Optional[float] = ..., power_w: _Optional[float] = ..., sm_clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., pcie_rx_bps: _Optional[int] = ..., pcie_tx_bps: _Optional[int] = ..., pcie_replays: _Optional[int] = ..., nvlinks_up: _Optional[int] = ..., ecc_corrected: _Optional[int] = ..., ecc_uncorrected: _Optional[int] = ..., xid: _Optional[int] = ..., throttle_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LogsRequest(_message.Message):
+    __slots__ = ("job", "rank", "tail", "follow")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    tail: int
+    follow: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class LogBatch(_message.Message):
+    __slots__ = ("lines",)
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[LogLine]
+    def __init__(self, lines: _Optional[_Iterable[_Union[LogLine, _Mapping]]] = ...) -> None: ...
+
+class LogLine(_message.Message):
+    __slots__ = ("time", "stream", "text")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    stream: str
+    text: str
+    def __init__(self, time: _Optional[float] = ..., stream: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,227 @@
+"""The values the scheduler thinks in: site, fabric, job, request, plan.
+
+Everything here is frozen. A *site* is what is cabled; a *fabric* is a site plus
+what is true at this moment (homes, jobs, quarantine). Only counts of aggregator
+ports per optical switch matter to a plan: which of several equal ports is used is
+a trivial matching that the controller makes when it turns a plan into circuits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Locality(StrEnum):
+    """What a job asks of its placement."""
+
+    STRICT = "strict"
+    """Least possible span now, or wait."""
+    PREFERRED = "preferred"
+    """Least span that the present homes allow."""
+    ANY = "any"
+    """Topology-blind: spread over servers, as a scheduler that knows no fabric does."""
+    REGROUP = "regroup"
+    """Least possible span; idle endpoints are re-homed before the job starts."""
+
+
+class Policy(StrEnum):
+    """How a running job is treated while its light is moved."""
+
+    LIVE = "live"
+    """Rides through the dark time."""
+    PAUSE = "pause"
+    """All containers are frozen together for the dark time."""
+    RESTART = "restart"
+    """Checkpoints, stops and starts again."""
+
+
+class RankOrder(StrEnum):
+    """How endpoints become ranks of the ring."""
+
+    AGGREGATOR = "aggregator"
+    """Sorted by home, so that the ring crosses between aggregators as rarely as possible."""
+    PLACED = "placed"
+    """In the order in which placement chose them (what topology-blind systems do)."""
+
+
+class Objective(StrEnum):
+    """Second criterion of a regroup, after excess span."""
+
+    PAUSES = "pauses"
+    MOVES = "moves"
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    """One schedulable resource with its own NIC port and fiber.
+
+    Exactly one of ``ocs`` (it hangs on an optical switch) and ``fixed`` (it is
+    hard-wired to that aggregator) is set.
+    """
+
+    name: str
+    ocs: str | None = None
+    fixed: str | None = None
+    server: str = ""
+    kind: str = "gpu"
+    model: str = ""
+    memory_bytes: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Aggregator:
+    """Electrical packet switch; ``ports`` counts its ports per optical switch."""
+
+    name: str
+    ports: Mapping[str, int]
+    fixed_ports: int = 0
+    """Ports that hard-wired endpoints occupy; never free."""
+
+    @property
+    def size(self) -> int:
+        """All endpoint-facing ports, optical and fixed."""
+        return sum(self.ports.values()) + self.fixed_ports
+
+
+@dataclass(slots=True, frozen=True)
+class Site:
+    """What is bolted down and cabled, in the order of the site file."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...]
+    aggregators: tuple[Aggregator, ...]
+
+    def endpoint(self, name: str) -> Endpoint:
+        """Return the endpoint called ``name`` or raise KeyError."""
+        for endpoint in self.endpoints:
+            if endpoint.name == name:
+                return endpoint
+        raise KeyError(name)
+
+    def aggregator(self, name: str) -> Aggregator:
+        """Return the aggregator called ``name`` or raise KeyError."""
+        for aggregator in self.aggregators:
+            if aggregator.name == name:
+                return aggregator
+        raise KeyError(name)
+
+
+@dataclass(slots=True, frozen=True)
+class Job:
+    """A running job as the planner sees it: ``endpoints`` in rank order."""
+
+    name: str
+    endpoints: tuple[str, ...]
+    policy: Policy = Policy.PAUSE
+    pinned: bool = False
+    weight: float = 1.0
+
+
+@dataclass(slots=True, frozen=True)
+class Fabric:
+    """A site at one moment. ``homes`` names each endpoint's aggregator, None when dark."""
+
+    site: Site
+    homes: Mapping[str, str | None]
+    jobs: tuple[Job, ...] = ()
+    unavailable: frozenset[str] = frozenset()
+    """Endpoints that must be neither placed nor moved (quarantine, lost server)."""
+    epoch: int = 0
+
+    def idle(self) -> tuple[Endpoint, ...]:
+        """Endpoints that hold no job and are available, in site order."""
+        busy = {name for job in self.jobs for name in job.endpoints} | self.unavailable
+        return tuple(e for e in self.site.endpoints if e.name not in busy)
+
+
+@dataclass(slots=True, frozen=True)
+class Request:
+    """What a submitted job asks for. ``endpoints`` pins the exact set when not empty."""
+
+    job: str
+    count: int
+    locality: Locality = Locality.PREFERRED
+    rank_order: RankOrder = RankOrder.AGGREGATOR
+    kind: str = "gpu"
+    model: str | None = None
+    min_memory_bytes: int = 0
+    endpoints: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Move:
+    """One endpoint's home changes; ``source`` is None for a dark endpoint."""
+
+    endpoint: str
+    source: str | None
+    target: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class Placement:
+    """The endpoints a job gets, in rank order, and the idle moves to make first."""
+
+    job: str
+    endpoints: tuple[str, ...]
+    moves: tuple[Move, ...] = ()
+    span: int = 1
+    span_possible: int = 1
+    """Least span any regroup could reach for these endpoints."""
+
+
+@dataclass(slots=True, frozen=True)
+class Wait:
+    """The job can not run now; ``reason`` is for people, ``code`` for programs."""
+
+    job: str
+    code: str
+    reason: str
+    moves_needed: int | None = None
+    """Running endpoints that a regroup would have to move to make it fit, if known."""
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Budgets of one regroup; None is no limit."""
+
+    objective: Objective = Objective.PAUSES
+    max_jobs_paused: int | None = None
+    max_moves: int | None = None
+    time_limit_s: float = 10.0
+    only_job: str | None = None
+    """Lower the excess span of this job alone (others may still be moved)."""
+
+
+@dataclass(slots=True, frozen=True)
+class Bound:
+    """Proven lower bounds: no plan can do better in lexicographic order."""
+
+    excess_span: float
+    running_moves: float
+    paused_gpus: float
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """A regroup as data. ``homes_after`` covers every endpoint; ``moves`` is the difference."""
+
+    moves: tuple[Move, ...]
+    homes_after: Mapping[str, str | None]
+    excess_span_before: int
+    excess_span_after: int
+    running_moves: int
+    jobs_paused: tuple[str, ...]
+    paused_gpus: int
+    pause_gpu_seconds: float
+    bound: Bound
+    optimal: bool
+    solver_seconds: float = field(default=0.0, compare=False)
+    epoch: int = 0
+    """Revision of the fabric the plan was made for; checked again at apply."""
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to gain."""
+        return not self.moves

@@ -1,0 +1,178 @@
+"""Who starts now: fair share, priorities, EASY backfill and gangs, all or nothing.
+
+``Queue`` is incremental, for the daemon and for replays; ``decide`` is the same as a pure
+function. The values are in ``scheduler.queue_model``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from scheduler.index import FabricIndex
+from scheduler.lanes import Account, Key, Lane, Shape, shape_of
+from scheduler.model import Fabric, Job, Placement, Request
+from scheduler.queue_model import (
+    Decisions,
+    Pending,
+    Preemption,
+    Project,
+    QueuePolicy,
+    Running,
+)
+from scheduler.queue_round import Round, fit
+
+
+class Queue:
+    """The pending jobs over an index of the fabric, which it owns and keeps up to date."""
+
+    def __init__(
+        self,
+        index: FabricIndex,
+        policy: QueuePolicy | None = None,
+        projects: Iterable[Project] = (),
+        running: Iterable[Running] = (),
+    ) -> None:
+        """Take over a fabric; running jobs that are not named belong to the default project."""
+        self.index = index
+        self.policy = policy or QueuePolicy()
+        self.running: dict[str, Running] = {}
+        self.reserved_at: dict[str, float] = {}
+        """Since when a pending job has been the first that waits."""
+        self._accounts = {p.name: Account(p) for p in projects}
+        self._ends: list[tuple[float, str]] = []
+        self._lanes: dict[Shape, Lane] = {}
+        self._where: dict[str, tuple[Lane, Key]] = {}
+        self._submitted = 0
+        self._possible: dict[tuple[Request, frozenset[int]], bool] = {}
+        known = {r.job: r for r in running}
+        for name in index.jobs:
+            self._run(known.get(name) or Running(name))
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    # --- changes --------------------------------------------------------------------------
+
+    def submit(self, job: Pending) -> None:
+        """Queue a job. Raises ValueError on a name that is queued or runs already."""
+        name = job.name
+        if name in self._where or name in self.running:
+            raise ValueError(f"job {name} is in the queue already")
+        shape = shape_of(job)
+        lane = self._lanes.get(shape)
+        if lane is None:
+            lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
+            self._lanes[shape] = lane
+        self._submitted += 1
+        key = (job.submitted_at - job.priority * self.policy.aging_s, self._submitted)
+        lane.insert(key, job)
+        self._where[name] = lane, key
+        if job.reserved_at is not None:
+            self.reserved_at[name] = job.reserved_at
+
+    def withdraw(self, name: str) -> Pending:
+        """Take a pending job out of the queue; returns it. KeyError when it is not there."""
+        lane, key = self._where.pop(name)
+        self.reserved_at.pop(name, None)
+        job = lane.remove(key)
+        if not lane.jobs:
+            del self._lanes[lane.key]
+        return job
+
+    def start(self, job: Pending, placement: Placement, now: float) -> None:
+        """Give a pending job its endpoints."""
+        self.withdraw(job.name)
+        self.index.start(
+            Job(job.name, placement.endpoints, job.policy, job.pinned, job.weight),
+            placement.moves,
+        )
+        end = None if job.run_time_s is None else now + job.run_time_s
+        self._run(Running(job.name, job.project, job.priority, now, end, job.preemptible))
+
+    def finish(self, name: str) -> None:
+        """Take note that a running job is over; its endpoints are idle again."""
+        known = self.running.pop(name)
+        if known.expected_end is not None:
+            del self._ends[bisect_left(self._ends, (known.expected_end, name))]
+        self.account(known.project).held -= len(self.index.finish(name).endpoints)
+
+    def expect(self, name: str, end: float | None) -> None:
+        """Change when a running job is expected to end."""
+        known = self.running[name]
+        if known.expected_end is not None:
+            del self._ends[bisect_left(self._ends, (known.expected_end, name))]
+        if end is not None:
+            insort(self._ends, (end, name))
+        self.running[name] = replace(known, expected_end=end)
+
+    def _run(self, running: Running) -> None:
+        self.running[running.job] = running
+        if running.expected_end is not None:
+            insort(self._ends, (running.expected_end, running.job))
+        self.account(running.project).held += len(self.index.jobs[running.job].endpoints)
+
+    # --- look-ups -------------------------------------------------------------------------
+
+    def account(self, project: str) -> Account:
+        """Return the account of a project; unknown ones have the defaults."""
+        account = self._accounts.get(project)
+        if account is None:
+            account = self._accounts[project] = Account(Project(project))
+        return account
+
+    def lanes(self) -> Sequence[Lane]:
+        """Return the lanes that have jobs."""
+        return tuple(self._lanes.values())
+
+    def ends(self) -> Sequence[tuple[float, str]]:
+        """Return (expected end, running job) in order of time."""
+        return self._ends
+
+    def possible(self, request: Request) -> bool:
+        """Tell whether a request would fit if all running jobs ended."""
+        index = self.index
+        key = replace(request, job=""), frozenset(index.unavailable)
+        known = self._possible.get(key)
+        if known is None:
+            empty = FabricIndex(replace(index.snapshot(), jobs=()))
+            known = self._possible[key] = isinstance(fit(empty, request), Placement)
+        return known
+
+    # --- decisions ------------------------------------------------------------------------
+
+    def decide(self, now: float, *, explain: bool = True) -> Decisions:
+        """Start what can start now, and say of the rest why it waits.
+
+        The starts are carried out in the queue and its index at once. ``explain=False``
+        leaves the holds out, which is faster.
+        """
+        if not self._where or (not explain and self._nothing_fits()):
+            return Decisions()
+        return Round(self, now, explain=explain).run()
+
+    def _nothing_fits(self) -> bool:
+        if self.policy.preemption is not Preemption.OFF:
+            return False
+        return all(lane.shape.count > lane.pool.idle for lane in self._lanes.values())
+
+
+def decide(
+    fabric: Fabric,
+    pending: Iterable[Pending],
+    running: Iterable[Running] = (),
+    projects: Iterable[Project] = (),
+    policy: QueuePolicy | None = None,
+    *,
+    now: float,
+) -> Decisions:
+    """Decide for a queue as a value; equal input gives equal decisions.
+
+    Jobs of ``fabric`` that ``running`` does not describe belong to the default project.
+    Pending jobs of equal age keep the order in which they are given.
+    """
+    queue = Queue(FabricIndex(fabric), policy, projects, running)
+    for job in pending:
+        queue.submit(job)
+    return queue.decide(now)

@@ -1,0 +1,137 @@
+"""The replayed cluster: the production fabric index plus how far every running job is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from scheduler.index import FabricIndex
+from scheduler.model import Fabric, Move, Request, Site
+from scheduler.pool import Pool
+from scheduler.sim.slowdown import Slowdown
+from scheduler.sim.trace import TraceJob
+from scheduler.state import capacities
+
+
+@dataclass(slots=True, frozen=True)
+class Settings:
+    """What a replay assumes. All times in seconds."""
+
+    pause_s: float = 0.25
+    """Dark time of a job that a regroup touches."""
+    restart_s: float = 60.0
+    """From eviction to the first step after a restart: image, process group, checkpoint."""
+    checkpoint_s: float = 600.0
+    """Run time between checkpoints: an evicted job repeats what it did since the last."""
+    cooldown_s: float = 3600.0
+    """A job that was paused or evicted is left alone this long."""
+    retry_s: float = 60.0
+    """A scattered job that could not be brought together is looked at again after this."""
+    least_gain: float = 0.001
+    """Share by which a scattered job is taken to run slower at least, when a regroup is
+    weighed: also one that does not feel it takes up links between aggregators."""
+    samples: int = 500
+    """Points of the fragmentation curve."""
+
+
+@dataclass(slots=True)
+class Live:
+    """One running job."""
+
+    job: TraceJob
+    endpoints: tuple[str, ...]
+    started: float
+    left: float
+    """Seconds of work at slowdown 1."""
+    since: float
+    """Up to when the work is accounted."""
+    resume_at: float
+    """It stands still until then."""
+    run_from: float
+    """When it started or was restarted: its checkpoints count from here."""
+    excess: int = 0
+    slowdown: float = 1.0
+    version: int = 0
+    """Changes with every new expected end."""
+    pauses: int = 0
+    left_alone_until: float = 0.0
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What a policy may look at. Only the engine changes it."""
+
+    index: FabricIndex
+    pool: Pool
+    """The endpoints that traced jobs ask for."""
+    settings: Settings
+    slowdown: Slowdown
+    now: float = 0.0
+    live: dict[str, Live] = field(default_factory=dict)
+    scattered: dict[str, None] = field(default_factory=dict)
+    """Running jobs with excess span, in the order in which they became so."""
+
+    def fresh(self, name: str) -> bool:
+        """Tell whether the job starts at this very moment, so that moving it costs nothing."""
+        live = self.live[name]
+        return live.started == self.now and live.pauses == 0
+
+    def movable(self, name: str) -> bool:
+        """Tell whether the job may be touched now."""
+        return self.fresh(name) or self.live[name].left_alone_until <= self.now
+
+    def gain_s(self, live: Live) -> float:
+        """Return the GPU-seconds that bringing the job together now would save."""
+        passed = max(self.now - max(live.since, live.resume_at), 0.0)
+        left = max(live.left - passed / live.slowdown, 0.0)
+        return live.job.gpus * left * max(live.slowdown - 1.0, self.settings.least_gain)
+
+    def places(self, endpoints: tuple[str, ...]) -> Counter[int]:
+        """Count endpoints per aggregator number."""
+        index = self.index
+        return Counter(index.home[index.number[name]] for name in endpoints)
+
+
+@dataclass(slots=True, frozen=True)
+class Restart:
+    """An evicted job and the endpoints on which it starts again at once."""
+
+    job: str
+    endpoints: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Start:
+    """Start the offered job. Restarts come first, then idle endpoints are re-homed."""
+
+    endpoints: tuple[str, ...]
+    moves: tuple[Move, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Regroup:
+    """Move the light of running jobs."""
+
+    moves: tuple[Move, ...]
+
+
+ANY_GPU = Request("", 1)
+"""What every traced job asks for, apart from the count."""
+
+
+def empty_cluster(site: Site, settings: Settings, slowdown: Slowdown) -> Cluster:
+    """Return the site idle, every endpoint under the first aggregator with a port for it."""
+    left = capacities(site)
+    homes: dict[str, str | None] = {}
+    for endpoint in site.endpoints:
+        if endpoint.ocs is None:
+            continue
+        slots = ((a.name, endpoint.ocs) for a in site.aggregators)
+        slot = next((s for s in slots if left.get(s, 0) > 0), None)
+        if slot is not None:
+            left[slot] -= 1
+            homes[endpoint.name] = slot[0]
+    index = FabricIndex(Fabric(site, homes))
+    return Cluster(index, index.pool(ANY_GPU), settings, slowdown)

@@ -1,0 +1,126 @@
+"""Our own policies over the production code, and the list of all that can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from scheduler import regroup
+from scheduler.gather import gather
+from scheduler.model import Limits, Locality, Placement, Request
+from scheduler.placement import place
+from scheduler.rivals.evict_restart import EvictRestart
+from scheduler.rivals.fgd import GradientDescent
+from scheduler.rivals.hived import BuddyCells
+from scheduler.rivals.slurm_tree import SlurmTree
+from scheduler.sim.cluster import Cluster, Live, Regroup, Start
+from scheduler.sim.engine import Policy
+from scheduler.sim.trace import Trace, TraceJob
+
+_EXACT_UP_TO = 64
+"""Endpoints of a site on which the exact planner is asked when the quick step finds nothing."""
+
+
+class BestFit:
+    """First come, first served, each job placed by ``scheduler.placement`` with best fit."""
+
+    name = "fifo-bestfit"
+    locality = Locality.PREFERRED
+
+    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        """Place under as few aggregators as the present homes allow."""
+        if job.gpus > cluster.pool.idle:
+            return None  # spares the reason that placement would word
+        placed = place(cluster.index, Request(job.name, job.gpus, self.locality))
+        if not isinstance(placed, Placement):
+            return None
+        return Start(placed.endpoints, placed.moves)
+
+    def ended(self, cluster: Cluster, live: Live) -> None:
+        """Keep no state."""
+
+    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+        """Leave running jobs where they are."""
+        del cluster
+        return ()
+
+
+class LightRegroup(BestFit):
+    """Ours: idle endpoints are re-homed at placement, running ones when it pays.
+
+    A job that starts scattered is brought together before its first step, so only those that
+    make way pause. One that stays scattered is looked at again as others end.
+    """
+
+    name = "regroup"
+    locality = Locality.REGROUP
+
+    def improve(self, cluster: Cluster) -> Iterator[Regroup]:
+        """Bring together what repays its pauses, the largest gain first."""
+        waiting = [
+            live
+            for name in cluster.scattered
+            if (live := cluster.live[name]).retry_at <= cluster.now and cluster.movable(name)
+        ]
+        waiting.sort(key=cluster.gain_s, reverse=True)
+        for live in waiting:
+            name = live.job.name
+            if name not in cluster.scattered:
+                continue
+            found = self._find(cluster, live)
+            if found is None:
+                # Patience grows with the time it has run scattered already.
+                waited = cluster.now - live.started
+                live.retry_at = cluster.now + max(cluster.settings.retry_s, waited / 8)
+            else:
+                yield found
+
+    def _find(self, cluster: Cluster, live: Live) -> Regroup | None:
+        name = live.job.name
+        found = gather(cluster.index, name, cluster.movable)
+        if found is not None:
+            paused = sum(
+                len(cluster.index.jobs[other].endpoints)
+                for other in found.others
+                if not cluster.fresh(other)
+            )
+            moves = found.moves
+        elif cluster.index.size <= _EXACT_UP_TO:
+            fabric = cluster.index.snapshot()
+            jobs = tuple(replace(job, pinned=not cluster.movable(job.name)) for job in fabric.jobs)
+            plan = regroup.plan(replace(fabric, jobs=jobs), Limits(only_job=name, time_limit_s=1.0))
+            if plan.excess_span_after >= plan.excess_span_before:
+                return None
+            names = (n for n in plan.jobs_paused if n != name and not cluster.fresh(n))
+            paused = sum(len(cluster.index.jobs[n].endpoints) for n in names)
+            moves = plan.moves
+        else:
+            return None
+        if not cluster.fresh(name):
+            paused += live.job.gpus
+        if paused and cluster.gain_s(live) <= paused * cluster.settings.pause_s:
+            return None
+        return Regroup(moves)
+
+
+POLICIES = ("fifo-bestfit", "slurm-tree", "evict-restart", "hived", "fgd", "regroup")
+"""Every policy by the name that ``--policy`` takes."""
+
+
+def make_policy(name: str, trace: Trace) -> Policy:
+    """Return a new policy; FGD learns the popularity of job sizes from the trace.
+
+    Raises ValueError for a name that is not in POLICIES.
+    """
+    if name == "fgd":
+        return GradientDescent.of_workload([job.gpus for job in trace.jobs])
+    made: dict[str, type[Policy]] = {
+        "fifo-bestfit": BestFit,
+        "slurm-tree": SlurmTree,
+        "evict-restart": EvictRestart,
+        "hived": BuddyCells,
+        "regroup": LightRegroup,
+    }
+    if name not in made:
+        raise ValueError(f"no policy {name}; there are {', '.join(POLICIES)}")
+    return made[name]()

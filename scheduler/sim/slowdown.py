@@ -1,0 +1,181 @@
+"""How much slower a job runs where it sits now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from scheduler.model import Site
+from scheduler.sim.gavel import GavelTable
+from scheduler.sim.trace import TraceJob
+from scheduler.steptime import PAPER_CORE_RATE, PAPER_PROFILE, RingRates, StepProfile
+
+__all__ = ["Free", "GavelSlowdown", "GavelTable", "ModelSlowdown", "Slowdown"]
+
+
+class Slowdown(Protocol):
+    """Tells the engine the slowdowns that a change of placement changes."""
+
+    def worst(self, job: TraceJob) -> float:
+        """Return what the job suffers when scattered: what a regroup would gain."""
+        ...
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """Take note of where a job sits: endpoints per aggregator, and its excess span.
+
+        Returns the new slowdown (1 or more) of every job whose slowdown changed.
+        """
+        ...
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """Take note that a job ended; returns as ``moved`` does."""
+        ...
+
+
+class Free:
+    """Scattering costs nothing: the replay of a scheduler paper without a network model."""
+
+    def worst(self, job: TraceJob) -> float:
+        """1."""
+        del job
+        return 1.0
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """Nothing ever changes."""
+        del job, places, excess
+        return {}
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """Nothing ever changes."""
+        del job
+        return {}
+
+
+class GavelSlowdown:
+    """Gavel's ratio of one server to several, for jobs on more aggregators than they need.
+
+    A job whose trace names no model gets one that was measured at its size, drawn once from
+    ``seed``: the same for every policy.
+    """
+
+    def __init__(self, table: GavelTable, seed: int = 0) -> None:
+        self._table = table
+        self._seed = seed
+        self._known: dict[str, float] = {}
+        self._scattered: dict[str, None] = {}
+
+    def worst(self, job: TraceJob) -> float:
+        """Return the measured ratio of this job."""
+        ratio = self._known.get(job.name)
+        if ratio is None:
+            model = job.model
+            if not model and job.gpus > 1:
+                # Of the job's own position, so that no order of events changes the draw.
+                draw = np.random.default_rng((self._seed, job.line)).integers(
+                    len(self._table.models)
+                )
+                model = self._table.models[int(draw)]
+            ratio = self._known[job.name] = self._table.slowdown(model, job.gpus)
+        return ratio
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """Scattered or not is all that counts."""
+        del places
+        if excess > 0:
+            self._scattered[job.name] = None
+            return {job.name: self.worst(job)}
+        if job.name in self._scattered:
+            del self._scattered[job.name]
+            return {job.name: 1.0}
+        return {}
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """Nobody else is concerned."""
+        self._scattered.pop(job.name, None)
+        return {}
+
+
+class ModelSlowdown:
+    """The step-time model: rings share the aggregators' ways out max-min fairly.
+
+    Every aggregator has ``ports / oversubscription`` access rates to a core that does not
+    block; ring orders are grouped, so a ring goes out of each of its aggregators once. A job
+    at its least span, alone, is the measure: slowdown 1. Jobs without a profile take the one
+    fitted to Yan et al. Rings are taken to send all the time, which is an upper bound.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[int, int],
+        least: Mapping[int, int],
+        oversubscription: float = 4.0,
+    ) -> None:
+        """``ports`` per aggregator number; ``least`` span by job size."""
+        if oversubscription <= 0:
+            raise ValueError("oversubscription must be above 0")
+        capacity = {a: max(n / oversubscription, PAPER_CORE_RATE) for a, n in ports.items()}
+        self._capacity = capacity
+        self._rates = RingRates(dict(capacity))
+        self._least = least
+        self._jobs: dict[str, TraceJob] = {}
+        self._basis: dict[str, tuple[StepProfile, float]] = {}
+
+    @staticmethod
+    def of(site: Site, sizes: Iterable[int], oversubscription: float = 4.0) -> ModelSlowdown:
+        """Return the model of a site for jobs of these sizes."""
+        ports = {a: aggregator.size for a, aggregator in enumerate(site.aggregators)}
+        widest = max(ports.values(), default=1) or 1
+        least = {size: -(-size // widest) for size in sizes}
+        return ModelSlowdown(ports, least, oversubscription)
+
+    def _of(self, job: TraceJob) -> tuple[StepProfile, float]:
+        found = self._basis.get(job.name)
+        if found is None:
+            profile = PAPER_PROFILE
+            if job.profile is not None and job.gpus > 1:
+                compute, comm = job.profile  # as measured when compact, nothing hidden
+                copies = 2.0 * (job.gpus - 1) / job.gpus
+                profile = StepProfile(compute, comm / copies, 0.0)
+            alone = 1.0
+            if self._least.get(job.gpus, 1) > 1:
+                alone = min(1.0, max(self._capacity.values()))
+            found = self._basis[job.name] = profile, profile.step_s(job.gpus, alone)
+        return found
+
+    def worst(self, job: TraceJob) -> float:
+        """Return the slowdown on the narrowest way out, with nobody else on it."""
+        if job.gpus < 2:
+            return 1.0
+        profile, basis = self._of(job)
+        rate = min(1.0, min(self._capacity.values()) / 2)
+        return max(profile.step_s(job.gpus, rate) / basis, 1.0)
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """A ring under one aggregator loads nothing that is shared."""
+        del excess
+        crosses = len(places) > 1
+        if not crosses and job.name not in self._jobs:
+            return {}
+        loads = dict.fromkeys(places, 1) if crosses else None
+        self._jobs[job.name] = job
+        changed = self._slowdowns(self._rates.change({job.name: loads}))
+        if not crosses:
+            del self._jobs[job.name]
+            changed[job.name] = 1.0
+        return changed
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """The others get what it leaves."""
+        if self._jobs.pop(job.name, None) is None:
+            return {}
+        return self._slowdowns(self._rates.change({job.name: None}))
+
+    def _slowdowns(self, rates: Mapping[object, float]) -> dict[str, float]:
+        found = {}
+        for name, rate in rates.items():
+            job = self._jobs[str(name)]
+            profile, basis = self._of(job)
+            found[job.name] = max(profile.step_s(job.gpus, rate) / basis, 1.0)
+        return found

@@ -1,0 +1,116 @@
+"""What a fabric says, once: who is where, who may move, which ports are taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import isfinite
+
+from scheduler.model import Aggregator, Endpoint, Fabric, Move, Site
+
+Slot = tuple[str, str]
+"""An aggregator and an optical switch: the ports between them are interchangeable."""
+
+
+class FabricError(ValueError):
+    """The fabric contradicts itself (unknown name, endpoint in two jobs, port used twice)."""
+
+
+def home_of(homes: Mapping[str, str | None], endpoint: Endpoint) -> str | None:
+    """Return the endpoint's aggregator, None when dark; a hard-wired one has no choice."""
+    return endpoint.fixed if endpoint.fixed is not None else homes.get(endpoint.name)
+
+
+def all_homes(fabric: Fabric) -> dict[str, str | None]:
+    """Return the home of every endpoint of the site, in site order."""
+    return {e.name: home_of(fabric.homes, e) for e in fabric.site.endpoints}
+
+
+def capacities(site: Site) -> dict[Slot, int]:
+    """Return the optical ports of every (aggregator, optical switch) that has any."""
+    return {(a.name, ocs): n for a in site.aggregators for ocs, n in a.ports.items() if n > 0}
+
+
+def occupied(endpoints: Iterable[Endpoint], homes: Mapping[str, str | None]) -> Counter[Slot]:
+    """Count the optical ports that these endpoints take."""
+    taken: Counter[Slot] = Counter()
+    for endpoint in endpoints:
+        home = homes.get(endpoint.name)
+        if endpoint.ocs is not None and home is not None:
+            taken[home, endpoint.ocs] += 1
+    return taken
+
+
+def check(fabric: Fabric) -> None:
+    """Raise FabricError unless names are known, jobs are disjoint and ports suffice."""
+    known = {e.name for e in fabric.site.endpoints}
+    aggregators = {a.name for a in fabric.site.aggregators}
+    for name, home in fabric.homes.items():
+        if name not in known:
+            raise FabricError(f"homes names endpoint {name}, which the site does not have")
+        if home is not None and home not in aggregators:
+            raise FabricError(f"{name} is homed on {home}, which the site does not have")
+    _check_jobs(fabric, known)
+    capacity = capacities(fabric.site)
+    for slot, used in occupied(fabric.site.endpoints, all_homes(fabric)).items():
+        if used > capacity.get(slot, 0):
+            raise FabricError(
+                f"{slot[0]} has {capacity.get(slot, 0)} ports on {slot[1]},"
+                f" but {used} endpoints are homed there"
+            )
+
+
+def _check_jobs(fabric: Fabric, known: set[str]) -> None:
+    owner: dict[str, str] = {}
+    for job in fabric.jobs:
+        if not (isfinite(job.weight) and job.weight >= 0):
+            raise FabricError(f"job {job.name} has weight {job.weight}; it must be 0 or more")
+        for name in job.endpoints:
+            if name not in known:
+                raise FabricError(f"job {job.name} holds {name}, which the site does not have")
+            if name in owner:
+                raise FabricError(f"{name} is held by {owner[name]} and again by {job.name}")
+            owner[name] = job.name
+
+
+def moves_between(
+    site: Site, before: Mapping[str, str | None], after: Mapping[str, str | None]
+) -> tuple[Move, ...]:
+    """Return what changed between two maps of homes, in site order."""
+    return tuple(
+        Move(e.name, before[e.name], after[e.name])
+        for e in site.endpoints
+        if before[e.name] != after[e.name]
+    )
+
+
+def make_way(
+    aggregators: Iterable[Aggregator],
+    idle: Iterable[Endpoint],
+    homes: dict[str, str | None],
+    taken: Mapping[Slot, int],
+) -> None:
+    """Re-home in place the idle endpoints whose ports are wanted, and no others.
+
+    ``taken`` counts the ports that everybody else uses. An idle endpoint that finds no
+    free port on its optical switch goes dark.
+    """
+    room: Counter[Slot] = Counter()
+    order = tuple(aggregators)
+    for aggregator in order:
+        for ocs, ports in aggregator.ports.items():
+            room[aggregator.name, ocs] = ports - taken.get((aggregator.name, ocs), 0)
+    displaced: list[tuple[Endpoint, str]] = []
+    for endpoint in idle:
+        home = homes.get(endpoint.name)
+        if endpoint.ocs is None or home is None:
+            continue
+        if room[home, endpoint.ocs] > 0:
+            room[home, endpoint.ocs] -= 1
+        else:
+            displaced.append((endpoint, endpoint.ocs))
+    for endpoint, ocs in displaced:
+        refuge = next((a.name for a in order if room[a.name, ocs] > 0), None)
+        homes[endpoint.name] = refuge
+        if refuge is not None:
+            room[refuge, ocs] -= 1

@@ -1,0 +1,33 @@
+"""Step-time model: how long a synchronous step takes where its ring runs.
+
+``profile`` has the step of one job at a given rate, ``rings`` the fair rates of many jobs,
+``fluid`` the time-domain reference for few jobs, ``calibrate`` learns profiles on line.
+
+What measured step times can *not* tell apart, and what this package therefore reports as an
+interval: compute and communication of a job seen at one rate only; the overlap ``hide`` as
+long as communication outlasts what may be hidden (``hide`` then trades with compute exactly:
+only ``(1 - hide) * compute_s`` shows); model bytes and link rate (only their quotient
+``ring_s`` shows); and start-up time, which no step contains.
+"""
+
+from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.fluid import Trainer, completion_s
+from scheduler.steptime.profile import PAPER_CORE_RATE, PAPER_PROFILE, StepProfile
+from scheduler.steptime.rings import Link, RingRates, links_of, max_min, uplinks_of
+from scheduler.steptime.sites import Roads
+
+__all__ = [
+    "PAPER_CORE_RATE",
+    "PAPER_PROFILE",
+    "Calibration",
+    "Interval",
+    "Link",
+    "RingRates",
+    "Roads",
+    "StepProfile",
+    "Trainer",
+    "completion_s",
+    "links_of",
+    "max_min",
+    "uplinks_of",
+]

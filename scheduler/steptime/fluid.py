@@ -1,0 +1,108 @@
+"""Time-domain reference: steps of few jobs whose communication phases drift past each other.
+
+Steady fair shares assume that every ring sends all the time. Here a ring sends only in its
+communication phase, so two jobs contend only while their phases overlap. Exact for the fluid
+model, but its cost grows with the number of steps: for checks and single decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.steptime.profile import StepProfile
+from scheduler.steptime.rings import Link, Loads, max_min
+
+_NEVER = float("inf")
+
+
+@dataclass(slots=True, frozen=True)
+class Trainer:
+    """A job that makes ``steps`` steps over a ring; later it goes on as background."""
+
+    name: str
+    profile: StepProfile
+    size: int
+    loads: Loads
+    """How often the ring crosses each shared link."""
+    steps: int
+
+
+class _Progress:
+    """Where one job is inside its step."""
+
+    __slots__ = ("compute", "lead", "steps", "trainer", "wait", "wire")
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.steps = 0
+        self.begin()
+
+    def begin(self) -> None:
+        profile, size = self.trainer.profile, self.trainer.size
+        self.lead = profile.exposed_compute_s()
+        self.compute = profile.compute_s - self.lead
+        self.wait = profile.latency_s(size)
+        self.wire = profile.wire_s(size)
+
+    @property
+    def sends(self) -> bool:
+        return self.lead <= 0 and self.wait <= 0 and self.wire > 0
+
+    def until(self, rate: float) -> float:
+        """Return the seconds until something in this job changes."""
+        if self.lead > 0:
+            return self.lead
+        pending = [self.compute] if self.compute > 0 else []
+        if self.wait > 0:
+            pending.append(self.wait)
+        elif self.wire > 0:
+            pending.append(self.wire / rate)
+        return min(pending, default=0.0)
+
+    def pass_(self, seconds: float, rate: float) -> None:
+        """Let time pass, no further than the next change."""
+        if self.lead > 0:
+            self.lead = _less(self.lead, seconds)
+            return
+        self.compute = _less(self.compute, seconds)
+        if self.wait > 0:
+            self.wait = _less(self.wait, seconds)
+        elif self.wire > 0:
+            self.wire = _less(self.wire, seconds * rate)
+
+    def finish_step(self) -> None:
+        if self.lead <= 0 and self.compute <= 0 and self.wait <= 0 and self.wire <= 0:
+            self.steps += 1
+            self.begin()
+
+
+def _less(amount: float, spent: float) -> float:
+    left = amount - spent
+    return left if left > 1e-12 * max(amount, 1e-300) else 0.0
+
+
+def completion_s(trainers: Sequence[Trainer], capacity: Mapping[Link, float], focus: str) -> float:
+    """Return when ``focus`` has made its steps; all start together and nobody leaves.
+
+    ``capacity`` is relative to an access link. Raises StopIteration without such a trainer
+    and ValueError for one whose step takes no time at all.
+    """
+    jobs = [_Progress(trainer) for trainer in trainers]
+    main = next(job for job in jobs if job.trainer.name == focus)
+    if any(t.profile.compute_s <= 0 and t.profile.wire_s(t.size) <= 0 for t in trainers):
+        raise ValueError("a step that takes no time never ends")
+    now = 0.0
+    known: dict[frozenset[int], dict[int, float]] = {}
+    while main.steps < main.trainer.steps:
+        sending = frozenset(i for i, job in enumerate(jobs) if job.sends)
+        rates = known.get(sending)
+        if rates is None:
+            found = max_min({i: jobs[i].trainer.loads for i in sending}, capacity)
+            rates = known[sending] = {i: found[i] for i in sending}
+        step = min((job.until(rates.get(i, 1.0)) for i, job in enumerate(jobs)), default=_NEVER)
+        now += step
+        for i, job in enumerate(jobs):
+            job.pass_(step, rates.get(i, 1.0))
+            job.finish_step()
+    return now

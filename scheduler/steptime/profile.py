@@ -1,0 +1,56 @@
+"""One synchronous data-parallel step: compute, then a ring all-reduce that hides in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class StepProfile:
+    """What a job's step consists of, apart from where it runs.
+
+    Rates are relative to an endpoint's access link: 1.0 is the whole of it.
+    """
+
+    compute_s: float
+    """Seconds a step computes on one endpoint."""
+    ring_s: float
+    """Seconds that one copy of the gradients takes over an access link."""
+    hide: float = 0.5
+    """Share of the compute, at its end, under which communication may hide: 0 to 1."""
+    hop_s: float = 0.0
+    """Latency of one of the ring's 2 (N - 1) hops."""
+
+    def wire_s(self, size: int) -> float:
+        """Return the seconds that the ring's bytes take at rate 1: 2 (N - 1) / N copies."""
+        return 2.0 * (size - 1) / size * self.ring_s
+
+    def latency_s(self, size: int) -> float:
+        """Return the seconds that all hops of one all-reduce wait."""
+        return 2.0 * (size - 1) * self.hop_s
+
+    def exposed_compute_s(self) -> float:
+        """Return the compute before communication may begin."""
+        return (1.0 - self.hide) * self.compute_s
+
+    def step_s(self, size: int, rate: float = 1.0) -> float:
+        """Return a step of ``size`` ranks whose ring runs at ``rate`` throughout.
+
+        Raises ValueError for a size below 1 or a rate that is not positive.
+        """
+        if size < 1 or rate <= 0:
+            raise ValueError(f"a step needs ranks and a rate above 0, not {size} at {rate}")
+        ring = self.latency_s(size) + self.wire_s(size) / rate
+        return max(self.compute_s, self.exposed_compute_s() + ring)
+
+    def slowdown(self, size: int, rate: float) -> float:
+        """Return the step at ``rate`` over the step at the whole access rate."""
+        return self.step_s(size, rate) / self.step_s(size)
+
+
+PAPER_PROFILE = StepProfile(compute_s=420.0, ring_s=151.0, hide=0.5)
+"""Fit to the four completion times of Yan et al. (OFC 2022): totals over all samples in
+GPU-seconds, so one "step" of it is one sample of the whole data set on one GPU."""
+
+PAPER_CORE_RATE = 1.0 / 2.24
+"""Rate of the link between the paper's two aggregators, relative to an access link."""

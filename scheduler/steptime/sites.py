@@ -1,0 +1,38 @@
+"""Rates of the rings of a site's jobs, relative to an access link."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.steptime.rings import Link, Loads, links_of, max_min
+
+
+@dataclass(slots=True, frozen=True)
+class Roads:
+    """What rings share: the links between aggregators, each way, in bit/s."""
+
+    access_bps: float
+    inter_aggregator_bps: float
+    """Of one link between two aggregators."""
+    links: Mapping[frozenset[str], int] = field(default_factory=dict)
+    """Parallel links per pair of aggregators; a pair that is not named counts as one link."""
+
+    def rates(
+        self, rings: Mapping[str, Sequence[str]], homes: Mapping[str, str | None]
+    ) -> dict[str, float]:
+        """Return every ring's max-min fair rate; a ring with a dark member has none.
+
+        ``rings`` gives each job's endpoints in rank order; all of them send all the time.
+        """
+        lit: dict[Hashable, Loads] = {
+            name: links_of(ring, homes)
+            for name, ring in rings.items()
+            if all(homes.get(e) is not None for e in ring)
+        }
+        capacity = {link: self._capacity(link) for loads in lit.values() for link in loads}
+        return {str(name): rate for name, rate in max_min(lit, capacity).items()}
+
+    def _capacity(self, link: Link) -> float:
+        parallel = self.links.get(frozenset(link), 1)
+        return parallel * self.inter_aggregator_bps / self.access_bps

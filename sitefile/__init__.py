@@ -1,0 +1,41 @@
+"""Reads site and state files into frozen values, with errors that name file, path and fix."""
+
+from sitefile.errors import Problem, SiteFileError
+from sitefile.jobfile import job_schema, load_job
+from sitefile.load import load_planner_site, load_site, load_state
+from sitefile.model import (
+    AggregatorCable,
+    CabledSite,
+    Emulation,
+    EndpointCable,
+    PasswordRef,
+    Port,
+    Server,
+    SwitchCable,
+    Uplink,
+)
+from sitefile.scheduling import Rates, RegroupPolicy, Scheduling
+from sitefile.schema import site_schema
+
+__all__ = [
+    "AggregatorCable",
+    "CabledSite",
+    "Emulation",
+    "EndpointCable",
+    "PasswordRef",
+    "Port",
+    "Problem",
+    "Rates",
+    "RegroupPolicy",
+    "Scheduling",
+    "Server",
+    "SiteFileError",
+    "SwitchCable",
+    "Uplink",
+    "job_schema",
+    "load_job",
+    "load_planner_site",
+    "load_site",
+    "load_state",
+    "site_schema",
+]

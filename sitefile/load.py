@@ -1,0 +1,211 @@
+"""Loads site files (full form) and state files (full or short form of a site)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from scheduler.model import (
+    Aggregator,
+    Endpoint,
+    Fabric,
+    Job,
+    Limits,
+    Objective,
+    Policy,
+    Site,
+)
+from sitefile.cabling import cable
+from sitefile.errors import Problem, SiteFileError
+from sitefile.model import CabledSite
+from sitefile.schema import JobModel, LimitsModel, ShortSiteModel, SiteModel, StateModel
+from sitefile.yaml_io import load_mapping
+
+
+def load_site(path: str | Path) -> CabledSite:
+    """Load and check a full site file; SiteFileError lists every problem."""
+    file = Path(path)
+    document = load_mapping(file)
+    try:
+        model = SiteModel.model_validate(document)
+    except ValidationError as error:
+        raise SiteFileError(str(file), problems_of(error)) from error
+    site, problems = cable(model)
+    if site is None:
+        raise SiteFileError(str(file), problems)
+    return site
+
+
+def load_planner_site(path: str | Path) -> Site:
+    """Load a site for planning: a full site file or the short form of a state file."""
+    file = Path(path)
+    document = load_mapping(file)
+    if "fibers" in document:
+        return load_site(file).scheduler_site()
+    document = document.get("site", document) if set(document) == {"site"} else document
+    try:
+        return _short_site(str(file), ShortSiteModel.model_validate(document))
+    except ValidationError as error:
+        raise SiteFileError(str(file), problems_of(error)) from error
+
+
+def load_state(path: str | Path) -> tuple[Fabric, Limits]:
+    """Load a state file, the planner's offline input (design §6)."""
+    file = Path(path)
+    document = load_mapping(file)
+    try:
+        model = StateModel.model_validate(document)
+    except ValidationError as error:
+        raise SiteFileError(str(file), problems_of(error)) from error
+    if isinstance(model.site, str):
+        site = load_planner_site(file.parent / model.site)
+    else:
+        site = _short_site(str(file), model.site)
+    problems = list(_state_problems(model, site))
+    if problems:
+        raise SiteFileError(str(file), problems)
+    fixed = {e.name: e.fixed for e in site.endpoints if e.fixed is not None}
+    homes = {e.name: fixed.get(e.name, model.homes.get(e.name)) for e in site.endpoints}
+    jobs = tuple(
+        Job(j.name, tuple(j.endpoints), Policy(j.policy), j.pinned, j.weight) for j in model.jobs
+    )
+    return Fabric(site, homes, jobs), _limits(model.limits)
+
+
+def problems_of(error: ValidationError, *, schema: str = "lightloom schema") -> list[Problem]:
+    """Turn pydantic's errors into problems with a path and a fix.
+
+    ``schema`` is the command that prints the file's schema.
+    """
+    problems = []
+    for item in error.errors(include_url=False):
+        path = ""
+        for part in item["loc"]:
+            path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
+        if item["type"] == "extra_forbidden":
+            name = str(item["loc"][-1])
+            problems.append(Problem(path, f"unknown key {name!r}", "remove it or correct its name"))
+        elif item["type"] == "missing":
+            problems.append(Problem(path, "missing", f"add it; see `{schema}`"))
+        else:
+            problems.append(
+                Problem(path, f"{item['msg']}; got {item['input']!r:.80}", f"see `{schema}`")
+            )
+    return problems
+
+
+def _limits(model: LimitsModel) -> Limits:
+    return Limits(
+        objective=Objective(model.objective),
+        max_jobs_paused=model.max_jobs_paused,
+        max_moves=model.max_moves,
+        time_limit_s=model.time_limit_s,
+    )
+
+
+def _short_site(file: str, model: ShortSiteModel) -> Site:
+    fixed: dict[str, int] = {}
+    problems = []
+    aggregators = {a.name for a in model.aggregators}
+    optical = {ocs for a in model.aggregators for ocs in a.ports}
+    seen: set[str] = set()
+    for i, e in enumerate(model.endpoints):
+        path = f"site.endpoints[{i}]"
+        if e.name in seen:
+            problems.append(Problem(path, f"endpoint {e.name!r} stands twice", "rename one"))
+        seen.add(e.name)
+        if e.fixed is not None:
+            if e.fixed not in aggregators:
+                problems.append(Problem(path, f"no aggregator {e.fixed!r}", "correct the name"))
+            fixed[e.fixed] = fixed.get(e.fixed, 0) + 1
+        elif e.ocs not in optical:
+            problems.append(
+                Problem(
+                    path,
+                    f"no aggregator has a port on {e.ocs!r}",
+                    "add it to an aggregator's ports",
+                )
+            )
+    if len(aggregators) < len(model.aggregators):
+        problems.append(Problem("site.aggregators", "a name stands twice", "rename one"))
+    if problems:
+        raise SiteFileError(file, problems)
+    return Site(
+        name=model.name,
+        endpoints=tuple(
+            Endpoint(e.name, ocs=e.ocs, fixed=e.fixed, server=e.server, model=e.model)
+            for e in model.endpoints
+        ),
+        aggregators=tuple(
+            Aggregator(a.name, dict(a.ports), fixed.get(a.name, 0)) for a in model.aggregators
+        ),
+    )
+
+
+def _state_problems(model: StateModel, site: Site) -> list[Problem]:
+    """References and capacities that only the whole state shows."""
+    return _home_problems(model.homes, site) + _job_problems(model.jobs, site)
+
+
+def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[Problem]:
+    problems = []
+    endpoints = {e.name: e for e in site.endpoints}
+    aggregators = {a.name: a for a in site.aggregators}
+    used: dict[tuple[str, str], int] = {}
+    for name, home in homes.items():
+        path = f"homes.{name}"
+        if name not in endpoints:
+            problems.append(Problem(path, f"no endpoint {name!r}", "correct the name"))
+        elif home is None:
+            continue
+        elif home not in aggregators:
+            problems.append(Problem(path, f"no aggregator {home!r}", "correct the name"))
+        elif (fixed := endpoints[name].fixed) is not None:
+            if fixed != home:
+                problems.append(
+                    Problem(path, f"{name} is hard-wired to {fixed}", "remove the line")
+                )
+        else:
+            ocs = endpoints[name].ocs or ""
+            used[home, ocs] = used.get((home, ocs), 0) + 1
+            ports = aggregators[home].ports.get(ocs, 0)
+            if used[home, ocs] > ports:
+                problems.append(
+                    Problem(path, f"{home} has {ports} ports on {ocs}", "give it another home")
+                )
+    return problems
+
+
+def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
+    problems = []
+    endpoints = {e.name for e in site.endpoints}
+    holder: dict[str, str] = {}
+    names: set[str] = set()
+    for i, job in enumerate(jobs):
+        if len(job.endpoints) > len(endpoints):
+            problems.append(
+                Problem(
+                    f"jobs[{i}].endpoints",
+                    f"job {job.name!r} holds {len(job.endpoints)} endpoints,"
+                    f" the site has {len(endpoints)}",
+                    "correct the list",
+                )
+            )
+            continue
+        if job.name in names:
+            path = f"jobs[{i}].name"
+            problems.append(Problem(path, f"job {job.name!r} stands twice", "rename one"))
+        names.add(job.name)
+        for k, name in enumerate(job.endpoints):
+            path = f"jobs[{i}].endpoints[{k}]"
+            if name not in endpoints:
+                problems.append(Problem(path, f"no endpoint {name!r}", "correct the name"))
+            elif name in holder:
+                problems.append(
+                    Problem(path, f"{name} already belongs to {holder[name]}", "choose another")
+                )
+            else:
+                holder[name] = job.name
+    return problems

@@ -1,0 +1,195 @@
+"""A cabled site: every fiber, address and device of the site file, as frozen values."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from scheduler.model import Aggregator, Endpoint, Site
+from sitefile.scheduling import Scheduling
+
+_Named = TypeVar("_Named", "Server", "EndpointCable", "AggregatorCable", "SwitchCable")
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class Port:
+    """One port of one device, written ``device/port`` (``ocs0/1.2.3``, ``as0/4``)."""
+
+    device: str
+    port: str
+
+    @classmethod
+    def parse(cls, text: str) -> Port:
+        """Parse ``device/port``; ValueError when either half is missing."""
+        device, _, port = text.partition("/")
+        if not device or not port or "/" in port:
+            raise ValueError(f"{text!r} is not of the form device/port")
+        return cls(device, port)
+
+    def __str__(self) -> str:
+        return f"{self.device}/{self.port}"
+
+
+@dataclass(slots=True, frozen=True)
+class PasswordRef:
+    """Where a password lies; the password itself never stands in a site file or a URL."""
+
+    env: str | None = None
+    file: str | None = None
+
+    def resolve(self) -> str:
+        """Return the password.
+
+        PermissionError when the file is readable by others; KeyError or OSError when absent.
+        """
+        if self.env is not None:
+            return os.environ[self.env]
+        path = Path(self.file or "")
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise PermissionError(f"{path} holds a password and must have mode 0600")
+        return path.read_text(encoding="utf-8").strip()
+
+
+@dataclass(slots=True, frozen=True)
+class Server:
+    """A machine with endpoints; ``agent`` is the host:port of its agent."""
+
+    name: str
+    agent: str
+
+
+@dataclass(slots=True, frozen=True)
+class EndpointCable:
+    """One endpoint: its server, its address and the far end of its fiber.
+
+    ``fiber.device`` is an optical switch, or an aggregator when the endpoint is hard-wired.
+    """
+
+    name: str
+    server: str
+    ip: str
+    prefix_len: int
+    mac: str
+    nic: str
+    fiber: Port
+    kind: str = "gpu"
+    model: str = ""
+    memory_bytes: int = 0
+    gpu_uuid: str = ""
+    emulated: bool = False
+    attach: Literal["move", "macvlan"] = "move"
+    """How the NIC gets into a container: it moves in, or a macvlan on it does."""
+
+
+@dataclass(slots=True, frozen=True)
+class AggregatorCable:
+    """An aggregator's ports: ``fibers`` go to optical switches, ``fixed`` to endpoints."""
+
+    name: str
+    dpid: int
+    fibers: Mapping[int, Port]
+    fixed: Mapping[int, str]
+
+
+@dataclass(slots=True, frozen=True)
+class SwitchCable:
+    """An optical switch by URL (``calient+tl1://user@host:3082``)."""
+
+    name: str
+    url: str
+    password: PasswordRef | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Uplink:
+    """A link between two aggregators."""
+
+    a: Port
+    b: Port
+
+
+@dataclass(slots=True, frozen=True)
+class Emulation:
+    """What the emulated rack needs beyond the cabling; a real rack has no such section."""
+
+    access_bps: float = 250e6
+    inter_aggregator_bps: float = 114e6
+    mirror_time_s: float = 0.025
+    bulk_time_s: float = 0.2
+    link_up_s: float = 0.0
+    gpu_share: float = 0.25
+    """CPU share, in cores, that stands in for one GPU."""
+
+
+@dataclass(slots=True, frozen=True)
+class CabledSite:
+    """Everything a site file says. ``homes`` is where dark endpoints go at the first start."""
+
+    name: str
+    servers: tuple[Server, ...]
+    endpoints: tuple[EndpointCable, ...]
+    aggregators: tuple[AggregatorCable, ...]
+    switches: tuple[SwitchCable, ...]
+    uplinks: tuple[Uplink, ...]
+    homes: Mapping[str, str]
+    subnet: str
+    openflow_listen: str = "127.0.0.1:6653"
+    openflow_netns: str | None = None
+    api_listen: str = "127.0.0.1:8470"
+    emulation: Emulation | None = None
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    """Projects, queue and automatic regroups."""
+    mtu: int | None = None
+    """Of every data NIC; None keeps what the interfaces have."""
+    dscp: int | None = None
+    """Class of RoCE traffic, 0 to 63; None keeps what the devices have."""
+
+    def server(self, name: str) -> Server:
+        """Return the server called ``name`` or raise KeyError."""
+        return _named(self.servers, name)
+
+    def endpoint(self, name: str) -> EndpointCable:
+        """Return the endpoint called ``name`` or raise KeyError."""
+        return _named(self.endpoints, name)
+
+    def aggregator(self, name: str) -> AggregatorCable:
+        """Return the aggregator called ``name`` or raise KeyError."""
+        return _named(self.aggregators, name)
+
+    def switch(self, name: str) -> SwitchCable:
+        """Return the optical switch called ``name`` or raise KeyError."""
+        return _named(self.switches, name)
+
+    def scheduler_site(self) -> Site:
+        """Return the counts the scheduler plans with."""
+        optical = {switch.name for switch in self.switches}
+        endpoints = tuple(
+            Endpoint(
+                name=e.name,
+                ocs=e.fiber.device if e.fiber.device in optical else None,
+                fixed=None if e.fiber.device in optical else e.fiber.device,
+                server=e.server,
+                kind=e.kind,
+                model=e.model,
+                memory_bytes=e.memory_bytes,
+            )
+            for e in self.endpoints
+        )
+        aggregators = []
+        for cable in self.aggregators:
+            counts: dict[str, int] = {}
+            for far in cable.fibers.values():
+                counts[far.device] = counts.get(far.device, 0) + 1
+            aggregators.append(Aggregator(cable.name, counts, fixed_ports=len(cable.fixed)))
+        return Site(self.name, endpoints, tuple(aggregators))
+
+
+def _named(items: tuple[_Named, ...], name: str) -> _Named:
+    for item in items:
+        if item.name == name:
+            return item
+    raise KeyError(name)

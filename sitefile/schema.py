@@ -1,0 +1,211 @@
+"""The site file's schema: shape and value checks of each field (pydantic).
+
+Checks that need more than one field (a port used twice, a fiber to nowhere) are in
+:mod:`sitefile.cabling`.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
+HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
+Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PasswordModel(_Strict):
+    """Where a password lies: an environment variable or a file of mode 0600."""
+
+    env: str | None = None
+    file: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> PasswordModel:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("give either env or file")
+        return self
+
+
+class ServerModel(_Strict):
+    """A machine with endpoints."""
+
+    name: Name
+    agent: HostPort = Field(description="host:port of the server's agent")
+
+
+class EndpointModel(_Strict):
+    """One schedulable resource with its own NIC port and fiber."""
+
+    name: Name
+    server: Name
+    ip: IPv4Address
+    mac: Mac = Field(description="lower-case, colon-separated")
+    nic: Annotated[str, StringConstraints(min_length=1, max_length=15)] = Field(
+        description="interface name on the server"
+    )
+    kind: Literal["gpu"] = "gpu"
+    model: str = ""
+    memory_gib: Annotated[float, Field(ge=0)] = 0
+    gpu_uuid: str = Field("", description="NVML UUID of the GPU this NIC port serves")
+    emulated: bool = Field(False, description="a CPU share stands in for the GPU")
+    attach: Literal["move", "macvlan"] = Field(
+        "move",
+        description="how the NIC gets into a container: the interface (or virtual function)"
+        " itself moves in, or a macvlan on it does",
+    )
+
+
+class AggregatorModel(_Strict):
+    """An OpenFlow 1.3 packet switch; its ports are named by the fibers that use them."""
+
+    name: Name
+    dpid: Annotated[int, Field(gt=0, lt=2**64)]
+
+
+class SwitchModel(_Strict):
+    """An optical circuit switch by URL."""
+
+    name: Name
+    url: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+\+[a-z0-9]+://[^\s/]+$")]
+    password: PasswordModel | None = None
+
+
+class OpenFlowModel(_Strict):
+    """Where the controller listens for aggregators."""
+
+    listen: HostPort = "127.0.0.1:6653"
+    netns: str | None = Field(None, description="network namespace of the listening socket")
+
+
+class ControllerModel(_Strict):
+    """Where the controller listens."""
+
+    api: HostPort = "127.0.0.1:8470"
+    openflow: OpenFlowModel = OpenFlowModel()
+
+
+class NetworkModel(_Strict):
+    """What every data NIC is set to."""
+
+    mtu: Annotated[int, Field(ge=576, le=9216)] | None = Field(
+        None, description="absent: what the interface has"
+    )
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = Field(
+        None, description="class of RoCE traffic; the switches must map it to the lossless queue"
+    )
+
+
+class EmulationModel(_Strict):
+    """Rates and times of the emulated rack; ignored by the controller."""
+
+    access_bps: Annotated[float, Field(gt=0)] = 250e6
+    inter_aggregator_bps: Annotated[float, Field(gt=0)] = 114e6
+    mirror_time_s: Annotated[float, Field(ge=0)] = 0.025
+    bulk_time_s: Annotated[float, Field(ge=0)] = 0.2
+    link_up_s: Annotated[float, Field(ge=0)] = 0.0
+    gpu_share: Annotated[float, Field(gt=0)] = 0.25
+
+
+class SiteModel(_Strict):
+    """A site: what is bolted down and cabled."""
+
+    apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the word operators know
+    kind: Literal["Site"] = "Site"
+    name: Name
+    subnet: IPv4Network = Field(description="endpoints' addresses lie in it")
+    servers: list[ServerModel] = Field(min_length=1)
+    endpoints: list[EndpointModel] = Field(min_length=1)
+    aggregators: list[AggregatorModel] = Field(min_length=1)
+    switches: list[SwitchModel] = []
+    fibers: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(
+        min_length=1, description="pairs: [endpoint, switch/port], [aggregator/port, switch/port]"
+    )
+    uplinks: list[Annotated[list[PortText], Field(min_length=2, max_length=2)]] = Field(
+        default=[], description="pairs: [aggregator/port, aggregator/port]"
+    )
+    homes: dict[Name, Name] = Field(
+        default={}, description="aggregators for endpoints found dark at the first start"
+    )
+    projects: list[ProjectModel] = Field(
+        default=[], description="who may submit; anybody, without quota, when empty"
+    )
+    queue: QueueModel = QueueModel()
+    regroup: RegroupModel = RegroupModel()
+    controller: ControllerModel = ControllerModel()
+    network: NetworkModel = NetworkModel()
+    emulation: EmulationModel | None = None
+
+
+class ShortAggregatorModel(_Strict):
+    """An aggregator by port counts, the planner's short form."""
+
+    name: str
+    ports: dict[str, Annotated[int, Field(ge=0)]]
+
+
+class ShortEndpointModel(_Strict):
+    """An endpoint on an optical switch (``ocs``) or hard-wired to an aggregator (``fixed``)."""
+
+    name: str
+    ocs: str | None = None
+    fixed: str | None = None
+    server: str = ""
+    model: str = ""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> ShortEndpointModel:
+        if (self.ocs is None) == (self.fixed is None):
+            raise ValueError("give either ocs, or fixed (the aggregator it is hard-wired to)")
+        return self
+
+
+class ShortSiteModel(_Strict):
+    """The planner's short form of a site: counts of ports, no cables."""
+
+    name: str = "site"
+    aggregators: list[ShortAggregatorModel] = Field(min_length=1)
+    endpoints: list[ShortEndpointModel] = Field(min_length=1)
+
+
+class JobModel(_Strict):
+    """A running job of a state file."""
+
+    name: str
+    endpoints: list[str] = Field(min_length=1)
+    policy: Literal["live", "pause", "restart"] = "pause"
+    pinned: bool = False
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
+class LimitsModel(_Strict):
+    """Budgets of one regroup."""
+
+    objective: Literal["pauses", "moves"] = "pauses"
+    max_jobs_paused: Annotated[int, Field(ge=0)] | None = None
+    max_moves: Annotated[int, Field(ge=0)] | None = None
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+
+
+class StateModel(_Strict):
+    """A state file: the offline input of the planner."""
+
+    site: ShortSiteModel | str
+    homes: dict[str, str | None] = {}
+    jobs: list[JobModel] = []
+    limits: LimitsModel = LimitsModel()
+
+
+def site_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the site file, for editors and checkers."""
+    schema = SiteModel.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,147 @@
+"""Safe YAML: bounded size, no aliases, no duplicate keys, no tags.
+
+Values are built from the parser's events: what PyYAML does in Python for every node of a
+document, this does once for every different word, which makes large files quick to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sitefile.errors import Problem, SiteFileError
+
+MAX_BYTES = 64 * 1024 * 1024
+"""A state file of 100,000 endpoints is about 12 MB; more than this is no site."""
+
+_DEEPEST = 100
+"""Levels of nesting; no site file has more than a handful."""
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NO_KEY = object()
+
+
+def load_mapping(
+    path: Path, *, max_bytes: int = MAX_BYTES, schema: str = "lightloom schema"
+) -> dict[str, Any]:
+    """Read one YAML (or JSON) document that is a mapping; SiteFileError otherwise.
+
+    ``schema`` is the command that prints the file's schema, for the error's fix.
+    """
+    try:
+        with path.open("rb") as file:  # a pipe has no size beforehand
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise SiteFileError(str(path), [Problem("", f"file is larger than {max_bytes} bytes")])
+        text = data.decode("utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SiteFileError(
+            str(path), [Problem("", reason, "give the path of a readable file")]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SiteFileError(str(path), [Problem("", "file is not UTF-8 text")]) from error
+    try:
+        document = _Builder().build(yaml.parse(text, Loader=_Loader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise SiteFileError(
+            str(path), [Problem(where, str(problem), "correct the YAML")]
+        ) from error
+    if not isinstance(document, dict):
+        raise SiteFileError(
+            str(path), [Problem("", "the document is not a mapping", f"see `{schema}`")]
+        )
+    return document
+
+
+class _Builder:
+    """Builds one document's value from events."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, Any] = {}
+        self._plain: Any = yaml.SafeLoader("")
+        self._open: list[tuple[Any, Any]] = []
+        """Collections that are not closed yet, outermost first, each with its next key."""
+
+    def build(self, events: Iterator[Any]) -> Any:
+        """Return the value of the only document; None when there is none."""
+        document: Any = None
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.ScalarEvent):
+                value = self._scalar(event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._start(event)
+                continue
+            elif isinstance(event, yaml.CollectionEndEvent):
+                value = self._open.pop()[0]
+            elif isinstance(event, yaml.AliasEvent):
+                raise _error(event, "aliases (*name) are not accepted; write it out")
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise _error(event, "a second document; one file is one document")
+                continue
+            else:
+                continue
+            if self._open:
+                self._add(value, event)
+            else:
+                document = value
+        return document
+
+    def _start(self, event: Any) -> None:
+        if event.tag not in {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}:
+            raise _error(event, f"tag {event.tag} is not accepted")
+        if len(self._open) >= _DEEPEST:
+            raise _error(event, "nested too deeply")
+        is_map = isinstance(event, yaml.MappingStartEvent)
+        self._open.append(({} if is_map else [], _NO_KEY))
+
+    def _add(self, value: Any, event: Any) -> None:
+        """Put a value into the innermost collection."""
+        collection, key = self._open[-1]
+        if isinstance(collection, list):
+            collection.append(value)
+        elif key is not _NO_KEY:
+            collection[key] = value
+            self._open[-1] = collection, _NO_KEY
+        elif isinstance(value, (dict, list)):
+            raise _error(event, "a key must be a plain value")
+        elif value in collection:
+            raise _error(event, f"key {value!r} stands twice")
+        else:
+            self._open[-1] = collection, value
+
+    def _scalar(self, event: Any) -> Any:
+        text = event.value
+        if event.tag not in {None, "!", "tag:yaml.org,2002:str"}:
+            raise _error(event, f"tag {event.tag} is not accepted")
+        if event.tag is not None or not event.implicit[0]:
+            return text
+        try:
+            return self._words[text]
+        except KeyError:
+            value = self._words[text] = self._meaning(text, event)
+            return value
+
+    def _meaning(self, text: str, event: Any) -> Any:
+        """Return what a plain word means: a number, a truth value, nothing, or itself."""
+        tag = self._plain.resolve(yaml.ScalarNode, text, (True, False))
+        if tag in {"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"}:
+            return text
+        node = yaml.ScalarNode(tag, text, event.start_mark, event.end_mark)
+        try:
+            return self._plain.construct_object(node, deep=True)
+        except (ValueError, OverflowError) as error:
+            raise _error(event, f"{text!r}: {error}") from error
+
+
+def _error(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -1,0 +1,8 @@
+"""The paper's experiment on the emulated rack: ``lightloom demo a|b``."""
+
+from testbed.demo.cases import Arm
+from testbed.demo.errors import DemoError
+from testbed.demo.experiment import PAPER_SITE, run
+from testbed.demo.report import render
+
+__all__ = ["PAPER_SITE", "Arm", "DemoError", "render", "run"]

@@ -1,0 +1,126 @@
+"""Measures the trainer once per image and CPU share: compute time, gradient, overlap."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sitefile import CabledSite
+from testbed.demo.cases import Arm, Work
+from testbed.demo.errors import DemoError
+from testbed.demo.jobs import Jobs, Training
+from testbed.demo.rule import CALIBRATION_BATCH, Calibration, measured_overlap
+from testbed.demo.trainer_log import StepLine, TrainerLog
+
+FILE = Path("/var/lib/lightloom/rates.json")
+ALONE_STEPS = 40
+PAIR_STEPS = 20
+UNUSUAL_STEPS = 5
+"""First steps after the CPU share came into force."""
+
+Progress = Callable[[str], None]
+
+
+def cache_key(image: str, share: float) -> str:
+    """Return what a measurement is valid for: the trainer's image and the GPU's stand-in."""
+    return f"{image} share={share:g}"
+
+
+def load(file: Path, key: str) -> Calibration | None:
+    """Return the measurement kept for ``key``; None when there is none or it is not readable."""
+    try:
+        return Calibration(**json.loads(file.read_text(encoding="utf-8"))[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def save(file: Path, key: str, measured: Calibration) -> None:
+    """Keep the measurement, in one stroke, for the other case and for later runs."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps({key: dataclasses.asdict(measured)}, indent=1) + "\n", "utf-8")
+    draft.replace(file)
+
+
+def known_or_measured(
+    jobs: Jobs, site: CabledSite, image: str, *, run_id: str, anew: bool, progress: Progress
+) -> Calibration:
+    """Return the measurement kept for this image and CPU share, or make and keep one."""
+    key = cache_key(image, site.emulation.gpu_share if site.emulation else 1.0)
+    known = None if anew else load(FILE, key)
+    if known is not None:
+        progress(f"the trainer is calibrated: {FILE}")
+        return known
+    measured = measure(jobs, site, image=image, run_id=run_id, progress=progress)
+    save(FILE, key, measured)
+    return measured
+
+
+def measure(
+    jobs: Jobs, site: CabledSite, *, image: str, run_id: str, progress: Progress
+) -> Calibration:
+    """Train alone for the compute time, then in pair under one aggregator for the overlap.
+
+    The mean is taken and not the median: a CPU share is granted in slices, so that single
+    steps are as long as a whole number of slices and only their mean is the step's need.
+    """
+    pair = _neighbours(site)
+    progress("calibration: one rank alone")
+    work = Work(1, CALIBRATION_BATCH)
+    alone = _train(jobs, _training(f"alone-{run_id}", work, ALONE_STEPS, pair[:1], image))
+    progress("calibration: two ranks under one aggregator")
+    work = Work(2, 2 * CALIBRATION_BATCH)
+    both = _train(jobs, _training(f"pair-{run_id}", work, PAIR_STEPS, pair, image))
+    steps = usual(both)
+    return Calibration(
+        compute_s=_mean("compute_s", usual(alone)),
+        gradient_bytes=alone.gradient_bytes,
+        overlap=measured_overlap(
+            _mean("compute_s", steps), _mean("comm_s", steps), _mean("step_s", steps)
+        ),
+    )
+
+
+def usual(log: TrainerLog) -> list[StepLine]:
+    """Return rank 0's steps less the first, unusual ones."""
+    return log.steps[0][UNUSUAL_STEPS:]
+
+
+def _training(name: str, work: Work, steps: int, endpoints: Sequence[str], image: str) -> Training:
+    return Training(
+        name=name,
+        work=work,
+        samples=steps * work.global_batch,
+        endpoints=endpoints,
+        arm=Arm.FRAGMENTED,
+        project="demo",
+        image=image,
+    )
+
+
+def _train(jobs: Jobs, training: Training) -> TrainerLog:
+    jobs.submit(training)
+    log = jobs.follow(training.name, training.work.count, lambda rank, line: None)
+    jobs.wait_completed(training.name)
+    return log
+
+
+def _neighbours(site: CabledSite) -> tuple[str, str]:
+    """Return two endpoints whose homes are one aggregator."""
+    for first, home in site.homes.items():
+        for second, other in site.homes.items():
+            if first != second and home == other:
+                return first, second
+    raise DemoError(
+        "invalid",
+        f"no two endpoints of site {site.name} share an aggregator",
+        object=f"site/{site.name}",
+        hint="use testbed/sites/paper.yaml",
+    )
+
+
+def _mean(name: str, steps: Sequence[StepLine]) -> float:
+    return statistics.fmean(getattr(step, name) for step in steps)

@@ -1,0 +1,143 @@
+"""The paper's two cases and the arms each is measured in.
+
+Yan et al. (OFC 2022) train a modified VGG16 in two jobs at once, red and blue, whose GPUs lie
+under both aggregators, and again after the optical switch brought each job under one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.model import Fabric, Job, Locality, Placement, RankOrder, Request
+from scheduler.placement import place
+from sitefile import CabledSite
+from testbed.demo.errors import DemoError
+
+
+class Arm(StrEnum):
+    """One way to run the red job while blue runs beside it."""
+
+    FRAGMENTED = "fragmented"
+    """Scattered and with interleaved ranks, as in the paper."""
+    REORDERED = "reordered"
+    """The same places with ranks sorted by aggregator: what software alone can do."""
+    REGROUPED = "regrouped"
+    """The same endpoints, each job brought under one aggregator before it starts."""
+    LIVE = "live"
+    """Starts as fragmented; the regroup comes in mid-training."""
+
+    @property
+    def locality(self) -> Locality:
+        """Locality that the arm's jobs ask for."""
+        return Locality.REGROUP if self is Arm.REGROUPED else Locality.ANY
+
+    @property
+    def rank_order(self) -> RankOrder:
+        """Rank order that the arm's jobs ask for."""
+        placed = self in (Arm.FRAGMENTED, Arm.LIVE)
+        return RankOrder.PLACED if placed else RankOrder.AGGREGATOR
+
+
+@dataclass(slots=True, frozen=True)
+class Work:
+    """A job's size: endpoints, and images a step over all of them."""
+
+    count: int
+    global_batch: int
+
+
+@dataclass(slots=True, frozen=True)
+class Paper:
+    """What the paper measured for red: seconds, and the reduction as a fraction."""
+
+    fragmented_s: float
+    regrouped_s: float
+    reduction: float
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """One of the paper's cases."""
+
+    name: str
+    red: Work
+    blue: Work
+    paper: Paper
+
+
+CASES: Mapping[str, Case] = {
+    "a": Case("a", Work(4, 192), Work(2, 192), Paper(407.0, 109.0, 0.732)),
+    "b": Case("b", Work(3, 192), Work(3, 192), Paper(368.0, 140.0, 0.620)),
+}
+"""The paper fixes the number of samples, not of steps (its times after regrouping scale with
+1/N), so the batch is fixed over all ranks: 48 images a rank with four, 64 with three."""
+
+
+@dataclass(slots=True, frozen=True)
+class Places:
+    """The endpoints of both jobs in the order in which placement chose them; all arms share it."""
+
+    red: tuple[str, ...]
+    blue: tuple[str, ...]
+
+
+def find_case(name: str) -> Case:
+    """Return the case called ``name``; DemoError(invalid) when there is none."""
+    if name not in CASES:
+        raise DemoError("invalid", f"there is no case {name!r}", hint="the cases are a and b")
+    return CASES[name]
+
+
+def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+    """Return the arms asked for in their fixed order, all without ``names``.
+
+    DemoError(invalid) for an unknown name.
+    """
+    if names is None:
+        return tuple(Arm)
+    known = {arm.value for arm in Arm}
+    for name in names:
+        if name not in known:
+            raise DemoError(
+                "invalid", f"there is no arm {name!r}", hint=f"the arms are {', '.join(known)}"
+            )
+    if not names:
+        raise DemoError("invalid", "no arm is named", hint=f"the arms are {', '.join(known)}")
+    return tuple(arm for arm in Arm if arm.value in names)
+
+
+def scattered(site: CabledSite, case: Case) -> Places:
+    """Return where a topology-blind scheduler puts red and then blue on the idle site.
+
+    Computed with the scheduler's own placement, so that blue can be started (and be
+    training) before red on the very endpoints it would have got after red.
+    DemoError(invalid) when the site is too small or does not scatter the jobs.
+    """
+    empty = Fabric(site.scheduler_site(), dict(site.homes))
+    red = _place(empty, "red", case.red.count)
+    taken = Fabric(empty.site, empty.homes, (Job("red", red.endpoints),))
+    blue = _place(taken, "blue", case.blue.count)
+    for placement in (red, blue):
+        if placement.span <= placement.span_possible:
+            raise DemoError(
+                "invalid",
+                f"on site {site.name} job {placement.job} is not scattered: nothing to regroup",
+                object=f"site/{site.name}",
+                hint="use testbed/sites/paper.yaml",
+            )
+    return Places(red.endpoints, blue.endpoints)
+
+
+def _place(fabric: Fabric, job: str, count: int) -> Placement:
+    request = Request(job, count, locality=Locality.ANY, rank_order=RankOrder.PLACED)
+    placement = place(fabric, request)
+    if not isinstance(placement, Placement):
+        raise DemoError(
+            "invalid",
+            f"site {fabric.site.name} has no room for job {job}: {placement.reason}",
+            object=f"site/{fabric.site.name}",
+            hint="use testbed/sites/paper.yaml",
+        )
+    return placement

@@ -1,0 +1,147 @@
+"""The trainer's JSON lines as values, collected over all ranks of a job."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from testbed.demo.errors import DemoError
+
+Line = TypeVar("Line", "StepLine", "EndLine")
+
+
+@dataclass(slots=True, frozen=True)
+class StepLine:
+    """One step of one rank; ``t`` is the wall-clock time of its end."""
+
+    step: int
+    t: float
+    step_s: float
+    compute_s: float
+    comm_s: float
+    samples_s: float
+    loss: float
+
+
+@dataclass(slots=True, frozen=True)
+class EndLine:
+    """How one rank's training ended."""
+
+    completion_s: float
+    samples_s: float
+    final_loss: float
+    accuracy: float
+    step_s_median: float
+    exposed_comm_fraction: float
+
+
+@dataclass(slots=True)
+class TrainerLog:
+    """Everything a job's ranks said so far."""
+
+    job: str
+    ranks: int
+    gradient_bytes: int = 0
+    steps: dict[int, list[StepLine]] = field(default_factory=dict)
+    ends: dict[int, EndLine] = field(default_factory=dict)
+
+    def add(self, rank: int, text: str) -> StepLine | EndLine | None:
+        """Take one line of output; DemoError(failed) when it says that training failed.
+
+        Lines that are not the trainer's (a library's message) are passed over, and so are
+        lines that were seen before.
+        """
+        document = _document(text)
+        if document is None:
+            return None
+        event = document["event"]
+        try:
+            if event == "start":
+                self.gradient_bytes = int(document["gradient_bytes"])
+            elif event == "step":
+                return self._add_step(rank, _values(StepLine, document))
+            elif event == "end":
+                self.ends[rank] = _values(EndLine, document)
+                return self.ends[rank]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DemoError(
+                "failed",
+                f"rank {rank} printed a line that can not be read: {error}",
+                object=f"job/{self.job}",
+                hint="the image's trainer is another version than this demo",
+            ) from error
+        if event == "error":
+            raise DemoError(
+                "failed",
+                f"rank {rank}: {document.get('kind')}: {document.get('error')}",
+                object=f"job/{self.job}",
+                hint=f"see: lightloom logs {self.job}",
+            )
+        return None
+
+    def _add_step(self, rank: int, line: StepLine) -> StepLine | None:
+        lines = self.steps.setdefault(rank, [])
+        if lines and line.step <= lines[-1].step:
+            return None
+        lines.append(line)
+        return line
+
+    @property
+    def complete(self) -> bool:
+        """True when every rank has ended."""
+        return len(self.ends) == self.ranks
+
+    @property
+    def started_at(self) -> float:
+        """Wall-clock time at which rank 0 began its first trained step."""
+        first = self.steps[0][0]
+        return first.t - first.step_s
+
+    @property
+    def ended_at(self) -> float:
+        """Wall-clock time at which rank 0 ended its last trained step."""
+        return self.steps[0][-1].t
+
+    @property
+    def exposed_comm_fraction(self) -> float:
+        """Mean over ranks."""
+        return statistics.fmean(end.exposed_comm_fraction for end in self.ends.values())
+
+
+def longest_gap_s(steps: list[StepLine], regroup: tuple[float, float] | None) -> float:
+    """Return by how much the longest step exceeds the usual one of its time, in seconds.
+
+    ``regroup`` is the begin and end of a regroup, which changes what is usual. A step that
+    saw part of it counts against the usual step after it: the shorter one, so that the gap
+    is never flattered.
+    """
+    if regroup is None:
+        return _longest_excess(steps, steps)
+    begin, _ = regroup
+    before = [step for step in steps if step.t < begin]
+    after = [step for step in steps if step.t >= begin]
+    quiet = [step for step in after if step.t - step.step_s >= regroup[1]]
+    return max(_longest_excess(before, before), _longest_excess(after, quiet or before))
+
+
+def _longest_excess(steps: list[StepLine], usual: list[StepLine]) -> float:
+    if not steps or not usual:
+        return 0.0
+    return max(step.step_s for step in steps) - statistics.median(step.step_s for step in usual)
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and "event" in document else None
+
+
+def _values(kind: type[Line], document: dict[str, Any]) -> Line:
+    numbers: dict[str, Any] = {f.name: document[f.name] for f in fields(kind)}
+    if not all(isinstance(number, int | float) for number in numbers.values()):
+        raise ValueError(f"{document} holds no numbers")
+    return kind(**numbers)

@@ -1,0 +1,240 @@
+"""A Docker Engine for the rack: the host's when it answers, else a private one we start and end.
+
+The private engine keeps images in a data root that outlives the rack, so that the
+trainer image is built once. It has no bridge, no iptables rules and no forwarding:
+nothing of the host's network is touched. All its other state lies in the rack's run
+directory, by which :meth:`Engine.stop` finds its processes again even after dockerd
+itself was killed: containerd and its shims carry the run directory's path in their
+command lines, container processes carry their container's id in ``/proc/PID/cgroup``.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import requests
+import structlog
+
+from testbed import processes
+
+HOST_SOCKET = Path("/var/run/docker.sock")
+DATA_ROOT = Path("/var/lib/lightloom/docker")
+
+_START_TIMEOUT_S = 180.0
+"""Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
+_STOP_TIMEOUT_S = 15.0
+_API_TIMEOUT_S = 10
+
+_log = structlog.get_logger("testbed.engine")
+
+
+class EngineError(Exception):
+    """No usable Docker Engine; ``hint`` says what would mend it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(slots=True, frozen=True)
+class EngineInfo:
+    """Where the engine answers, and whether it is ours to end."""
+
+    host_url: str
+    private: bool
+
+
+class Engine:
+    """The rack's Docker Engine. Methods block; call them from a thread in async code."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        data_root: Path = DATA_ROOT,
+        *,
+        prefer_host: bool = True,
+        cgroup: str = "ll-rack",
+    ) -> None:
+        """``cgroup`` is the parent the agents put containers under; it is removed at the end."""
+        self._dir = run_dir / "docker"
+        self._data_root = data_root
+        self._prefer_host = prefer_host
+        self._cgroup = cgroup
+        self._exec_root = self._dir / "exec"
+        self._socket = self._dir / "docker.sock"
+        self._pid_file = self._dir / "dockerd.pid"
+
+    @property
+    def log_path(self) -> Path:
+        """Where the private dockerd writes its log."""
+        return self._dir / "dockerd.log"
+
+    def start(self) -> EngineInfo:
+        """Return an engine that answers, starting the private one when there is none.
+
+        Idempotent. Raises EngineError when dockerd is missing or does not come up.
+        """
+        if self._prefer_host and HOST_SOCKET.exists() and _answers(_url(HOST_SOCKET)):
+            return EngineInfo(_url(HOST_SOCKET), private=False)
+        url = _url(self._socket)
+        if self._socket.exists() and _answers(url):
+            return EngineInfo(url, private=True)
+        self._end_everything(())
+        # The child is asked whether it lives, not /proc: between close-on-exec and the end of
+        # exec a process has no command line, for long on a machine with cold caches.
+        daemon = self._launch()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not _answers(url):
+            status = daemon.poll()
+            if status is not None:
+                raise self._not_up(f"dockerd ended with status {status}")
+            if time.monotonic() > deadline:
+                raise self._not_up(f"dockerd did not answer within {_START_TIMEOUT_S:g} s")
+            time.sleep(0.1)
+        _log.info("private engine started", socket=str(self._socket))
+        return EngineInfo(url, private=True)
+
+    def stop(self) -> None:
+        """End the private engine with all its containers; the host's engine is left alone.
+
+        Idempotent, and works after dockerd was killed. The image store stays.
+        """
+        containers = self._container_ids()
+        if self._socket.exists() and _answers(_url(self._socket)):
+            _remove_containers(_url(self._socket))
+        self._end_everything(containers)
+
+    def _not_up(self, reason: str) -> EngineError:
+        return EngineError(f"{reason}: {self._last_words()}", f"see {self.log_path}")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self._data_root.mkdir(parents=True, exist_ok=True)
+        config = self._dir / "daemon.json"
+        config.write_text(json.dumps({}), encoding="utf-8")  # the host's daemon.json is not ours
+        command = [
+            "dockerd",
+            *("--config-file", str(config)),
+            *("--data-root", str(self._data_root)),
+            *("--exec-root", str(self._exec_root)),
+            *("--pidfile", str(self._pid_file)),
+            *("--host", _url(self._socket)),
+            *("--containerd-namespace", "ll-moby"),
+            *("--containerd-plugins-namespace", "ll-plugins"),
+            *("--exec-opt", "native.cgroupdriver=cgroupfs"),
+            "--bridge=none",
+            "--iptables=false",
+            "--ip6tables=false",
+            "--ip-forward=false",
+            "--ip-masq=false",
+            "--userland-proxy=false",
+        ]
+        with self.log_path.open("ab") as log:
+            try:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except FileNotFoundError:
+                raise EngineError(
+                    "dockerd is not installed and no Docker Engine answers",
+                    "install a Docker Engine (Debian: apt-get install docker.io)",
+                ) from None
+
+    def _daemon(self) -> list[int]:
+        return processes.running("dockerd", self._pid_file)
+
+    def _helpers(self) -> list[int]:
+        """The engine's containerd and one shim a container."""
+        return processes.running("containerd", self._exec_root)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return "no log"
+        return lines[-1] if lines else "empty log"
+
+    def _container_ids(self) -> tuple[str, ...]:
+        try:
+            return tuple(entry.name for entry in (self._data_root / "containers").iterdir())
+        except OSError:
+            return ()
+
+    def _end_everything(self, containers: Iterable[str]) -> None:
+        ids = {*containers, *self._container_ids()}
+        # dockerd first, politely: it ends its containerd and leaves its databases clean.
+        _end(self._daemon, signal.SIGTERM, _STOP_TIMEOUT_S)
+        if self._daemon():
+            _end(self._daemon, signal.SIGKILL, _STOP_TIMEOUT_S)
+        members = processes.in_cgroups(ids)
+        for pid in members:
+            processes.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+        _end(lambda: processes.in_cgroups(ids), signal.SIGKILL, _STOP_TIMEOUT_S)
+        # Shims linger a moment to report exits; containerd goes before them so none is restarted.
+        _end(self._helpers, signal.SIGTERM, 3.0)
+        _end(self._helpers, signal.SIGKILL, _STOP_TIMEOUT_S)
+        # dockerd mounts its data root on itself where mounts would not propagate, and says so here.
+        bound = (self._exec_root / "unmount-on-shutdown").exists()
+        processes.unmount_below(
+            self._exec_root, self._data_root, itself=self._data_root if bound else None
+        )
+        self._pid_file.unlink(missing_ok=True)
+        self._socket.unlink(missing_ok=True)
+        processes.remove_cgroups(self._cgroup)
+
+
+def _url(socket: Path) -> str:
+    return f"unix://{socket}"
+
+
+def _answers(url: str) -> bool:
+    try:
+        with closing(docker.DockerClient(base_url=url, timeout=3)) as client:
+            return bool(client.ping())
+    except (docker.errors.DockerException, requests.RequestException):
+        return False
+
+
+def _remove_containers(url: str) -> None:
+    try:
+        with closing(docker.DockerClient(base_url=url, timeout=_API_TIMEOUT_S)) as client:
+            _remove_all(client)
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        _log.warning("engine stopped answering", reason=str(error))
+
+
+def _remove_all(client: docker.DockerClient) -> None:
+    for container in client.containers.list(all=True, ignore_removed=True):
+        try:
+            if container.status == "paused":
+                container.unpause()
+            container.remove(force=True)
+        except docker.errors.APIError as error:
+            _log.warning("container not removed", name=container.name, reason=str(error))
+
+
+def _end(find: Callable[[], list[int]], sig: signal.Signals, within_s: float) -> None:
+    """Signal what ``find`` finds, by process id, until nothing is left or time is up."""
+    deadline = time.monotonic() + within_s
+    signalled: set[int] = set()
+    while True:
+        pids = find()
+        if not pids or time.monotonic() > deadline:
+            return
+        for pid in pids:
+            if pid not in signalled:
+                processes.send(pid, sig)
+                signalled.add(pid)
+        time.sleep(0.05)

@@ -1,0 +1,65 @@
+"""Which alarms stand, with hysteresis; and what a switch tells unasked. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from testbed.ocs_emulator.model import OpticalModel
+
+
+class Kind(StrEnum):
+    """What happened."""
+
+    RAISED = "raised"
+    CLEARED = "cleared"
+    CHANGED = "changed"
+    """Circuits were made or removed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Happening:
+    """Something a switch tells unasked. ``severity`` is CR, MJ, MN or CL."""
+
+    kind: Kind
+    obj: str
+    severity: str = "CL"
+    cause: str = ""
+    user: str = ""
+
+
+class AlarmBook:
+    """The standing alarms: failed ports (critical), and lost light at a tuned path's end."""
+
+    def __init__(self, model: OpticalModel) -> None:
+        self._model = model
+        self.standing: dict[str, Happening] = {}
+        """By port."""
+
+    def update(self) -> list[Happening]:
+        """Compare with the light as it is; return what was raised and what was cleared."""
+        now = self._now()
+        news = [a for port, a in now.items() if port not in self.standing]
+        news += [
+            Happening(Kind.CLEARED, port, "CL", old.cause)
+            for port, old in self.standing.items()
+            if port not in now
+        ]
+        self.standing = now
+        return news
+
+    def _now(self) -> dict[str, Happening]:
+        found = {
+            port: Happening(Kind.RAISED, port, "CR", "LOS") for port in sorted(self._model.failed)
+        }
+        light = self._model.personality.light
+        for circuit in self._model.circuits.values():
+            if not circuit.tuned:
+                continue
+            for _, sink in circuit.pairs():
+                limit = light.los_dbm
+                if sink in self.standing:
+                    limit += light.los_hysteresis_db
+                if sink not in found and self._model.power_out_dbm(sink) < limit:
+                    found[sink] = Happening(Kind.RAISED, sink, "MJ", "LOS")
+        return found

@@ -1,0 +1,52 @@
+"""What the TL1 dialects of matrix switches share: a table of verbs, and how a refusal reads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar
+
+from testbed.ocs_emulator.matrix import MatrixSwitch
+from testbed.ocs_emulator.model import Fault, ModelError
+from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+
+# The real error tables are not public; these are the generic codes of GR-833.
+_CODES = {
+    Fault.NO_SUCH_PORT: "IIAC",
+    Fault.SAME_PORT: "IDNV",
+    Fault.BUSY: "SARB",
+    Fault.NO_SUCH_CIRCUIT: "SROU",
+    Fault.ACTIVE: "SNVS",
+    Fault.NOT_ACTIVE: "SNVS",
+}
+
+Verb = Callable[[Request, str], Awaitable[Answer]]
+
+
+class MatrixDialect:
+    """Answers the verbs in ``_verbs``; ICNV for all others."""
+
+    changing: ClassVar[frozenset[str]]
+    """Verbs that change circuits."""
+    reports = False
+
+    def __init__(self, matrix: MatrixSwitch) -> None:
+        self._matrix = matrix
+        self._personality = matrix.model.personality
+        self.sid = self._personality.sid
+        self._verbs: Mapping[str, Verb] = {}
+
+    def changes(self, request: Request) -> bool:
+        """Whether a command changes circuits."""
+        return request.verb in self.changing
+
+    async def answer(self, request: Request, user: str) -> Answer:
+        """Carry out one command."""
+        verb = self._verbs.get(request.verb)
+        if verb is None:
+            return refusal("ICNV", "Input, Command Not Valid")
+        if self.changes(request):
+            await self._matrix.switch.work()
+        try:
+            return await verb(request, user)
+        except ModelError as error:
+            return refusal(_CODES[error.fault], str(error))

@@ -1,0 +1,119 @@
+"""A Polatis' TL1 verbs over the optical model: patches are pairs of port numbers."""
+
+from __future__ import annotations
+
+from testbed.ocs_emulator.matrix import MatrixSwitch
+from testbed.ocs_emulator.matrix_dialect import MatrixDialect
+from testbed.ocs_emulator.model import Fault, ModelError
+from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+
+_WAVELENGTH_NM = 1550.0
+
+
+class PolatisTl1Dialect(MatrixDialect):
+    """Answers the verbs found in public drivers of Polatis switches; ICNV for all others."""
+
+    prompt = ""
+    login_comment = "Polatis network interface"
+    greeting = b""
+    rows_per_block = 0
+    changing = frozenset({"ENT-PATCH", "DLT-PATCH"})
+
+    def __init__(self, matrix: MatrixSwitch) -> None:
+        super().__init__(matrix)
+        self._verbs = {
+            "RTRV-NETYPE": self._type,
+            "RTRV-INV": self._inventory,
+            "RTRV-EQPT": self._equipment,
+            "ED-EQPT": self._edit,
+            "RTRV-PATCH": self._patches,
+            "ENT-PATCH": self._enter,
+            "DLT-PATCH": self._delete,
+            "RTRV-PORT-POWER": self._power,
+            "RTRV-PORT-PMON": self._monitors,
+            "RTRV-PORT-LABEL": self._labels,
+        }
+
+    # -- reading -------------------------------------------------------------------
+
+    async def _type(self, request: Request, user: str) -> Answer:
+        del request, user
+        p = self._personality
+        return Answer((f"{p.vendor},{p.model},{p.platform},{p.firmware}",))
+
+    async def _inventory(self, request: Request, user: str) -> Answer:
+        del request, user
+        p = self._personality
+        return Answer((f"OCS:TYPE={p.platform},SN={p.serial},HWVER=1,SWVER={p.firmware}",))
+
+    async def _equipment(self, request: Request, user: str) -> Answer:
+        del user
+        match request.aid.upper(), request.block(1).upper():
+            case "SYSTEM", "PARAMETER=SIZE":
+                return Answer((f"SYSTEM:SIZE={self._matrix.size}",))
+            case "PMON", "PARAMETER=CONFIG":
+                ports = self._personality.ports
+                return Answer(tuple(f"PMON::PORT={port},MODE=OUTPUT" for port in ports))
+            case _:
+                return refusal("IPNV", "Input, Parameter Not Valid")
+
+    async def _edit(self, request: Request, user: str) -> Answer:
+        """``ED-EQPT::TIMEOUT:ctag:::ADMIN=<n>`` sets the idle time of sessions, in seconds."""
+        del user
+        _, _, value = request.block(1).partition("=")
+        if request.aid.upper() != "TIMEOUT" or not value.isdigit():
+            return refusal("IPNV", "Input, Parameter Not Valid")
+        self._matrix.switch.faults.idle_logout_s = float(value)
+        return Answer()
+
+    async def _patches(self, request: Request, user: str) -> Answer:
+        del user
+        chosen = None if request.aid in ("", "ALL") else set(self._ports(request.aid))
+        pairs = self._matrix.pairs()
+        return Answer(
+            tuple(f"{a},{b}" for a, b in pairs if chosen is None or a in chosen or b in chosen)
+        )
+
+    async def _power(self, request: Request, user: str) -> Answer:
+        del user
+        return Answer(tuple(f"{p}:{self._matrix.reading(p):.2f}" for p in self._ports(request.aid)))
+
+    async def _monitors(self, request: Request, user: str) -> Answer:
+        del user
+        return Answer(tuple(f"{p}:{_WAVELENGTH_NM:.1f},0.0,5" for p in self._ports(request.aid)))
+
+    async def _labels(self, request: Request, user: str) -> Answer:
+        del user
+        return Answer(tuple(f'{p}:\\"\\"' for p in self._ports(request.aid)))
+
+    # -- changing --------------------------------------------------------------------
+
+    async def _enter(self, request: Request, user: str) -> Answer:
+        """``ENT-PATCH::lower,higher:ctag:``; the lower number comes first."""
+        a, comma, b = request.aid.partition(",")
+        if not comma or not a.isdigit() or not b.isdigit() or int(a) >= int(b):
+            return refusal("IDNV", "Input, Data Not Valid")
+        self._matrix.connect([(a, b)], user)
+        return Answer()
+
+    async def _delete(self, request: Request, user: str) -> Answer:
+        """``DLT-PATCH::port&port:ctag:`` or ``DLT-PATCH::ALL``."""
+        if request.aid.upper() == "ALL":
+            await self._matrix.clear(user)
+        else:
+            await self._matrix.disconnect(self._ports(request.aid), user)
+        return Answer()
+
+    def _ports(self, aid: str) -> list[str]:
+        """Read ``1&3`` and ``1&&48``; ModelError for ports that are not there."""
+        chosen: list[str] = []
+        for part in aid.replace("&&", "-").split("&"):
+            first, dash, last = part.partition("-")
+            if dash and first.isdigit() and last.isdigit():
+                chosen += [str(n) for n in range(int(first), min(int(last), 99999) + 1)]
+            else:
+                chosen.append(first)
+        for port in chosen:
+            if port not in self._matrix.model.ports:
+                raise ModelError(Fault.NO_SUCH_PORT, port or "nothing")
+        return chosen

@@ -1,0 +1,140 @@
+"""The clockwork of an emulated switch: the model in time, the data plane behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from testbed.ocs_emulator.alarms import AlarmBook, Happening, Kind
+from testbed.ocs_emulator.dataplane import DataPlane, NoDataPlane
+from testbed.ocs_emulator.faults import Faults
+from testbed.ocs_emulator.model import OpticalModel
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+_WATCH_S = 0.25
+"""How often links are looked at, so that one plugged in again gets its light back."""
+
+
+_UNWATCHED_S = 60.0
+"""The same where no links can come or go."""
+
+
+class Switch:
+    """Owns the model; every change of light goes through ``refresh``.
+
+    ``listeners`` are told what the switch tells unasked. ``faults`` is what goes wrong at
+    its front ends.
+    """
+
+    def __init__(self, model: OpticalModel, dataplane: DataPlane) -> None:
+        self.model = model
+        self.alarms = AlarmBook(model)
+        self.faults = Faults()
+        self.listeners: list[Callable[[Happening], None]] = []
+        self._dataplane = dataplane
+        self._thread = (
+            None
+            if isinstance(dataplane, NoDataPlane)
+            else ThreadPoolExecutor(1, thread_name_prefix="ocs-dataplane")
+        )
+        self._lock = asyncio.Lock()
+        self._poke = asyncio.Event()
+        self._clock: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def now(self) -> float:
+        """The model's time."""
+        return asyncio.get_running_loop().time()
+
+    async def start(self) -> None:
+        """Make every port dark and start the clock. OSError without a data plane."""
+        await self._in_thread(self._dataplane.open)
+        await self.refresh()
+        self._clock = asyncio.create_task(self._run(), name="ocs-clock")
+
+    async def stop(self) -> None:
+        """Stop the clock; every port goes dark, as when the power fails. May be repeated."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._clock is not None:
+            self._clock.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._clock
+        async with self._lock:
+            await self._in_thread(self._dataplane.close)
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    async def work(self) -> None:
+        """Take the time of one changing command."""
+        if self.model.personality.timing.command_s:
+            await asyncio.sleep(self.model.personality.timing.command_s)
+
+    def poke(self) -> None:
+        """Tell the clock that mirrors began to move."""
+        self._poke.set()
+
+    def tell(self, happening: Happening) -> None:
+        """Tell all front ends."""
+        for listener in self.listeners:
+            listener(happening)
+
+    def changed(self, name: str, user: str) -> None:
+        """Say that ``user`` made or removed a circuit, and let the light follow."""
+        self.tell(Happening(Kind.CHANGED, name, user=user))
+        self.poke()
+
+    async def refresh(self) -> None:
+        """Make packets follow the light as it is now."""
+        async with self._lock:
+            now = self.now()
+            missing: frozenset[str] = frozenset()
+            if not isinstance(self._dataplane, NoDataPlane):
+                paths, carrier = self._light(now)
+                missing = await self._in_thread(lambda: self._dataplane.sync(paths, carrier))
+            self.model.set_tuned(now)
+            self.model.set_failed(missing)
+            news = self.alarms.update()
+        for happening in news:
+            self.tell(happening)
+
+    def _light(self, now: float) -> tuple[dict[str, str], frozenset[str]]:
+        """Return where frames go, and the fibers whose far ends show a carrier."""
+        fiber, broken = self.model.personality.fiber, self.model.light.broken
+        paths = {
+            fiber(source): fiber(sink)
+            for circuit in self.model.ready(now)
+            for source, sink in circuit.paths()
+            if source not in broken and sink not in broken
+        }
+        return paths, frozenset(map(fiber, self.model.carrier(now)))
+
+    async def _run(self) -> None:
+        while True:
+            event = self.model.next_event(self.now())
+            watch_s = _UNWATCHED_S if self._thread is None else _WATCH_S
+            pause = watch_s if event is None else min(max(event - self.now(), 0.0), watch_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._poke.wait()
+                    self._poke.clear()
+                    continue
+            try:
+                await self.refresh()
+            except Exception:
+                # The switch must outlive a failure of its data plane; the next round tries again.
+                _log.exception("data plane")
+                await asyncio.sleep(_WATCH_S)
+
+    async def _in_thread(self, call: Callable[[], _T]) -> _T:
+        if self._thread is None:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -1,0 +1,94 @@
+"""Finds processes and mounts that belong to one run directory, by what the kernel says of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def running(program: str, path: Path) -> list[int]:
+    """Live processes whose name begins ``program``, with ``path`` in their arguments."""
+    found = []
+    for pid in _pids():
+        with suppress(OSError):
+            name, *arguments = (_PROC / str(pid) / "cmdline").read_bytes().decode().split("\0")
+            if Path(name).name.startswith(program) and any(str(path) in a for a in arguments):
+                found.append(pid)
+    return found
+
+
+def in_cgroups(names: Collection[str]) -> list[int]:
+    """Live processes whose cgroup path has one of ``names`` (container ids) in it."""
+    if not names:
+        return []
+    found = []
+    for pid in _pids():
+        with suppress(OSError):
+            text = (_PROC / str(pid) / "cgroup").read_text(encoding="utf-8")
+            if any(name in text for name in names):
+                found.append(pid)
+    return found
+
+
+def send(pid: int, sig: signal.Signals) -> None:
+    """Signal one process; it may be gone already."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, sig)
+
+
+def thaw(pid: int) -> None:
+    """Release ``pid``'s cgroup from the freezer, whichever cgroup version holds it."""
+    with suppress(OSError):
+        for line in (_PROC / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "freezer":
+                state = _CGROUPS / "freezer" / path.lstrip("/") / "freezer.state"
+                state.write_text("THAWED", encoding="ascii")
+            elif controllers == "":
+                frozen = _CGROUPS / path.lstrip("/") / "cgroup.freeze"
+                if frozen.exists():
+                    frozen.write_text("0", encoding="ascii")
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the empty cgroup ``name`` and what is below it from every hierarchy."""
+    for top in (*_CGROUPS.glob(f"*/{name}"), _CGROUPS / name):
+        for path in (*sorted(top.rglob("*/"), reverse=True), top):
+            with suppress(OSError):  # not there, not a directory, or in use
+                path.rmdir()
+
+
+def unmount_below(*roots: Path, itself: Path | None = None) -> None:
+    """Unmount what a killed engine left mounted under ``roots``, deepest first, and ``itself``."""
+    targets = []
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        target = line.split(" ")[4].encode().decode("unicode_escape")
+        inside = any(root in Path(target).parents for root in roots)
+        if inside or Path(target) == itself:
+            targets.append(target)
+    for target in sorted(targets, key=len, reverse=True):
+        subprocess.run(
+            ["umount", "--lazy", target], check=False, timeout=10, stderr=subprocess.DEVNULL
+        )
+
+
+def _pids() -> Iterator[int]:
+    me = os.getpid()
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and int(entry.name) != me and not _is_zombie(entry):
+            yield int(entry.name)
+
+
+def _is_zombie(entry: Path) -> bool:
+    try:
+        stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"

@@ -1,0 +1,21 @@
+"""The emulated rack: brings a whole site up on one Linux machine, and takes it down again."""
+
+from testbed.rack.down import down
+from testbed.rack.errors import RackError
+from testbed.rack.process import Process
+from testbed.rack.rates import set_rates
+from testbed.rack.status import EmulatedPart, PartStatus, RackStatus, status
+from testbed.rack.up import RUN_DIR, up
+
+__all__ = [
+    "RUN_DIR",
+    "EmulatedPart",
+    "PartStatus",
+    "Process",
+    "RackError",
+    "RackStatus",
+    "down",
+    "set_rates",
+    "status",
+    "up",
+]

@@ -1,0 +1,66 @@
+"""Makes the namespaces and links of a layout."""
+
+from __future__ import annotations
+
+import errno
+
+from pyroute2 import IPRoute, NetNS, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+from testbed.rack.errors import RackError
+from testbed.rack.layout import MTU, OCS_NETNS, Layout, Veth
+
+
+def build(layout: Layout) -> None:
+    """Make everything in ``layout`` but the bridges; fibers stay dark at their optical end.
+
+    RackError(conflict) when a name is taken, RackError(failed) when the kernel refuses.
+    """
+    try:
+        for name in layout.namespaces:
+            netns.create(name)
+        with IPRoute() as root:
+            for veth in (*layout.fibers, *layout.uplinks):
+                _add(root, veth)
+        for name in layout.namespaces:
+            _bring_up(name, layout)
+    except (NetlinkError, OSError) as error:
+        code = error.code if isinstance(error, NetlinkError) else error.errno
+        if code == errno.EEXIST:
+            raise RackError(
+                "conflict",
+                "a namespace or link of the rack's name exists already",
+                object="network",
+                hint="remains of an earlier rack: run `lightloom testbed down`",
+            ) from error
+        raise RackError(
+            "failed",
+            f"the kernel refused the rack's network: {error}",
+            object="network",
+            hint="namespaces and veth links are needed",
+        ) from error
+
+
+def _add(root: IPRoute, veth: Veth) -> None:
+    attributes = {"address": veth.mac} if veth.mac else {}
+    root.link(
+        "add",
+        ifname=veth.a,
+        kind="veth",
+        mtu=MTU,
+        net_ns_fd=veth.a_netns,
+        peer={"ifname": veth.b, "mtu": MTU, "net_ns_fd": veth.b_netns},
+        **attributes,
+    )
+
+
+def _bring_up(name: str, layout: Layout) -> None:
+    """Set up loopback and every link but the optical ends of fibers that a circuit must light."""
+    patched = {end for patch in layout.patches for end in (patch.a, patch.b)}
+    with NetNS(name) as namespace:
+        for link in namespace.get_links():
+            ifname = link.get_attr("IFLA_IFNAME")
+            fiber_end = name == OCS_NETNS and ifname != "lo" and ifname not in patched
+            ours = ifname == "lo" or link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") == "veth"
+            if ours and not fiber_end:
+                namespace.link("set", index=link["index"], state="up")

@@ -1,0 +1,179 @@
+"""What must hold before a rack is started, asked before anything is made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sitefile import CabledSite
+from testbed.engine import HOST_SOCKET
+from testbed.rack import ovs, programs, record, remains
+from testbed.rack.errors import RackError
+from testbed.rack.layout import Layout
+
+RACKS = Path("/run/lightloom")
+"""Where racks' folders are, unless somebody names another place."""
+LOCK_ADDRESS = "\0lightloom-testbed"
+"""Abstract socket (unix(7)): held while a rack goes up or down, gone with its holder."""
+
+MAX_RUN_DIR = 60
+"""A socket's path has at most 107 characters; the engine's longest is 45 below the folder."""
+
+
+LOCK_POLL_S = 0.5
+SAY_EVERY_S = 30.0
+
+
+@contextmanager
+def only_one(
+    *, wait_s: float = 0.0, progress: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Hold the machine's rack; RackError(conflict) while another command holds it.
+
+    ``wait_s``: how long to wait for the other command first; ``progress`` is told so at once
+    and every SAY_EVERY_S.
+    """
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as lock:
+        end = time.monotonic() + wait_s
+        say_at = time.monotonic()
+        while not _bound(lock):
+            now = time.monotonic()
+            if now >= end:
+                waited = f" (waited {wait_s:g} s)" if wait_s else ""
+                raise RackError(
+                    "conflict",
+                    f"another `lightloom testbed` command is at work{waited}",
+                    object="rack",
+                    hint="wait until it is done",
+                )
+            if now >= say_at:
+                progress(
+                    "waiting for another `lightloom testbed` command to end"
+                    f" (at most {end - now:.0f} s)"
+                )
+                say_at = now + SAY_EVERY_S
+            time.sleep(min(LOCK_POLL_S, end - now))
+        yield
+
+
+def _bound(lock: socket.socket) -> bool:
+    try:
+        lock.bind(LOCK_ADDRESS)
+    except OSError:
+        return False
+    return True
+
+
+def need_root() -> None:
+    """RackError(forbidden) when this is not root."""
+    if os.geteuid() != 0:
+        raise RackError(
+            "forbidden",
+            "the emulated rack needs root: it makes network namespaces and links",
+            object="rack",
+            hint="run the command with sudo",
+        )
+
+
+def need_tools() -> None:
+    """RackError(unavailable) that names every program this machine lacks."""
+    missing = ovs.tools_missing()
+    missing += [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    if not HOST_SOCKET.exists() and shutil.which("dockerd") is None:
+        missing.append("dockerd (and no Docker Engine is running)")
+    if missing:
+        raise RackError(
+            "unavailable",
+            f"this machine lacks {', '.join(missing)}",
+            object="rack",
+            hint="run `make setup`",
+        )
+
+
+def need_absent(run_dir: Path, layout: Layout) -> None:
+    """RackError(conflict) when a rack is up already or one that crashed left something."""
+    written = record.load(run_dir)
+    if written is not None and written.phase == "up" and any(p.alive() for p in written.processes):
+        raise RackError(
+            "conflict",
+            f"the rack is already up (site {written.site}, {written.url})",
+            object="rack",
+            hint="see `lightloom testbed status`; end it with `lightloom testbed down`",
+        )
+    left = remains.find(run_dir)
+    taken = sorted(set(left.namespaces) & set(layout.namespaces))
+    occupied = run_dir.exists() and any(run_dir.iterdir())
+    if written is not None or taken or left.processes or (occupied and is_ours(run_dir)):
+        raise RackError(
+            "conflict",
+            "remains of an earlier rack: " + "; ".join(left.summary()),
+            object="rack",
+            hint="run `lightloom testbed down` first",
+        )
+    if len(str(run_dir)) > MAX_RUN_DIR:
+        raise RackError(
+            "invalid",
+            f"the path {run_dir} is too long for sockets below it",
+            object=str(run_dir),
+            hint=f"name a folder with at most {MAX_RUN_DIR} characters",
+        )
+    if occupied:
+        raise RackError(
+            "invalid",
+            f"{run_dir} is not empty and is not a rack's",
+            object=str(run_dir),
+            hint="name an empty folder",
+        )
+
+
+def is_ours(run_dir: Path) -> bool:
+    """Whether all in this folder may be deleted: it is a rack's, or where racks' folders are."""
+    return (run_dir / record.FILE).exists() or run_dir.parent == RACKS
+
+
+def addresses(site: CabledSite) -> dict[str, tuple[str, int]]:
+    """Return what will listen on this machine: part -> (host, port)."""
+    found = {"controller": split_address(site.api_listen)}
+    for server in site.servers:
+        found[f"agent {server.name}"] = split_address(server.agent)
+    for switch in site.switches:
+        for number, address in enumerate(programs.switch_addresses(switch), start=1):
+            found[f"optical switch {switch.name} ({number})"] = address
+    return found
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split ``host:port``; RackError(invalid) when it is not that."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise RackError("invalid", f"{address!r} is not of the form host:port", object=address)
+    return host, int(port)
+
+
+def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
+    """RackError when an address is taken, or is one that others could reach."""
+    for part, (host, port) in listeners:
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            raise RackError(
+                "invalid",
+                f"{part} would listen on {host}: an emulated rack stays on loopback",
+                object=f"{host}:{port}",
+                hint="use 127.0.0.1 in the site file",
+            )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                raise RackError(
+                    "conflict",
+                    f"{part} can not listen on {host}:{port}: {error.strerror}",
+                    object=f"{host}:{port}",
+                    hint="end what uses the port, or change the site file",
+                ) from None

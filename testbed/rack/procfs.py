@@ -1,0 +1,88 @@
+"""Who a process is: pid and start time together, so that a reused pid is never mistaken.
+
+Reads /proc (proc(5)): field 22 of ``stat`` is the start time in clock ticks since boot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+MARKER = "LIGHTLOOM_RACK"
+"""Environment variable that every process of a rack, and what it starts, carries."""
+
+
+def parse_stat(text: str) -> tuple[str, int, int]:
+    """Return (state, parent pid, start ticks) of one ``/proc/<pid>/stat`` line.
+
+    The command name may hold spaces and brackets, so fields are counted from the last ``)``.
+    """
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when ``pid`` started, or None when it is gone or only a zombie is left."""
+    try:
+        state, _, ticks = parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8"))
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if state in ("Z", "X", "x") else ticks
+
+
+def pids() -> Iterator[int]:
+    """Every process there is now."""
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal():
+            yield int(entry.name)
+
+
+def own_line() -> frozenset[int]:
+    """This process and its ancestors: never to be ended by a rack that goes down."""
+    line: list[int] = []
+    pid = os.getpid()
+    while pid > 0 and pid not in line:
+        line.append(pid)
+        try:
+            _, pid, _ = parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8"))
+        except (OSError, ValueError, IndexError):
+            break
+    return frozenset(line)
+
+
+def environment_value(pid: int, name: str) -> str | None:
+    """Return a variable of another process's first environment, None when absent or unreadable."""
+    try:
+        raw = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    wanted = name.encode() + b"="
+    for entry in raw.split(b"\0"):
+        if entry.startswith(wanted):
+            return entry[len(wanted) :].decode(errors="replace")
+    return None
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells one file or namespace from every other, None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def netns_identity(pid: int) -> tuple[int, int] | None:
+    """Return the identity of the network namespace that ``pid`` is in."""
+    return identity(PROC / str(pid) / "ns" / "net")
+
+
+def cgroup_paths(pid: int) -> tuple[str, ...]:
+    """Return the cgroups of ``pid`` in all hierarchies (cgroups(7))."""
+    try:
+        text = (PROC / str(pid) / "cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return ()
+    return tuple(line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2)

@@ -1,0 +1,74 @@
+"""What a rack wrote down about itself in its run directory, so that another command finds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from testbed.rack.errors import RackError
+from testbed.rack.process import Process
+
+FILE = "rack.json"
+
+
+def site_copy(run_dir: Path) -> Path:
+    """Return the site file as it was when the rack was started."""
+    return run_dir / "site.yaml"
+
+
+def logs(run_dir: Path) -> Path:
+    """Return the folder of the processes' logs."""
+    return run_dir / "logs"
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """One rack. Written before the first thing is made and after every step."""
+
+    phase: Literal["starting", "up"]
+    site: str
+    site_file: str
+    url: str
+    started_at: float
+    access_bps: float
+    inter_aggregator_bps: float
+    image: str = ""
+    docker_host: str = ""
+    docker_private: bool = False
+    dockerd: Process | None = None
+    processes: tuple[Process, ...] = ()
+    """In the order in which they were started."""
+
+
+def save(run_dir: Path, record: Record) -> None:
+    """Write the record in one stroke: a reader sees the old one or the new one."""
+    text = json.dumps(dataclasses.asdict(record), indent=1)
+    draft = run_dir / f"{FILE}.new"
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(run_dir / FILE)
+
+
+def load(run_dir: Path) -> Record | None:
+    """Return the record, None when there is none; RackError(failed) when it is not readable."""
+    path = run_dir / FILE
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        processes = tuple(_process(entry) for entry in data.pop("processes"))
+        dockerd = data.pop("dockerd")
+        return Record(**data, processes=processes, dockerd=_process(dockerd) if dockerd else None)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RackError(
+            "failed",
+            f"{path} can not be read: {error}",
+            object="rack",
+            hint="run `lightloom testbed down`",
+        ) from error
+
+
+def _process(entry: dict[str, Any]) -> Process:
+    return Process(**{**entry, "argv": tuple(entry["argv"])})

@@ -1,0 +1,166 @@
+"""Finds and removes whatever a rack left on the machine, also when its record is lost.
+
+A rack's things are known by their names (``ll-`` namespaces, links, control groups) and its
+processes by what the kernel says of them: the marker in their environment, the namespace or
+the control group they are in. Nothing is ended by its program's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+from testbed import processes as kernel_view
+from testbed.rack import procfs
+from testbed.rack.layout import PREFIX
+from testbed.rack.process import end_all
+
+NETNS_DIR = Path("/run/netns")
+CGROUP_DIR = Path("/sys/fs/cgroup")
+CGROUP_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True, frozen=True)
+class Remains:
+    """What is there: names, and processes as (pid, start ticks)."""
+
+    namespaces: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    processes: tuple[tuple[int, int], ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """True when nothing is left."""
+        return not any(self.summary())
+
+    def summary(self) -> list[str]:
+        """One line a kind of thing that is left, for a message."""
+        kinds = (
+            ("namespaces", self.namespaces),
+            ("links", self.links),
+            ("control groups", self.cgroups),
+            ("mounts", self.mounts),
+            ("processes", tuple(str(pid) for pid, _ in self.processes)),
+            ("files", self.files),
+        )
+        return [f"{kind} {', '.join(names)}" for kind, names in kinds if names]
+
+
+def find(run_dir: Path) -> Remains:
+    """Return everything of a rack with this run directory that exists now."""
+    return Remains(
+        namespaces=_namespaces(),
+        links=_links(),
+        cgroups=tuple(str(path) for path in _cgroups()),
+        mounts=_mounts(run_dir),
+        processes=_processes(run_dir),
+        files=(str(run_dir),) if run_dir.exists() else (),
+    )
+
+
+def end_processes(run_dir: Path, *, grace_s: float) -> None:
+    """End every process of the rack, frozen ones included."""
+    found = _processes(run_dir)
+    for pid, _ in found:
+        kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+    end_all(found, grace_s=grace_s)
+
+
+def remove_shim_sockets(run_dir: Path) -> None:
+    """Remove the sockets that killed container shims left in /run/containerd.
+
+    They lie outside the run directory, but each container's bundle in it names its own.
+    """
+    for note in (run_dir / "docker").glob("exec/containerd/daemon/*/*/*/address"):
+        with contextlib.suppress(OSError):
+            address = note.read_text(encoding="utf-8").strip()
+            Path(address.removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def remove_kernel_objects(run_dir: Path) -> None:
+    """Remove mounts, namespaces, links and control groups. Processes must have ended."""
+    kernel_view.unmount_below(run_dir)
+    for name in _namespaces():
+        with contextlib.suppress(OSError):
+            netns.remove(name)  # lazy unmount, then unlink
+        with contextlib.suppress(OSError):
+            (NETNS_DIR / name).unlink(missing_ok=True)  # a bare file or symbolic link
+    _remove_links()
+    deadline = time.monotonic() + CGROUP_TIMEOUT_S
+    while left := _cgroups():
+        for path in left:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # busy until the kernel has buried the last member
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def _namespaces() -> tuple[str, ...]:
+    if not NETNS_DIR.is_dir():
+        return ()
+    return tuple(sorted(p.name for p in NETNS_DIR.iterdir() if p.name.startswith(PREFIX)))
+
+
+def _links() -> tuple[str, ...]:
+    with IPRoute() as root:
+        names = [str(link.get_attr("IFLA_IFNAME")) for link in root.get_links()]
+    return tuple(sorted(name for name in names if name.startswith(PREFIX)))
+
+
+def _remove_links() -> None:
+    with IPRoute() as root:
+        for name in _links():
+            with contextlib.suppress(NetlinkError):  # its other end took it along
+                root.link("del", ifname=name)
+
+
+def _cgroups() -> list[Path]:
+    """Control groups called ``ll-*`` in all hierarchies with all below them, deepest first."""
+    found: list[Path] = []
+    for folder, names, _ in os.walk(CGROUP_DIR, topdown=True):
+        for name in names:
+            path = Path(folder) / name
+            if any(map(_is_ours, path.relative_to(CGROUP_DIR).parts)):
+                found.append(path)
+    return sorted(found, key=lambda path: len(path.parts), reverse=True)
+
+
+def _is_ours(cgroup: str) -> bool:
+    """Whether a control group's name is ours; systemd puts ll-rack.slice into ll.slice."""
+    return cgroup.startswith(PREFIX) or cgroup == "ll.slice"
+
+
+def _mounts(run_dir: Path) -> tuple[str, ...]:
+    found: list[str] = []
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        target = Path(line.split(" ")[4].encode().decode("unicode_escape"))
+        if target.is_relative_to(run_dir):
+            found.append(str(target))
+    return tuple(found)
+
+
+def _processes(run_dir: Path) -> tuple[tuple[int, int], ...]:
+    spaces = {procfs.identity(NETNS_DIR / name) for name in _namespaces()} - {None}
+    spared = procfs.own_line()
+    found: list[tuple[int, int]] = []
+    for pid in procfs.pids():
+        ticks = procfs.start_ticks(pid)
+        if ticks is None or pid in spared:
+            continue
+        if (
+            procfs.environment_value(pid, procfs.MARKER) == str(run_dir)
+            or procfs.netns_identity(pid) in spaces
+            or any(_is_ours(part) for path in procfs.cgroup_paths(pid) for part in path.split("/"))
+        ):
+            found.append((pid, ticks))
+    return tuple(found)

@@ -1,0 +1,114 @@
+"""Link rates by HTB, and the fixed patches, as lines for ``tc -batch``.
+
+One tc process sets a whole namespace. The parameters are those that held their rate with
+segmentation off-load on: a burst of 32 kB, a quantum of 60 kB, 100 packets of queue.
+Set up only after the bridges exist: Open vSwitch drops a link's queueing when it takes the
+link over, and leaves it alone from then on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+
+from testbed.rack.errors import RackError
+from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Layout, Patch
+
+TC_TIMEOUT_S = 20.0
+MIN_BPS = 8_000.0
+"""Below this the smallest burst takes longer than any protocol waits."""
+
+
+def check_rate(name: str, bps: float) -> int:
+    """Return ``bps`` as whole bit/s; RackError(invalid) when no link can have it."""
+    if not MIN_BPS <= bps <= 1e12:
+        raise RackError(
+            "invalid",
+            f"{name} of {bps:g} bit/s can not be emulated",
+            object=name,
+            hint=f"choose a rate between {MIN_BPS:g} and 1e12 bit/s",
+        )
+    return int(bps)
+
+
+def htb_class(link: str, bps: int, *, verb: str = "add") -> str:
+    """Return the line that gives ``link`` its rate; ``verb`` is ``add`` or ``change``."""
+    return (
+        f"class {verb} dev {link} parent 1: classid 1:1 "
+        f"htb rate {bps}bit ceil {bps}bit burst 32k quantum 60000"
+    )
+
+
+def htb_setup(links: Iterable[str], bps: int) -> list[str]:
+    """Return the lines that put a shaper of ``bps`` bit/s on what leaves each link."""
+    lines: list[str] = []
+    for link in links:
+        lines.append(f"qdisc add dev {link} root handle 1: htb default 1")
+        lines.append(htb_class(link, bps))
+        lines.append(f"qdisc add dev {link} parent 1:1 handle 10: pfifo limit 100")
+    return lines
+
+
+def patch_lines(patches: Iterable[Patch]) -> list[str]:
+    """Return the lines that join two links both ways: whatever enters one leaves the other."""
+    lines: list[str] = []
+    for patch in patches:
+        for source, target in ((patch.a, patch.b), (patch.b, patch.a)):
+            lines.append(f"qdisc add dev {source} ingress")
+            lines.append(
+                f"filter add dev {source} parent ffff: protocol all prio 1 "
+                f"u32 match u32 0 0 action mirred egress redirect dev {target}"
+            )
+    return lines
+
+
+def access_links(layout: Layout) -> list[str]:
+    """Return the shaped ends of all fibers, in the optical namespace."""
+    return [veth.b for veth in layout.fibers]
+
+
+def uplink_ends(layout: Layout) -> list[str]:
+    """Return both shaped ends of all uplinks, in the fabric's namespace."""
+    return [end for veth in layout.uplinks for end in (veth.a, veth.b)]
+
+
+def setup_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
+    """Return the first-time lines per namespace."""
+    return {
+        OCS_NETNS: htb_setup(access_links(layout), access_bps) + patch_lines(layout.patches),
+        FABRIC_NETNS: htb_setup(uplink_ends(layout), inter_bps),
+    }
+
+
+def change_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
+    """Return the lines per namespace that change the rates under traffic; no packet is lost."""
+    return {
+        OCS_NETNS: [htb_class(n, access_bps, verb="change") for n in access_links(layout)],
+        FABRIC_NETNS: [htb_class(n, inter_bps, verb="change") for n in uplink_ends(layout)],
+    }
+
+
+def run_tc(netns: str, lines: Sequence[str]) -> None:
+    """Perform ``lines`` in ``netns``; RackError(failed) with tc's own words."""
+    if not lines:
+        return
+    try:
+        done = subprocess.run(
+            ["tc", "-n", netns, "-batch", "-"],
+            input="\n".join(lines) + "\n",
+            text=True,
+            capture_output=True,
+            timeout=TC_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RackError(
+            "timeout", f"tc did not answer in {TC_TIMEOUT_S:g} s", object=f"netns/{netns}"
+        ) from None
+    if done.returncode != 0:
+        raise RackError(
+            "failed",
+            f"tc could not shape the links of {netns}: {done.stderr.strip()}",
+            object=f"netns/{netns}",
+            hint="the kernel needs sch_htb, cls_u32 and act_mirred",
+        )

@@ -1,0 +1,167 @@
+"""One rank of a ring of small TCP senders: a job that notices every gap in its traffic.
+
+Stands alone, so that any image with Python runs it (``python3 -c`` with this file's text). Each
+rank sends a numbered message to the next one, waits for its answer, rests, and sends again: the
+lock step of a synchronous training in 64 bytes. What it sees goes to stdout, one JSON document a
+line: ``{"event": "gap", ...}`` when nothing came from the previous rank for GAP_S or longer, and
+``{"event": "count", ...}`` once in COUNT_EVERY_S. Lost connections are made again.
+"""
+
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+
+PORT = 23456
+PERIOD_S = 0.004
+"""Rest between two messages; also how finely gaps are seen."""
+GAP_S = 0.02
+COUNT_EVERY_S = 0.25
+RETRY_S = 0.05
+SIZE = 64
+HEAD = struct.Struct("!IQ")
+"""Sender's rank, number of the message."""
+
+
+def main() -> None:
+    """Run this rank until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the first process has no default
+    rank = int(os.environ["LIGHTLOOM_RANK"])
+    addresses = os.environ["LIGHTLOOM_ADDRESSES"].split(",")
+    threading.Thread(target=send, args=(rank, addresses), daemon=True).start()
+    receive(rank, addresses)
+
+
+def send(rank: int, addresses: list[str]) -> None:
+    """Send to the next rank for ever."""
+    to = (addresses[(rank + 1) % len(addresses)], PORT)
+    number = 0
+    while True:
+        try:
+            with socket.create_connection(to, timeout=2) as sock:
+                sock.settimeout(None)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while True:
+                    number += 1
+                    sock.sendall(HEAD.pack(rank, number).ljust(SIZE, b"."))
+                    whole(sock, SIZE)
+                    time.sleep(PERIOD_S)
+        except OSError:
+            time.sleep(RETRY_S)
+
+
+def receive(rank: int, addresses: list[str]) -> None:
+    """Answer the previous rank for ever, and tell what came."""
+    before = (rank - 1) % len(addresses)
+    seen = Seen(rank)
+    with socket.create_server((addresses[rank], PORT)) as server:
+        server.settimeout(COUNT_EVERY_S)
+        while True:
+            try:
+                sock, _ = server.accept()
+            except TimeoutError:
+                seen.nothing()
+                continue
+            seen.connections += 1
+            with sock:
+                sock.settimeout(COUNT_EVERY_S)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                try:
+                    serve(sock, before, seen)
+                except OSError:
+                    continue
+
+
+def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
+    """Answer one connection until it ends."""
+    data = b""
+    while True:
+        try:
+            piece = sock.recv(SIZE - len(data))
+        except TimeoutError:
+            seen.nothing()
+            continue
+        if not piece:
+            return
+        data += piece
+        if len(data) < SIZE:
+            continue
+        sender, number = HEAD.unpack_from(data)
+        if sender != before:
+            seen.strangers += 1
+        else:
+            seen.follows(number)
+        sock.sendall(data)
+        seen.message(len(data))
+        data = b""
+
+
+def whole(sock: socket.socket, size: int) -> None:
+    """Read ``size`` bytes. OSError when the connection ends first."""
+    while size:
+        piece = sock.recv(size)
+        if not piece:
+            raise ConnectionError("the peer hung up")
+        size -= len(piece)
+
+
+class Seen:
+    """What came in so far."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.rx_bytes = 0
+        self.connections = 0
+        self.strangers = 0
+        """Messages that did not come from the previous rank."""
+        self.number = 0
+        """Of the previous rank's latest message; 0 before the first one."""
+        self.lost = 0
+        self.repeated = 0
+        self.last = 0.0
+        """Moment of the last message (monotonic); 0 before the first one."""
+        self.told = time.monotonic()
+
+    def follows(self, number: int) -> None:
+        """Compare a message's number with the one before it."""
+        if self.number:
+            self.lost += max(0, number - self.number - 1)
+            self.repeated += number <= self.number
+        self.number = number
+
+    def message(self, size: int) -> None:
+        """Take one message."""
+        now = time.monotonic()
+        gap = now - self.last if self.last else 0.0
+        self.last = now
+        self.rx_bytes += size
+        if gap >= GAP_S:
+            self.tell("gap", gap_s=round(gap, 6), ended_at=round(time.time(), 6))
+        self.nothing()
+
+    def nothing(self) -> None:
+        """Count aloud when it is time."""
+        now = time.monotonic()
+        if now - self.told >= COUNT_EVERY_S:
+            self.told = now
+            self.tell(
+                "count",
+                at=round(time.time(), 6),
+                rx_bytes=self.rx_bytes,
+                silent_s=round(now - self.last, 6) if self.last else None,
+                connections=self.connections,
+                strangers=self.strangers,
+                lost=self.lost,
+                repeated=self.repeated,
+            )
+
+    def tell(self, event: str, **fields: object) -> None:
+        """Write one line."""
+        print(json.dumps({"event": event, "rank": self.rank, **fields}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""RoCEv2 for real on the emulated rack: soft-RoCE endpoints in QEMU guests."""

@@ -1,0 +1,32 @@
+"""``python -m testbed.roce``: run the experiment on a rack of its own and print its figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import structlog
+
+from testbed.demo import DemoError
+from testbed.rack import RackError
+from testbed.roce.errors import RoceError
+from testbed.roce.experiment import run
+
+RUN_DIR = Path("/run/lightloom/roce")
+
+
+def main() -> int:
+    """Print one JSON document; 1 with one line on stderr when it can not be had."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        document = run(RUN_DIR, progress=lambda line: print(line, file=sys.stderr))
+    except (RoceError, RackError, DemoError) as error:
+        print(f"{error} ({error.hint})", file=sys.stderr)
+        return 1
+    print(json.dumps(document, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Soft-RoCE over circuits and both aggregators, before, during and after a live regroup.
+
+Two jobs of two ranks each run on the paper's rack: red lies under both aggregators, so does blue.
+Both of red's ranks and one of blue's are played by guests. ``ib_write_bw`` runs between red's
+two; blue's guest tries to reach red. All of it goes through the rack's own flow tables.
+
+**Rates.** A guest without KVM makes some 120 Mbit/s of soft-RoCE. The site's link rates are divided
+by RATE_DIVISOR, their ratio kept, so that the links and not the guests are what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.flows import ROCE_UDP_PORT
+from controller.frameworks_nccl import ib_timeout
+from sitefile import load_site
+from testbed import rack
+from testbed.demo import PAPER_SITE
+from testbed.demo.api import Controller, Document
+from testbed.rack import ovs
+from testbed.rack.layout import bridge_name
+from testbed.roce import splice
+from testbed.roce.errors import RoceError
+from testbed.roce.guest import Address, Guest
+from testbed.roce.parts import Parts, ensure
+from testbed.roce.perftest import PORT, Transfer, client, parse, server
+
+RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
+RATE_DIVISOR = 5
+DARK_TOLERANCE_S = 1.0
+"""What both jobs say they bear; the queue pairs' time-out follows by lightloom's formula."""
+MEASURE_S = 6
+THROUGH_S = 16
+"""The transfer that goes on during the regroup: longer than planning, dark time and one try."""
+STRAY_DATAGRAMS = 100
+_STARTED_S = 60.0
+_FLOW_STATS_S = 1.5
+"""Open vSwitch's user space writes a flow's counters back once a second."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Flight:
+    """One transfer as seen from outside: perftest's figure and what the aggregators passed."""
+
+    bandwidth_bps: float
+    span: int
+    roce_packets: dict[str, int] | None
+    """Packets that the aggregators' rules for UDP 4791 forwarded; None across a regroup, which
+    replaces the rules and their counters."""
+    delivered: int
+    """Packets to UDP 4791 that arrived at the receiving guest."""
+    delivered_with_class: int
+    """Of those, how many carry the aggregators' code point."""
+
+
+def run(run_dir: Path, *, progress: Progress) -> Document:
+    """Bring a rack up, run everything, take it down; return the figures.
+
+    Raises RoceError, RackError or DemoError.
+    """
+    parts = ensure()
+    with ExitStack() as stack:
+        stack.callback(rack.down, run_dir, progress=lambda _: None)
+        status = rack.up(PAPER_SITE, run_dir, progress=progress)
+        controller = stack.enter_context(Controller(status.url))
+        rates = (status.access_bps / RATE_DIVISOR, status.inter_aggregator_bps / RATE_DIVISOR)
+        rack.set_rates(run_dir, *rates)
+        _start_jobs(controller)
+        experiment = _Experiment(run_dir, controller, progress)
+        stack.callback(experiment.close)
+        experiment.boot(parts)
+        document = experiment.measure()
+    document["rates"] = {
+        "access_bps": rates[0],
+        "inter_aggregator_bps": rates[1],
+        "rule": f"the site's rates divided by {RATE_DIVISOR}: links slower than a guest",
+    }
+    return document
+
+
+class _Experiment:
+    def __init__(self, run_dir: Path, controller: Controller, progress: Progress) -> None:
+        self._dir = run_dir
+        self._controller = controller
+        self._progress = progress
+        self._site = load_site(PAPER_SITE)
+        self._guests: dict[str, Guest] = {}
+        self._boot_s = 0.0
+
+    def boot(self, parts: Parts) -> None:
+        """Boot the three guests side by side."""
+        self._progress("three guests boot (software emulation)")
+        begin = time.monotonic()
+        for name, endpoint in (("red-0", RED[0]), ("red-1", RED[1]), ("blue-0", BLUE[0])):
+            cable = self._site.endpoint(endpoint)
+            address = Address(cable.ip, cable.prefix_len, cable.mac)
+            room = _room(name)
+            self._guests[name] = Guest.start(f"ll-{name}", room, address, parts, self._dir)
+        for guest in self._guests.values():
+            guest.await_boot()
+        self._boot_s = time.monotonic() - begin
+
+    def close(self) -> None:
+        """End all guests."""
+        for guest in self._guests.values():
+            guest.close()
+
+    def measure(self) -> Document:
+        """Everything, in order."""
+        before = self._fly("before the regroup", MEASURE_S)
+        isolation = [{"phase": "before", **self._trespass()}]
+        through, transaction = self._fly_through_regroup()
+        after = self._fly("after the regroup", MEASURE_S)
+        isolation.append({"phase": "after", **self._trespass()})
+        kernel = self._ask("red-0", "uname -r").strip()
+        return {
+            "source": "emulated",
+            "site": self._site.name,
+            "guests": {"count": len(self._guests), "kernel": kernel, "boot_s": self._boot_s},
+            "qp_timeout": ib_timeout(DARK_TOLERANCE_S),
+            "before": asdict(before),
+            "through": asdict(through),
+            "after": asdict(after),
+            "regroup": {
+                "state": transaction["state"],
+                "dark_time_s": transaction["dark_time_s"],
+                "moves": transaction["moves"],
+            },
+            "isolation": isolation,
+        }
+
+    def _fly(self, when: str, seconds: int, meanwhile: Callable[[], None] | None = None) -> Flight:
+        """Write from red's first rank into the memory of its second for ``seconds``."""
+        self._progress(f"ib_write_bw {when}")
+        transfer = Transfer(seconds, ib_timeout(DARK_TOLERANCE_S))
+        rules, arrived = self._rule_packets(), splice.to_guest(self._guests["red-1"].netns)
+        self._ask("red-1", server(transfer))
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            command = client(transfer, self._site.endpoint(RED[1]).ip)
+            writing = beside.submit(self._ask, "red-0", command, seconds + 60.0)
+            if meanwhile is not None:
+                meanwhile()
+            bandwidth_bps = parse(writing.result(), transfer)
+        delivered = splice.to_guest(self._guests["red-1"].netns).since(arrived)
+        passed = None
+        if meanwhile is None:
+            time.sleep(_FLOW_STATS_S)
+            passed = {name: count - rules[name] for name, count in self._rule_packets().items()}
+        span = self._controller.get("/jobs/red")["span"]
+        return Flight(bandwidth_bps, span, passed, delivered.roce, delivered.classed)
+
+    def _fly_through_regroup(self) -> tuple[Flight, Document]:
+        done: list[Document] = []
+
+        def regroup() -> None:
+            time.sleep(2.0)  # the transfer is under way
+            plan = self._controller.post("/plans", {})
+            done.append(self._controller.post("/transactions", {"plan": plan}, wait_s=60))
+
+        flight = self._fly("during a live regroup", THROUGH_S, regroup)
+        return flight, done[0]
+
+    def _trespass(self) -> dict[str, int]:
+        """Let blue's guest send RoCEv2 to red's, and count what arrives there.
+
+        It is given red's MAC address, which it could not learn by itself, so that its frames are
+        stopped as RoCEv2 and not for want of an ARP answer.
+        """
+        self._progress("RoCEv2 from job blue to job red")
+        blue = self._guests["blue-0"].netns
+        sent, received = splice.from_guest(blue), {}
+        for rank, endpoint in enumerate(RED):
+            netns = self._guests[f"red-{rank}"].netns
+            received[netns] = splice.to_guest(netns)
+            target = self._site.endpoint(endpoint)
+            self._ask("blue-0", f"arp -i eth0 -s {target.ip} {target.mac}")
+            # A connection request of the RDMA connection manager, and plain datagrams beside it.
+            self._try("blue-0", f"timeout 3 ib_write_bw -d rxe0 -x 1 -F -R -p {PORT} {target.ip}")
+            self._try("blue-0", _strays(target.ip))
+        return {
+            "sent": splice.from_guest(blue).since(sent).roce,
+            "received": sum(
+                splice.to_guest(netns).since(then).roce for netns, then in received.items()
+            ),
+        }
+
+    def _rule_packets(self) -> dict[str, int]:
+        """Packets that each aggregator's rules for UDP 4791 have forwarded."""
+        found = {}
+        for cable in self._site.aggregators:
+            listed = subprocess.run(
+                ["ovs-ofctl", "-O", "OpenFlow13", "dump-flows", bridge_name(cable.name)],
+                env={**os.environ, **ovs.environment(self._dir)},
+                capture_output=True,
+                text=True,
+                timeout=15,
+                check=True,
+            ).stdout
+            rules = [line for line in listed.splitlines() if f"tp_dst={ROCE_UDP_PORT}" in line]
+            found[cable.name] = sum(
+                int(n) for r in rules for n in re.findall(r"n_packets=(\d+)", r)
+            )
+        return found
+
+    def _ask(self, guest: str, command: str, timeout_s: float = 30.0) -> str:
+        status, output = self._guests[guest].run(command, timeout_s=timeout_s)
+        if status:
+            raise RoceError(
+                f"{guest}: `{command}` gave {status}: {output[-800:]}", "see the output"
+            )
+        return output
+
+    def _try(self, guest: str, command: str) -> None:
+        """Run what is expected to fail."""
+        self._guests[guest].run(command, timeout_s=30.0)
+
+
+def _strays(address: str) -> str:
+    """Send plain datagrams to the port of RoCEv2, with what the guest has: a log daemon."""
+    return (
+        f"syslogd -R {address}:{ROCE_UDP_PORT} -O /tmp/log; sleep 1; "
+        f"for i in $(seq {STRAY_DATAGRAMS}); do logger stray; done; sleep 1; kill $(pidof syslogd)"
+    )
+
+
+def _start_jobs(controller: Controller) -> None:
+    for name, endpoints in (("red", RED), ("blue", BLUE)):
+        request: dict[str, Any] = {
+            "name": name,
+            "count": len(endpoints),
+            "endpoints": list(endpoints),
+            "policy": "live",
+            "dark_tolerance_s": DARK_TOLERANCE_S,
+            "command": ["sleep", "3600"],
+        }
+        controller.post("/jobs", request)
+    deadline = time.monotonic() + _STARTED_S
+    while any(job["state"] != "running" for job in controller.items("/jobs")):
+        if time.monotonic() > deadline:
+            raise RoceError("the jobs do not start", "see `lightloom get jobs`")
+        time.sleep(0.1)
+
+
+def _room(rank: str) -> str:
+    """Return the network namespace of a rank's container."""
+    for path in Path("/run/netns").glob(f"ll-c-{rank}-*"):
+        return path.name
+    raise RoceError(f"rank {rank} has no network namespace", "is its container running?")

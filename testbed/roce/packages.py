@@ -1,0 +1,77 @@
+"""Fetches Debian packages with the host's own apt and unpacks them, without installing them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.roce.errors import RoceError
+
+META_KERNEL = "linux-image-amd64"
+"""Debian's own kernel: unlike the cloud kernel it has rdma_rxe."""
+TOOLS = (
+    *("busybox-static", "perftest", "ibverbs-providers", "libibverbs1", "librdmacm1"),
+    *("libibumad3", "libnl-3-200", "libnl-route-3-200", "libpci3"),
+)
+QEMU_PACKAGE = "qemu-system-x86"
+APT_TIMEOUT_S = 900
+_LOCK_WAIT = ("-o", "DPkg::Lock::Timeout=300")
+
+
+def refresh() -> None:
+    """Let apt read its package lists anew."""
+    _apt("update", "-qq")
+
+
+def install_qemu() -> None:
+    """Install QEMU on this machine."""
+    _apt("install", "-qq", "-y", "--no-install-recommends", *_LOCK_WAIT, QEMU_PACKAGE)
+
+
+def names() -> tuple[str, ...]:
+    """Return the packages a guest is made of, the present kernel's among them."""
+    listed = _call(["apt-cache", "show", "--no-all-versions", META_KERNEL], META_KERNEL)
+    found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", listed, re.MULTILINE)
+    if found is None:
+        raise RoceError(
+            f"apt knows no package {META_KERNEL}",
+            "the guests are made of Debian's packages: run this on Debian, after `apt-get update`",
+        )
+    return (found[1], *TOOLS)
+
+
+def files(packages: Sequence[str]) -> tuple[str, ...]:
+    """Return the packages' file names, which tell their versions."""
+    listed = _call(["apt-get", "download", "--print-uris", *packages], "apt-get")
+    return tuple(sorted(line.split(" ")[1] for line in listed.splitlines() if " " in line))
+
+
+def unpack(packages: Sequence[str], into: Path) -> None:
+    """Download the packages and unpack them all below ``into``."""
+    debs = into / "debs"
+    debs.mkdir(parents=True)
+    # apt fetches as its own user where that may write; the folder is the caller's.
+    _call(
+        ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *packages], "apt-get", debs
+    )
+    for deb in sorted(debs.glob("*.deb")):
+        _call(["dpkg-deb", "-x", str(deb), str(into)], deb.name)
+
+
+def _apt(*arguments: str) -> None:
+    _call(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments], "apt-get")
+
+
+def _call(command: list[str], what: str, folder: Path | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=APT_TIMEOUT_S, check=False, cwd=folder
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RoceError(f"{what}: {error}", "the guests are made with apt and dpkg") from error
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise RoceError(f"{what}: {' '.join(last)}", "can this machine install packages?")
+    return done.stdout

@@ -1,0 +1,94 @@
+"""Puts a guest's tap in place of a container's NIC, and counts RoCEv2 on the way.
+
+Every frame that enters one goes out of the other, before the container's own network stack
+sees it. The filters in front tell RoCEv2 (UDP 4791), and of it what carries the aggregators'
+code point, from the rest; they redirect all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+
+from controller.flows import ROCE_DSCP, ROCE_UDP_PORT
+from testbed.rack.shaping import run_tc
+from testbed.roce.errors import RoceError
+
+TAP = "ll-tap"
+NIC = "e0"
+_TIMEOUT_S = 10
+_CLASSED, _ROCE, _REST = 1, 2, 3
+
+
+@dataclass(slots=True, frozen=True)
+class Counted:
+    """Packets that went one way. ``classed`` are RoCEv2 packets with the lossless class."""
+
+    roce: int
+    classed: int
+    rest: int
+
+    def since(self, earlier: Counted) -> Counted:
+        """Return what came after ``earlier``."""
+        return Counted(
+            self.roce - earlier.roce, self.classed - earlier.classed, self.rest - earlier.rest
+        )
+
+
+def join(netns: str) -> None:
+    """Join tap and NIC both ways. RackError when the kernel refuses."""
+    lines = [f"link set {TAP} up"]
+    _ip(netns, lines)
+    rules = []
+    for source, target in ((NIC, TAP), (TAP, NIC)):
+        redirect = f"action mirred egress redirect dev {target}"
+        roce = f"match ip protocol 17 0xff match ip dport {ROCE_UDP_PORT} 0xffff"
+        tos = f"match ip tos {ROCE_DSCP << 2:#x} 0xfc"
+        add = f"filter add dev {source} parent ffff:"
+        rules += [
+            f"qdisc add dev {source} ingress",
+            f"{add} protocol ip prio {_CLASSED} u32 {roce} {tos} {redirect}",
+            f"{add} protocol ip prio {_ROCE} u32 {roce} {redirect}",
+            f"{add} protocol all prio {_REST} u32 match u32 0 0 {redirect}",
+        ]
+    run_tc(netns, rules)
+
+
+def part(netns: str) -> None:
+    """Give the NIC back to the container; the tap goes with its guest."""
+    run_tc(netns, [f"qdisc del dev {NIC} ingress"])
+
+
+def to_guest(netns: str) -> Counted:
+    """Return what arrived from the fabric."""
+    return _counted(netns, NIC)
+
+
+def from_guest(netns: str) -> Counted:
+    """Return what the guest has sent."""
+    return _counted(netns, TAP)
+
+
+def _counted(netns: str, link: str) -> Counted:
+    text = _run(["tc", "-n", netns, "-s", "-j", "filter", "show", "dev", link, "ingress"])
+    packets = dict.fromkeys((_CLASSED, _ROCE, _REST), 0)
+    for entry in json.loads(text):
+        for action in entry.get("options", {}).get("actions", ()):
+            packets[entry["pref"]] += action["stats"]["packets"]
+    return Counted(packets[_CLASSED] + packets[_ROCE], packets[_CLASSED], packets[_REST])
+
+
+def _ip(netns: str, lines: list[str]) -> None:
+    _run(["ip", "-n", netns, "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _run(command: list[str], text: str | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = getattr(error, "stderr", "") or error
+        raise RoceError(f"{' '.join(command)}: {detail}", "is the rack still up?") from error
+    return done.stdout

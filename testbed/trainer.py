@@ -1,0 +1,386 @@
+"""The training job of the demo: a small VGG16 trained data-parallel over a TensorFlow ring.
+
+It runs inside the job containers (``python3 -m testbed.trainer``), which hold this file and the
+``trainer_*`` files beside it and nothing else of the project. Every rank is one worker of
+``tf.distribute.MultiWorkerMirroredStrategy`` with the ring all-reduce; the workers are named by
+``TF_CONFIG``, whose task indices are the ranks. Without ``TF_CONFIG`` it trains alone.
+
+**Model.** VGG16 with a quarter of the channels, dense layers of 256 and 32x32x3 input: 1,022,170
+parameters, 4,088,680 bytes of float32 gradients. All parameters lie in one flat vector, so that
+the gradient of a step is one message (four bytes longer: it carries the loss along).
+
+**Data.** scikit-learn's handwritten digits (1,797 real images that ship inside the package),
+enlarged from 8x8 to 32x32 and repeated over three channels; 1,500 to train, 297 to test. Which
+image stands at global sample index *i* depends on ``--seed`` and *i* only. Step *s* of a run with
+global batch G trains on the indices [sG, (s+1)G), of which rank *r* of N takes the *r*-th part of
+G/N. Hence the loss curve is a function of (seed, samples, global batch, N) and not of placement,
+timing or regroups. With the same N it is bit-identical on one machine; across CPU models kernels
+may sum in another order, so compare final losses with a relative tolerance of 1e-3.
+
+**Timing.** A step has two parts that follow one another: the local part (the gradient, and after
+the all-reduce the update) and the all-reduce. The gradient is materialised before the all-reduce
+starts, so communication is fully exposed and ``comm_s`` is its exposed time; it contains the wait
+for slower ranks. Communication and computation never overlap, by construction.
+
+**Start.** Importing TensorFlow and tracing are heavy on the CPU and are no part of training. When
+every rank has gone through one untrained step, the rank creates ``/run/lightloom/ready`` (if that
+directory exists), by which the agent knows to put the CPU share in force that stands in for the
+GPU, and waits ``--settle`` seconds. The measured run starts with the step after that.
+
+**Outages.** TensorFlow's coordination service fails a job whose worker is silent for 10 s (an
+outage of more than about 4 s was enough). ``HEARTBEAT_TIMEOUT_S`` raises that, so that a job
+survives an outage of 15 s (measured); at 20 s gRPC gives the connection up and the job fails.
+
+**Output.** One JSON object a line on stdout, with ``event`` one of ``start``, ``ready``,
+``step``, ``end``, ``stopped``, ``error``. Times are seconds, ``t`` is wall-clock time. Exit
+status 0 done, 1 training failed, 2 usage, 143 after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testbed.trainer_data import TRAIN_IMAGES, load_images, sample_rows
+from testbed.trainer_model import initial_parameters, logits
+
+RANK_BATCH, DEFAULT_STEPS = 48, 200
+"""What is trained when the command line says nothing: some minutes on the emulated rack."""
+HEARTBEAT_TIMEOUT_S = 60
+READY_FILE = Path("/run/lightloom/ready")
+LEAVE_S = 1.0
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What the command line asks for; ``samples`` and ``global_batch`` are over all ranks."""
+
+    samples: int
+    global_batch: int
+    seed: int
+    learning_rate: float
+    settle_s: float
+
+    @property
+    def steps(self) -> int:
+        """Steps of the measured run."""
+        return self.samples // self.global_batch
+
+
+@dataclass(slots=True, frozen=True)
+class Ring:
+    """This worker's place in the ring."""
+
+    rank: int
+    size: int
+
+
+@dataclass(slots=True, frozen=True)
+class Step:
+    """One trained step: seconds of its two parts, and the loss over the global batch."""
+
+    local_s: float
+    comm_s: float
+    loss: float
+
+
+def read_ring(tf_config: str | None) -> Ring:
+    """Return the place that a TF_CONFIG value gives; ValueError when it names no place."""
+    if not tf_config:
+        return Ring(0, 1)
+    try:
+        config = json.loads(tf_config)
+        workers, task = config["cluster"]["worker"], config["task"]
+        kind, rank = task["type"], int(task["index"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"TF_CONFIG lacks a part: {error}") from error
+    if kind != "worker" or not 0 <= rank < len(workers):
+        raise ValueError(f"TF_CONFIG names no worker of its cluster: {task}")
+    return Ring(rank, len(workers))
+
+
+def emit(event: str, **fields: Any) -> None:
+    """Print one JSON line."""
+    print(json.dumps({"event": event, "t": round(time.time(), 6), **fields}), flush=True)
+
+
+class Trainer:
+    """The compiled functions of a step, and the state they work on."""
+
+    def __init__(self, tf: Any, options: Options, ring: Ring) -> None:
+        self._tf = tf
+        self._options = options
+        self._ring = ring
+        distribute = tf.distribute.experimental
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=distribute.CommunicationOptions(
+                implementation=distribute.CommunicationImplementation.RING
+            )
+        )
+        images, labels = load_images()
+        self._train = images[:TRAIN_IMAGES], labels[:TRAIN_IMAGES]
+        self._test = images[TRAIN_IMAGES:], labels[TRAIN_IMAGES:]
+        start = initial_parameters(options.seed)
+        self.parameters = int(start.size)
+        # Each rank keeps its own copy (equal start, equal summed gradients, so equal ever after):
+        # a mirrored variable would add a hidden all-reduce to every assignment.
+        self._weights = tf.Variable(start)
+        self._momentum = tf.Variable(np.zeros_like(start))
+        self._gradient = tf.function(self._gradient_of_batch)
+        self._reduce = tf.function(self._sum_over_ranks)
+        self._update = tf.function(self._apply)
+        self._classify = tf.function(lambda images: logits(tf, self._weights, images))
+
+    def _gradient_of_batch(self, images: Any, labels: Any) -> Any:
+        """Return this rank's part of the global mean gradient, followed by that of the loss."""
+        tf = self._tf
+        with tf.GradientTape() as tape:
+            scores = logits(tf, self._weights, images)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+            loss = tf.reduce_sum(losses) / self._options.global_batch
+        gradient = tape.gradient(loss, self._weights)
+        return tf.concat([gradient, tf.reshape(loss, (1,))], axis=0)
+
+    def _sum_over_ranks(self, message: Any) -> Any:
+        """Sum a vector over the ring: the only traffic of a step."""
+        tf = self._tf
+
+        def body(value: Any) -> Any:
+            context = tf.distribute.get_replica_context()
+            # The copy binds the value to this replica's device, which all_reduce asks for.
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(value))
+
+        return self._strategy.run(body, args=(message,))
+
+    def _apply(self, message: Any) -> None:
+        """Momentum SGD with the gradient's norm limited to 1; a zero message changes nothing."""
+        gradient = self._tf.clip_by_norm(message[:-1], 1.0)
+        self._momentum.assign(0.9 * self._momentum + gradient)
+        self._weights.assign_sub(self._options.learning_rate * self._momentum)
+
+    def _batch(self, step: int) -> tuple[Any, Any]:
+        share = self._options.global_batch // self._ring.size
+        first = step * self._options.global_batch + self._ring.rank * share
+        rows = sample_rows(self._options.seed, first, share)
+        images, labels = self._train
+        return self._tf.constant(images[rows]), self._tf.constant(labels[rows])
+
+    def warm_up(self) -> None:
+        """Trace and run all functions once without training; returns when every rank has."""
+        message = self._reduce(self._gradient(*self._batch(0)))
+        self._update(self._tf.zeros_like(message))
+        self.barrier()
+
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+        self._reduce(self._tf.zeros(1)).numpy()
+
+    def step(self, step: int) -> Step:
+        """Train one step."""
+        begin = time.perf_counter()
+        message = self._gradient(*self._batch(step))
+        message.numpy()
+        computed = time.perf_counter()
+        message = self._reduce(message)
+        loss = float(message[-1].numpy())
+        reduced = time.perf_counter()
+        self._update(message)
+        end = time.perf_counter()
+        return Step((computed - begin) + (end - reduced), reduced - computed, loss)
+
+    def accuracy(self) -> float:
+        """Return the share of the test images that are classified rightly."""
+        images, labels = self._test
+        guess = np.argmax(self._classify(self._tf.constant(images)).numpy(), axis=1)
+        return float(np.mean(guess == labels))
+
+
+def train(options: Options, ring: Ring) -> None:
+    """Run the whole job and print its lines."""
+    tf = _import_tensorflow(ring)
+    trainer = Trainer(tf, options, ring)
+    emit(
+        "start",
+        rank=ring.rank,
+        ranks=ring.size,
+        parameters=trainer.parameters,
+        gradient_bytes=4 * trainer.parameters,
+        samples=options.samples,
+        global_batch=options.global_batch,
+        seed=options.seed,
+    )
+    trainer.warm_up()
+    emit("ready", rank=ring.rank)
+    _announce_ready(options.settle_s)
+    trainer.barrier()
+
+    lengths: list[float] = []
+    exposed_s = loss = 0.0
+    begin = last = time.perf_counter()
+    for number in range(options.steps):
+        step = trainer.step(number)
+        now = time.perf_counter()
+        length, last = now - last, now
+        lengths.append(length)
+        exposed_s += step.comm_s
+        loss = step.loss
+        emit(
+            "step",
+            step=number,
+            step_s=round(length, 6),
+            compute_s=round(step.local_s, 6),
+            comm_s=round(step.comm_s, 6),
+            samples_s=round(options.global_batch / length, 3),
+            loss=loss,
+        )
+    completion_s = last - begin
+    emit(
+        "end",
+        rank=ring.rank,
+        completion_s=completion_s,
+        samples_s=options.samples / completion_s,
+        final_loss=loss,
+        accuracy=trainer.accuracy(),
+        step_s_median=statistics.median(lengths),
+        exposed_comm_fraction=exposed_s / completion_s,
+    )
+    _leave(tf, trainer, ring)
+
+
+def _import_tensorflow(ring: Ring) -> Any:
+    """Import TensorFlow quietly, with its threads and its heartbeat time-out set."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    import tensorflow as tf  # noqa: PLC0415  (reads the environment set above)
+
+    tf.get_logger().setLevel("ERROR")
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.config.experimental.enable_op_determinism()
+    if ring.size > 1:
+        _raise_heartbeat_timeout(ring)
+    return tf
+
+
+def _raise_heartbeat_timeout(ring: Ring) -> None:
+    """Configure the coordination service before the strategy would, with a longer time-out.
+
+    The strategy leaves a service that is already configured alone
+    (``CollectiveAllReduceExtended._initialize_multi_worker``) and has no argument of its own.
+    """
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2  # noqa: PLC0415
+    from tensorflow.python.eager import context  # noqa: PLC0415
+
+    workers = coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=ring.size)
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_S * 1000,
+        coordinated_jobs=[workers],
+    )
+
+
+def _end_on_sigterm() -> None:
+    """End the process at SIGTERM, also while its main thread waits inside a collective.
+
+    A Python handler runs in the main thread only, when that is back in Python. The byte that
+    the interpreter writes as the signal comes in is seen by a thread at once.
+    """
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    signal.set_wakeup_fd(writer)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    def wait() -> None:
+        while signal.SIGTERM not in os.read(reader, 16):
+            pass
+        emit("stopped")
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
+
+
+def _announce_ready(settle_s: float) -> None:
+    """Tell the agent that start-up is over and give it time to put the CPU share in force."""
+    if READY_FILE.parent.is_dir():
+        READY_FILE.touch()
+        time.sleep(settle_s)
+
+
+def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
+    """Wait for the other ranks: rank 0 serves the coordination of all, and leaves last.
+
+    A rank is through the barrier when its last bytes are handed over, not when they have
+    arrived, so that each waits a little. What goes wrong here spoils no training.
+    """
+    if ring.size == 1:
+        return
+    with contextlib.suppress(tf.errors.OpError):
+        trainer.barrier()
+        time.sleep(LEAVE_S if ring.rank else 2 * LEAVE_S)
+
+
+def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
+    """Return the options; exits with status 2 when they do not fit together."""
+    parser = argparse.ArgumentParser(description="Train a small VGG16 over a TensorFlow ring.")
+    parser.add_argument(
+        "--global-batch",
+        type=int,
+        default=RANK_BATCH * ring.size,
+        help=f"images a step, all ranks; default {RANK_BATCH} a rank",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=None,
+        help=f"images to train, all ranks; default {DEFAULT_STEPS} steps",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--settle", type=float, default=3.0, help="seconds to wait after ready")
+    given = parser.parse_args(argv)
+    if given.global_batch < 1 or given.global_batch % ring.size:
+        parser.error(f"--global-batch must be a positive multiple of the {ring.size} ranks")
+    samples = DEFAULT_STEPS * given.global_batch if given.samples is None else given.samples
+    if samples < 1 or samples % given.global_batch:
+        parser.error("--samples must be a positive multiple of --global-batch")
+    return Options(samples, given.global_batch, given.seed, given.learning_rate, given.settle)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as the command line and TF_CONFIG say; return the exit status."""
+    _end_on_sigterm()
+    try:
+        ring = read_ring(os.environ.get("TF_CONFIG"))
+    except ValueError as error:
+        print(f"trainer: {error}", file=sys.stderr)
+        return 2
+    options = parse_arguments(sys.argv[1:] if argv is None else argv, ring)
+    try:
+        train(options, ring)
+    except Exception as error:
+        # TensorFlow's messages quote the graph and the Python stack, indented: leave those out.
+        lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
+        emit("error", rank=ring.rank, kind=type(error).__name__, error=" ".join(lines))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    # TensorFlow's server threads have no stop; a normal interpreter exit may hang on them.
+    os._exit(status)

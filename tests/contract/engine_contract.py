@@ -1,0 +1,174 @@
+"""What every execution engine must do, whatever runs the ranks. Subclass and give a ``rig``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+import pytest
+
+from controller.engine import EngineError, ExecutionEngine, RankSpec, RankState, RankStatus
+
+T = TypeVar("T")
+
+TICKS = ("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
+SLEEP = ("sleep", "600")
+
+
+class Rig(Protocol):
+    """An engine with at least two endpoints, empty at the start of a test."""
+
+    engine: ExecutionEngine
+
+    def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
+        """A rank on the endpoint of the same number."""
+        ...
+
+
+async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
+    """Ask until the answer is good; fails after half a minute."""
+    deadline = time.monotonic() + 30
+    while not good(answer := await ask()):
+        assert time.monotonic() < deadline, f"still {answer!r}"
+        await asyncio.sleep(0.05)
+    return answer
+
+
+async def when_ended(rig: Rig, rank: int) -> RankStatus:
+    """Wait until a rank has exited; return its status."""
+
+    def ended(statuses: list[RankStatus]) -> bool:
+        return any(s.rank == rank and s.state is RankState.EXITED for s in statuses)
+
+    return next(s for s in await until(rig.engine.observe, ended) if s.rank == rank)
+
+
+async def output(rig: Rig, rank: int, job: str = "red") -> list[str]:
+    """What a rank has written so far."""
+    return [line.text async for line in rig.engine.logs(job, rank, None, False)]
+
+
+async def states(rig: Rig) -> dict[int, RankState]:
+    """Rank -> state."""
+    return {s.rank: s.state for s in await rig.engine.observe()}
+
+
+class EngineContract:
+    """The suite."""
+
+    async def test_a_started_job_runs(self, rig: Rig) -> None:
+        started = await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        assert {s.rank for s in started} == {0, 1}
+        assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
+        assert all(s.started_at and s.exit_code is None for s in started)
+        assert all(rig.engine.reachable().values())
+
+    async def test_starting_again_starts_nothing(self, rig: Rig) -> None:
+        ranks = [rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)]
+        first = await rig.engine.start(ranks, 60)
+        again = await rig.engine.start(ranks, 60)
+        assert [s.container_id for s in first] == [s.container_id for s in again]
+
+    async def test_a_rank_that_has_ended_is_not_run_twice(self, rig: Rig) -> None:
+        ranks = [rig.spec(0, "sh", "-c", "exit 3"), rig.spec(1, *SLEEP)]
+        first = await rig.engine.start(ranks, 60)
+        await when_ended(rig, 0)
+        again = await rig.engine.start(ranks, 60)
+        assert again[0].container_id == first[0].container_id
+        assert again[0].exit_code == 3
+
+    async def test_the_same_key_with_another_command_is_a_conflict(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([rig.spec(0, "sleep", "601")], 60)
+        assert refused.value.code == "conflict"
+
+    async def test_an_endpoint_in_use_is_a_conflict(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+        assert refused.value.code == "conflict"
+        assert "red" in str(refused.value)
+        assert await states(rig) == {0: RankState.RUNNING}
+
+    async def test_an_endpoint_is_free_once_its_rank_has_ended(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1"), rig.spec(1, *SLEEP)], 60)
+        await when_ended(rig, 0)
+        again = await rig.engine.start([rig.spec(0, *SLEEP, epoch=2)], 60)
+        assert again[0].state is RankState.RUNNING
+
+    async def test_exit_code_and_times(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, "sh", "-c", "exit 7"), rig.spec(1, *SLEEP)], 60)
+        status = await when_ended(rig, 0)
+        assert status.exit_code == 7
+        assert status.started_at is not None
+        assert status.finished_at is not None
+        assert status.finished_at >= status.started_at
+
+    async def test_a_frozen_job_does_nothing(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *TICKS), rig.spec(1, *TICKS)], 60)
+        await until(lambda: output(rig, 0), lambda lines: len(lines) > 2)
+        await rig.engine.freeze("red")
+        await rig.engine.freeze("red")
+        assert set((await states(rig)).values()) == {RankState.PAUSED}
+        await asyncio.sleep(0.3)
+        frozen = await output(rig, 0)
+        await asyncio.sleep(0.3)
+        assert await output(rig, 0) == frozen
+        await rig.engine.thaw("red")
+        await rig.engine.thaw("red")
+        assert set((await states(rig)).values()) == {RankState.RUNNING}
+        await until(lambda: output(rig, 0), lambda lines: len(lines) > len(frozen))
+
+    async def test_freezing_touches_one_job_only(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+        await rig.engine.start([rig.spec(1, *SLEEP, job="blue")], 60)
+        await rig.engine.freeze("red")
+        assert await states(rig) == {0: RankState.PAUSED, 1: RankState.RUNNING}
+
+    async def test_stop_leaves_nothing_and_may_be_repeated(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        await rig.engine.stop("red", 0)
+        assert await rig.engine.observe() == []
+        await rig.engine.stop("red", 0)
+        await rig.engine.stop("never-seen", 0)
+
+    async def test_a_frozen_job_can_be_stopped(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        await rig.engine.freeze("red")
+        await rig.engine.stop("red", 1)
+        assert await rig.engine.observe() == []
+
+    async def test_a_job_starts_whole_or_not_at_all(self, rig: Rig) -> None:
+        bad = replace(rig.spec(1, *SLEEP), image="ll-no-such-image:1")
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([rig.spec(0, *SLEEP), bad], 60)
+        assert refused.value.code == "not_found"
+        assert await rig.engine.observe() == []
+
+    async def test_an_environment_outside_the_allow_list_is_refused(self, rig: Rig) -> None:
+        bad = replace(rig.spec(0, *SLEEP), env={"LD_PRELOAD": "/tmp/evil.so"})
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([bad], 60)
+        assert refused.value.code == "invalid"
+        assert "LD_PRELOAD" in str(refused.value)
+
+    async def test_logs_follow_to_the_end_and_outlive_the_rank(self, rig: Rig) -> None:
+        counts = "for i in 1 2 3; do echo $i; sleep 0.2; done; echo done >&2"
+        await rig.engine.start([rig.spec(0, "sh", "-c", counts), rig.spec(1, *SLEEP)], 60)
+        followed = [line async for line in rig.engine.logs("red", 0, None, True)]
+        assert [line.text for line in followed] == ["1", "2", "3", "done"]
+        assert [line.stream for line in followed] == ["stdout"] * 3 + ["stderr"]
+        assert [line.time for line in followed] == sorted(line.time for line in followed)
+        await rig.engine.stop("red", 0)
+        assert (await output(rig, 0))[:3] == ["1", "2", "3"]
+        last = [line.text async for line in rig.engine.logs("red", 0, 1, False)]
+        assert last == ["done"]
+
+    async def test_logs_of_nobody_are_not_found(self, rig: Rig) -> None:
+        with pytest.raises(EngineError) as refused:
+            await output(rig, 0, job="never-seen")
+        assert refused.value.code == "not_found"

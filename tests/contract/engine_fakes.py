@@ -1,0 +1,208 @@
+"""Stands in for Docker and for the kernel's NICs: plain processes, and a table of who has which.
+
+Ranks are real processes with real logs, so that the agent's own work (watching, freezing,
+reading logs) is not faked; only the engine's calls are. Each call can be made to fail as
+a hung daemon does: before it took effect (``lost``) or after (``late``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from container_mgr.docker_host import (
+    EngineFacts,
+    EngineRefusedError,
+    EngineTimeoutError,
+    Image,
+)
+from container_mgr.inspection import container_of
+from container_mgr.values import AgentError, Attach, Container, NicReport, NicSpec
+
+IMAGE = "ll-fake:1"
+
+
+@dataclass
+class FakeContainer:
+    """One container that is a process of this machine."""
+
+    raw: dict[str, Any]
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(self.command, stdout=pipe, stderr=pipe, process_group=0)
+        self.raw["State"] |= {"Status": "running", "Pid": self.process.pid, "StartedAt": _now()}
+        log = Path(self.raw["LogPath"])
+        log.touch()
+        lock = threading.Lock()
+        for stream in ("stdout", "stderr"):
+            source = getattr(self.process, stream)
+            threading.Thread(target=_copy, args=(source, stream, log, lock), daemon=True).start()
+
+    def refresh(self) -> None:
+        state = self.raw["State"]
+        if self.process is None or state["Status"] == "exited":
+            return
+        code = self.process.poll()
+        if code is not None:
+            state |= {"Status": "exited", "Pid": 0, "FinishedAt": _now()}
+            state["ExitCode"] = code if code >= 0 else 128 - code
+
+
+@dataclass
+class FakeDocker:
+    """Offers what :class:`container_mgr.docker_host.DockerHost` offers."""
+
+    logs: Path
+    lost: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    containers: dict[str, FakeContainer] = field(default_factory=dict)
+    container_type: ClassVar[type[FakeContainer]] = FakeContainer
+
+    async def facts(self) -> EngineFacts:
+        return EngineFacts("fake", "cgroupfs", 8 << 30)
+
+    async def image(self, reference: str) -> Image | None:
+        return Image("sha256:fake", 1, (), ()) if reference == IMAGE else None
+
+    async def pull(self, reference: str) -> None:
+        raise EngineRefusedError("no registry")
+
+    async def list(self, server: str, job: str | None = None) -> list[Container]:
+        self._begin("list")
+        found = [self._look(name) for name in self.containers]
+        return sorted((c for c in found if job in (None, c.key.job)), key=lambda c: c.key)
+
+    async def inspect(self, name: str) -> Container | None:
+        self._begin("inspect")
+        return self._look(name) if name in self.containers else None
+
+    async def create(self, container: dict[str, Any], host: dict[str, Any]) -> None:
+        self._begin("create")
+        name = container["name"]
+        if name in self.containers:
+            raise EngineRefusedError("the name is in use")
+        raw = {
+            "Id": uuid.uuid4().hex,
+            "Config": {"Labels": container["labels"]},
+            "State": {"Status": "created", "Pid": 0, "ExitCode": 0},
+            "HostConfig": {},
+            "LogPath": str(self.logs / f"{name}-json.log"),
+        }
+        self.containers[name] = self.container_type(raw, container["command"])
+        self._end("create")
+
+    async def start(self, name: str) -> None:
+        self._begin("start")
+        self.containers[name].spawn()
+        self._end("start")
+
+    async def stop(self, name: str, grace_s: float) -> None:
+        self._begin("stop")
+        self._kill(self.containers[name])
+        self._end("stop")
+
+    async def remove(self, name: str) -> None:
+        self._begin("remove")
+        one = self.containers.pop(name, None)
+        if one is not None:
+            self._kill(one)
+        self._end("remove")
+
+    async def pause(self, name: str) -> None:
+        await self._freezer("pause", name, signal.SIGSTOP, "paused")
+
+    async def unpause(self, name: str) -> None:
+        await self._freezer("unpause", name, signal.SIGCONT, "running")
+
+    async def limit_cpu(self, name: str, share: float) -> None:
+        self._begin("limit_cpu")
+
+    def close(self) -> None:
+        for one in self.containers.values():
+            self._kill(one)
+
+    async def _freezer(self, call: str, name: str, sig: signal.Signals, status: str) -> None:
+        self._begin(call)
+        one = self.containers[name]
+        if self._look(name).state == status:
+            raise EngineRefusedError(f"is {status} already")
+        assert one.process is not None
+        os.killpg(one.process.pid, sig)
+        one.raw["State"]["Status"] = status
+        self._end(call)
+
+    def _look(self, name: str) -> Container:
+        self.containers[name].refresh()
+        return container_of(self.containers[name].raw)
+
+    def _kill(self, one: FakeContainer) -> None:
+        if one.process is not None and one.process.poll() is None:
+            os.killpg(one.process.pid, signal.SIGKILL)
+            one.process.wait(timeout=10)
+        one.refresh()
+
+    def _begin(self, call: str) -> None:
+        self.calls[call] += 1
+        if self.lost[call] > 0:
+            self.lost[call] -= 1
+            raise EngineTimeoutError("no answer")
+
+    def _end(self, call: str) -> None:
+        if self.late[call] > 0:
+            self.late[call] -= 1
+            raise EngineTimeoutError("no answer")
+
+
+@dataclass
+class FakeNics:
+    """Offers what :class:`container_mgr.nic.Nics` offers. ``where`` is NIC -> room, "" at home."""
+
+    where: dict[str, str]
+    broken: set[str] = field(default_factory=set)
+
+    def present(self, name: str) -> bool:
+        return self.where.get(name) == ""
+
+    def bind(
+        self,
+        nic: NicSpec,
+        room: str,
+        pid: int,
+        attach: Attach = Attach.MOVE,
+        rdma_device: str = "",
+    ) -> NicReport:
+        if nic.name in self.broken:
+            raise AgentError("failed", nic.name, "the kernel refused to move the NIC")
+        self.where[nic.name] = room
+        return NicReport(nic.mtu or 1500, rdma_device, None, nic.dscp)
+
+    def release(self, room: str) -> None:
+        self.where.update({nic: "" for nic, place in self.where.items() if place == room})
+
+    def rooms(self) -> list[str]:
+        return sorted(room for room in self.where.values() if room)
+
+
+def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:
+    for raw in source:
+        record = {"log": raw.decode(), "stream": stream, "time": _now()}
+        with lock, log.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(record) + "\n")
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).isoformat().replace("+00:00", "Z")

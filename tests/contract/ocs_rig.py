@@ -1,0 +1,232 @@
+"""What the driver contract is run on: an emulated switch per driver, and ways to hurt it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ocs_driver
+from ocs_driver import OcsDriver
+from ocs_driver.matrix import MatrixDriver
+from testbed.ocs_emulator import Emulator, load_personality
+
+CREDENTIAL = "pa;ss:word"
+FOREIGN = "SOMEBODY"
+SETTLE_S = 0.3
+
+
+@dataclass(slots=True, frozen=True)
+class Vendor:
+    """One driver under contract."""
+
+    scheme: str
+    personality: str
+    front_end: int
+    ports: tuple[str, ...]
+    """At least eight ports, the first half usable as sources."""
+    activate: bytes
+    """The command whose effect is light, as it begins on the wire; empty under encryption."""
+
+    @property
+    def reciprocal(self) -> bool:
+        """Whether one path carries light both ways."""
+        return self.personality.endswith("CC")
+
+    @property
+    def logs_in(self) -> bool:
+        return self.scheme != "polatis+scpi"
+
+    @property
+    def measures_light(self) -> bool:
+        return self.scheme != "polatis+scpi"
+
+    @property
+    def two_step(self) -> bool:
+        return self.scheme == "calient+tl1"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}-{self.personality}-{self.front_end}"
+
+
+_INPUTS = tuple(str(n) for n in range(1, 9))
+
+VENDORS = (
+    Vendor(
+        "calient+tl1",
+        "calient-s320",
+        0,
+        ("1.1.1", "1.1.2", "1.1.3", "1.1.4", "2.1.1", "2.1.2", "2.1.3", "2.1.4"),
+        b"ACT-CRS",
+    ),
+    Vendor(
+        "calient+tl1",
+        "calient-s320",
+        1,
+        ("1.1.1", "1.1.2", "1.1.3", "1.1.4", "2.1.1", "2.1.2", "2.1.3", "2.1.4"),
+        b"ACT-CRS",
+    ),
+    Vendor("polatis+tl1", "polatis-24x24", 0, _INPUTS, b"ENT-PATCH"),
+    Vendor("polatis+tl1", "polatis-48xCC", 0, _INPUTS, b"ENT-PATCH"),
+    Vendor("polatis+scpi", "polatis-24x24", 1, _INPUTS, b"CONN:ADD"),
+    Vendor("polatis+scpi", "polatis-48xCC", 1, _INPUTS, b"CONN:ADD"),
+    Vendor("polatis+netconf", "polatis-24x24", 2, _INPUTS, b""),
+    Vendor("polatis+netconf", "polatis-48xCC", 2, _INPUTS, b""),
+    Vendor(
+        "glimmerglass+tl1",
+        "glimmerglass-48",
+        0,
+        tuple(str(10000 + n) for n in range(1, 9)),
+        b"ent-crs-fiber",
+    ),
+)
+
+
+@dataclass(slots=True)
+class RecordingDataPlane:
+    """Remembers the light, and reports chosen links as missing."""
+
+    missing: set[str] = field(default_factory=set)
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> None:
+        pass
+
+    def sync(self, paths: Mapping[str, str], carrier: Collection[str]) -> frozenset[str]:
+        self.paths = dict(paths)
+        return frozenset(self.missing)
+
+    def close(self) -> None:
+        self.paths = {}
+
+
+@dataclass(slots=True)
+class Rig:
+    """A running emulator and how to reach it."""
+
+    vendor: Vendor
+    emulator: Emulator
+    dataplane: RecordingDataPlane
+    state_dir: Path
+    settle_s: float
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return self.vendor.ports
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.emulator.addresses[self.vendor.front_end]
+
+    def url(self, address: tuple[str, int] | None = None) -> str:
+        host, port = address or self.address
+        return f"{self.vendor.scheme}://admin@{host}:{port}"
+
+    def driver(self, address: tuple[str, int] | None = None) -> OcsDriver:
+        """Return a driver that gives mirrors this fast less time to settle."""
+        url, state = self.url(address), self.state_dir
+        driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=state)
+        if isinstance(driver, MatrixDriver):
+            driver.profile = dataclasses.replace(driver.profile, settle_s=self.settle_s)
+        return driver
+
+    async def heard(self, tricks: int) -> None:
+        """Wait until the emulator has played ``tricks`` more tricks."""
+        rules = self.emulator.switch.faults.rules
+        left = max(len(rules) - tricks, 0)
+        ticks = 0
+        while len(rules) > left and ticks < 100_000:
+            ticks += 1
+            await asyncio.sleep(0.001)
+
+    def foreign(self, a: str, b: str) -> None:
+        """Somebody else makes a circuit."""
+        model, partner = self.emulator.model, self.emulator.personality.partner
+        beside = {fiber: output for output, fiber in partner.items()}
+        pairs = [(a, beside[b]), (b, beside[a])] if beside else [(a, b)]
+        for source, sink in pairs:
+            name = f"{source}-{sink}"
+            model.enter(name, source, sink, duplex=not beside, group=FOREIGN)
+            model.activate(name, self.emulator.switch.now())
+        self.emulator.switch.poke()
+
+
+@contextlib.asynccontextmanager
+async def rig(
+    vendor: Vendor, *, mirror_s: float = 0.002, bulk_s: float = 0.01, settle_s: float = SETTLE_S
+) -> AsyncIterator[Rig]:
+    personality = load_personality(vendor.personality).with_timing(
+        mirror_s=mirror_s, bulk_s=bulk_s, command_s=0.0, boot_s=0.1
+    )
+    dataplane = RecordingDataPlane()
+    listen = [("127.0.0.1", 0)] * len(personality.front_ends)
+    async with Emulator(personality, listen, dataplane=dataplane, password=CREDENTIAL) as emulator:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Rig(vendor, emulator, dataplane, Path(folder), settle_s)
+
+
+class CuttingProxy:
+    """Cuts the connection once, at the first command that contains ``pattern``.
+
+    With ``after_effect`` the switch gets the command and only its answer is lost.
+    """
+
+    def __init__(self, target: tuple[str, int], pattern: bytes, *, after_effect: bool) -> None:
+        self._target = target
+        self._pattern = pattern
+        self._after_effect = after_effect
+        self.cut = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[tuple[str, int]]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield server.sockets[0].getsockname()[:2]
+        for task in list(self._tasks):
+            task.cancel()
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
+        self._writers += [writer, far_writer]
+        armed = asyncio.Event()
+
+        async def forth() -> None:
+            while data := await reader.read(65536):
+                if self._pattern in data and not self.cut.is_set():
+                    self.cut.set()
+                    armed.set()
+                    if not self._after_effect:
+                        break
+                far_writer.write(data)
+            if not (armed.is_set() and self._after_effect):
+                end()
+
+        async def back() -> None:
+            while data := await far_reader.read(65536):
+                if armed.is_set():
+                    break
+                writer.write(data)
+            end()
+
+        def end() -> None:
+            writer.close()
+            far_writer.close()
+
+        for part in (forth(), back()):
+            task = asyncio.create_task(part)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,81 @@
+"""Schemathesis: the API does what its published schema says, for good requests and bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+
+from controller.api import create_app
+from controller.api.pace import Pace
+from tests.unit.api.fake_service import FakeService
+from tests.unit.api.people_rig import PLENTY, Site, people_site
+
+EXAMPLES = 12
+"""Requests an operation and phase; all together take about a minute."""
+
+
+APP = create_app(FakeService(), pace=Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY))
+# What is possible by the schema may still not be possible here: an epoch that is gone (412), a
+# job larger than the site, a token for a project that is not there (422).
+HERE = ["2xx", 401, 403, 404, 409, 412, 429]
+REFUSED = [400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429]
+JUDGED = [
+    "/jobs",
+    "/tokens",
+    "/projects/{name}",
+    "/transactions",
+    "/endpoints/{name}/attachment",
+    "/allocation",
+]
+CONFIG = schemathesis.Config.from_dict(
+    {
+        "checks": {
+            "positive_data_acceptance": {"expected-statuses": HERE},
+            "negative_data_rejection": {"expected-statuses": REFUSED},
+        },
+        "operations": [
+            {
+                "include-path": f"/api/v1{path}",
+                "checks": {"positive_data_acceptance": {"expected-statuses": [*HERE, 422]}},
+            }
+            for path in JUDGED
+        ],
+    }
+)
+# The stream never ends by design; tests/unit/api/test_feed.py reads it.
+schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, config=CONFIG).exclude(
+    path="/api/v1/stream"
+)
+
+
+async def _entered(stack: AsyncExitStack, directory: Path) -> Site:
+    return await stack.enter_async_context(people_site(directory))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site() -> Iterator[Site]:
+    """Put people behind the application whose schema was read."""
+    with TemporaryDirectory() as directory, asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        made = runner.run(_entered(stack, Path(directory)))
+        APP.state.service, APP.state.access = made.app.state.service, made.app.state.access
+        yield made
+        runner.run(stack.aclose())
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_operation_keeps_its_promise(case: schemathesis.Case, site: Site) -> None:
+    case.call_and_validate(headers={"Authorization": f"Bearer {site.secrets['admin']}"})

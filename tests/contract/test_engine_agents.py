@@ -1,0 +1,18 @@
+"""The engine contract, met by agents over a stand-in for Docker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.contract.engine_contract import EngineContract
+
+
+class TestAgents(EngineContract):
+    @pytest_asyncio.fixture
+    async def rig(self, tmp_path: Path) -> AsyncIterator[AgentRig]:
+        async with agent_rig(tmp_path) as one:
+            yield one

@@ -1,0 +1,219 @@
+"""Every fault the emulator can play, over real sockets, against every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ocs_driver
+from ocs_driver import CircuitRequest, EventKind, OcsDriver, OcsError, OcsUnreachable, Outcome
+from ocs_driver.polatis.netconf_session import NetconfTiming
+from ocs_driver.scpi.session import ScpiTiming
+from ocs_driver.tl1.session import Tl1Timing
+from testbed.ocs_emulator.control import KINDS, Control
+from testbed.ocs_emulator.faults import Trick
+from tests.contract.ocs_rig import CREDENTIAL, VENDORS, Rig, Vendor, rig
+
+
+@pytest.fixture(params=VENDORS, ids=str)
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    vendor: Vendor = request.param
+    async with rig(vendor) as running:
+        yield running
+
+
+@pytest.fixture
+async def driver(bench: Rig) -> AsyncIterator[OcsDriver]:
+    async with bench.driver() as connected:
+        yield connected
+
+
+async def order(bench: Rig, **what: Any) -> None:
+    answer = await Control(bench.emulator).order(what)
+    assert answer == {"ok": True}
+
+
+DARK_S = 1.7
+"""Long enough to tell darkness from light that is still coming."""
+
+
+def two(bench: Rig) -> list[CircuitRequest]:
+    return [CircuitRequest(bench.ports[i], bench.ports[4 + i]) for i in range(2)]
+
+
+@pytest.mark.parametrize("trick", list(Trick))
+async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(bench: Rig, trick: Trick) -> None:
+    await order(bench, fault=trick.value, code="SROF")
+    async with bench.driver() as driver:
+        result = await driver.apply([], two(bench), deadline_s=1.0)
+        lost = {r.code for r in result.results if r.outcome is Outcome.FAILED}
+        if trick is Trick.DENY:
+            # Lists that are refused are tried one by one, so the one refusal may be mended.
+            assert result.ok or lost
+        elif trick is Trick.NO_EFFECT:
+            assert result.ok or lost
+        else:
+            assert result.ok, result.results
+        for request in two(bench):
+            shown = result.circuits.find(request)
+            assert (shown is not None) or lost
+
+
+@pytest.mark.parametrize("release", ["old", "new"])
+async def test_strange_replies_are_read_alike(bench: Rig, driver: OcsDriver, release: str) -> None:
+    await driver.apply([], two(bench))
+    plain = await driver.read()
+    await order(bench, fault="firmware", release=release)
+    await order(bench, fault="segments", bytes=3)
+    await order(bench, fault="shuffle-rows")
+    await order(bench, fault="storm", count=50, interleave=2)
+    strange = await driver.read()
+    assert sorted((c.a, c.b, c.state, c.owner) for c in plain.circuits) == sorted(
+        (c.a, c.b, c.state, c.owner) for c in strange.circuits
+    )
+
+
+async def test_slow_and_stuck_mirrors(bench: Rig, driver: OcsDriver) -> None:
+    await order(bench, fault="slow", seconds=0.2, count=4)
+    assert (await driver.apply([], two(bench)[:1])).ok
+    await order(bench, fault="stuck", count=2)
+    result = await driver.apply([], two(bench)[1:], deadline_s=1.0)
+    assert result.results[0].outcome is Outcome.FAILED
+    assert result.results[0].code in {"not_tuned", "circuit_failed"}
+
+
+async def test_light_that_goes_astray_creeps_away_or_never_came(
+    bench: Rig, driver: OcsDriver
+) -> None:
+    if not bench.vendor.measures_light:
+        return  # what is not measured cannot be found
+    a, b = bench.ports[0], bench.ports[4]
+    elsewhere = bench.ports[7]
+    beside = {f: o for o, f in bench.emulator.personality.partner.items()}
+    await order(bench, fault="stray", port=beside.get(elsewhere, elsewhere))
+    astray = await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)
+    assert astray.results[0].code == "circuit_failed"
+    assert (await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)).ok, "made anew"
+    await driver.apply([CircuitRequest(a, b)], [])
+    for fault, extra in (("dark", {}), ("creep", {"db": 45.0}), ("fail", {})):
+        await order(bench, fault=fault, port=a, **extra)
+        failed = await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)
+        assert not failed.ok, fault
+        assert failed.results[0].message
+        await driver.apply([CircuitRequest(a, b)], [])
+        await order(bench, fault="repair", port=a)
+    assert (await driver.apply([], [CircuitRequest(a, b)])).ok
+
+
+@pytest.mark.parametrize("keeps", ["preserve", "empty"])
+async def test_a_reboot_under_the_driver(bench: Rig, keeps: str) -> None:
+    async with bench.driver() as driver:
+        await driver.apply([], two(bench))
+        events = driver.subscribe()
+        await bench.emulator.reboot(preserve=keeps == "preserve")
+        async with asyncio.timeout(15):
+            while (await anext(events)).kind is not EventKind.SESSION_RESTORED:
+                pass
+        circuits = (await driver.read()).circuits
+        assert len(circuits) == (2 if keeps == "preserve" else 0)
+        assert (await driver.apply([], two(bench))).ok
+
+
+async def test_one_session_too_many(bench: Rig, driver: OcsDriver) -> None:
+    await driver.read()
+    await order(bench, fault="sessions", limit=1)
+    with pytest.raises((OcsUnreachable, OcsError)):
+        async with bench.driver():
+            pass
+    assert (await driver.read()).circuits == ()
+
+
+async def test_idle_logout_is_mended_unseen(bench: Rig, driver: OcsDriver) -> None:
+    await order(bench, fault="idle-logout", seconds=0.05)
+    for request in two(bench):
+        await asyncio.sleep(0.2)
+        assert (await driver.apply([], [request])).ok
+
+
+async def test_the_login_race_is_waited_out(bench: Rig) -> None:
+    await order(bench, fault="login-race", seconds=0.2)
+    async with bench.driver() as driver:
+        assert (await driver.apply([], two(bench))).ok
+
+
+async def test_sessions_are_given_back(bench: Rig) -> None:
+    await order(bench, fault="sessions", limit=2)
+    for _ in range(5):
+        async with bench.driver() as driver:
+            await driver.read()
+
+
+async def test_a_foreign_edit_is_seen_and_left_alone(bench: Rig, driver: OcsDriver) -> None:
+    beside = {f: o for o, f in bench.emulator.personality.partner.items()}
+    a, b = bench.ports[2], bench.ports[6]
+    await order(bench, fault="foreign", a=a, b=beside.get(b, b))
+    (circuit,) = (await driver.read()).circuits
+    assert circuit.owner != "lightloom"
+    assert (await driver.apply([], two(bench))).ok
+    await order(bench, fault="foreign", a=a, b=beside.get(b, b), remove=1)
+    assert len((await driver.read()).circuits) == 2
+
+
+async def test_bad_orders_are_answered(bench: Rig) -> None:
+    control = Control(bench.emulator)
+    for bad in ({}, {"fault": "frob"}, {"fault": "dark"}, {"fault": "dark", "port": "zz"}):
+        answer = await control.order(bad)
+        assert not answer["ok"]
+        assert answer["error"]
+    assert set(KINDS) >= {"slow", "stuck", "stray", "creep", "dark", "fail", "reboot", "clear"}
+
+
+async def test_orders_through_the_socket(bench: Rig, tmp_path: Path) -> None:
+    control = Control(bench.emulator)
+    path = tmp_path / "control.sock"
+    await control.listen(path)
+    assert path.stat().st_mode & 0o077 == 0
+    reader, writer = await asyncio.open_unix_connection(path)
+    for line, ok in ((b'{"fault": "delay", "seconds": "0.01"}', True), (b"nonsense", False)):
+        writer.write(line + b"\n")
+        assert json.loads(await reader.readline())["ok"] is ok
+    writer.close()
+    await control.close()
+    assert bench.emulator.switch.faults.delay_s == 0.01
+
+
+_PATIENCE_S = 0.3
+_IMPATIENT = {
+    "tl1": Tl1Timing(login_s=_PATIENCE_S),
+    "scpi": ScpiTiming(connect_s=_PATIENCE_S),
+    "netconf": NetconfTiming(connect_s=_PATIENCE_S),
+}
+
+
+async def test_the_scheme_of_another_dialect(bench: Rig) -> None:
+    """It says so, or that nobody answered, and for how long it waited."""
+    host, port = bench.address
+    for scheme in ocs_driver.DRIVERS.keys() - {bench.vendor.scheme}:
+        driver = ocs_driver.open(
+            f"{scheme}://admin@{host}:{port}", password=CREDENTIAL, state_dir=bench.state_dir
+        )
+        driver._session._timing = _IMPATIENT[scheme.partition("+")[2]]  # type: ignore[attr-defined]
+        with pytest.raises(OcsError) as caught:
+            await driver.connect()
+        await driver.close()
+        assert caught.value.obj == f"{host}:{port}"
+        assert CREDENTIAL not in str(caught.value)
+        if caught.value.code == "wrong_dialect":
+            continue
+        assert isinstance(caught.value, OcsUnreachable)
+        waited = re.search(r"(0\.\d+) s", caught.value.hint)
+        assert "is this the" in caught.value.hint
+        assert waited is None or 0 < float(waited[1]) <= _PATIENCE_S
+        assert waited is not None or "banner" in caught.value.hint
+    assert bench.emulator.model.circuits == {}

@@ -1,0 +1,47 @@
+"""Random maps, random faults: 10^4 scripts over all dialects in virtual time."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.contract.ocs_script import DIALECTS, Dialect, Tally, play, small
+from tests.contract.ocs_virtual import run
+
+SCRIPTS = 1120
+"""Per dialect; 9 x 1120 is a little more than 10^4. benchmarks/ocs_faults.py runs 10^5."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=str)
+def test_it_converges_or_says_why_and_never_harms_bystanders(dialect: Dialect) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    logging.disable(logging.WARNING)
+    personality = small(dialect.personality)
+    total = Tally()
+
+    async def all_of_them(state: Path) -> None:
+        for seed in range(SCRIPTS):
+            total.add(await play(dialect, personality, seed, state))
+
+    try:
+        with tempfile.TemporaryDirectory(dir=_memory()) as state:
+            run(all_of_them(Path(state)))
+    finally:
+        logging.disable(logging.NOTSET)
+        structlog.reset_defaults()
+    assert total.wrong == []
+    assert total.scripts == SCRIPTS
+    assert total.dropped == 0
+    assert total.frames > SCRIPTS
+    assert total.converged > SCRIPTS // 3
+    assert total.explained > 0
+
+
+def _memory() -> str | None:
+    shared = Path("/dev/shm")
+    return str(shared) if shared.is_dir() else None

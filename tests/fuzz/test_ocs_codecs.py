@@ -1,0 +1,35 @@
+"""A few seconds of coverage-guided fuzzing in every run; hours by hand (see ocs_codecs)."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.ocs_driver import transcripts
+
+SECONDS = 8
+ROOT = Path(__file__).parents[2]
+
+
+def test_no_reply_of_a_switch_breaks_a_codec(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    tl1 = (transcripts.LOGIN, transcripts.IDENTITY, transcripts.CIRCUITS, transcripts.DENIAL)
+    for number, seed in enumerate((*tl1, transcripts.ALARM)):
+        (corpus / f"tl1-{number}").write_bytes(b"\x00" + seed)
+    (corpus / "scpi").write_bytes(b'\x60(@1,2),(@3,4);-222, "no"\r\n')
+    (corpus / "xml").write_bytes(b"\xff<a><pair><ingress>1</ingress><egress>2</egress></pair></a>")
+    limits = (f"-max_total_time={SECONDS}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=5")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.ocs_codecs", *limits, str(corpus)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS + 60,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    done = re.search(r"Done (\d+) runs", ran.stderr)
+    assert done is not None
+    assert int(done[1]) > 1000

@@ -1,0 +1,163 @@
+"""A private Docker Engine, a server with two NICs, an agent on it, a controller's view of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from container_mgr.daemon import AgentConfig, serve
+from controller.agent_engine import AgentEngine
+from controller.agent_trust import AgentTrust
+from controller.engine import RankSpec
+from pki import CONTROLLER, Authority, Credentials
+from testbed import processes
+from testbed.engine import Engine, EngineInfo
+from tests.contract.engine_contract import until
+from tests.integration.tiny_image import tiny_image_tar
+
+IMAGE = "ll-tiny:test"
+NETNS = "ll-tsrv"
+NICS = ("ll-te0", "ll-te1")
+
+
+def ip(*words: str) -> str:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout
+
+
+async def nics_at_home() -> bool:
+    listed = await asyncio.to_thread(ip, "-n", NETNS, "-br", "link")
+    return all(name in listed for name in NICS)
+
+
+@dataclass
+class PrivateEngine:
+    """A Docker Engine in directories of its own, with one tiny image."""
+
+    engine: Engine
+    run_dir: Path
+    info: EngineInfo
+
+    def api(self) -> contextlib.closing[docker.APIClient]:
+        return contextlib.closing(docker.APIClient(self.info.host_url))
+
+    def dockerd(self) -> int:
+        (pid,) = processes.running("dockerd", self.run_dir)
+        return pid
+
+
+@contextlib.contextmanager
+def private_engine(path: str = "") -> Iterator[PrivateEngine]:
+    """Run a Docker Engine of our own; ``path`` goes before its PATH."""
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{path}:{before}" if path else before
+    run_dir = Path(tempfile.mkdtemp(prefix="ll-agent-"))
+    engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test")
+    try:
+        one = PrivateEngine(engine, run_dir, engine.start())
+        with one.api() as api:
+            name, _, tag = IMAGE.partition(":")
+            api.import_image_from_data(tiny_image_tar(), repository=name, tag=tag)
+        yield one
+    finally:
+        os.environ["PATH"] = before
+        engine.stop()
+        shutil.rmtree(run_dir)
+
+
+@contextlib.contextmanager
+def two_nics() -> Iterator[None]:
+    """One server with two NICs that are the two ends of one fiber."""
+    ip("netns", "add", NETNS)
+    try:
+        ip("-n", NETNS, "link", "add", NICS[0], "type", "veth", "peer", "name", NICS[1])
+        yield
+    finally:
+        ip("netns", "del", NETNS)
+
+
+@dataclass
+class Rig:
+    """An agent that can be ended and started again, and a controller's view of it."""
+
+    config: AgentConfig
+    engine: AgentEngine
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    async def up(self) -> None:
+        self.stop.clear()
+        self.task = asyncio.create_task(serve(self.config, self.stop))
+        await until(self._answers, lambda ok: ok)
+
+    async def down(self) -> None:
+        self.stop.set()
+        if self.task is not None:
+            await self.task
+
+    def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
+        return RankSpec(
+            job=job,
+            rank=rank,
+            epoch=epoch,
+            endpoint=f"gpu{rank}",
+            server=self.config.server,
+            image=IMAGE,
+            command=command,
+            ip=f"10.77.9.{rank + 1}",
+            prefix_len=24,
+            mac=f"02:77:00:00:09:{rank + 1:02x}",
+            nic=NICS[rank],
+        )
+
+    async def _answers(self) -> bool:
+        if self.task is not None and self.task.done():
+            self.task.result()
+        await self.engine.observe()
+        return self.engine.reachable()[self.config.server]
+
+
+@contextlib.asynccontextmanager
+async def agent_rig(
+    private: PrivateEngine, directory: Path, server: str = "srv0", **config: Any
+) -> AsyncIterator[Rig]:
+    """Run an agent with certificates of its own; at the end every NIC must be back."""
+    now = datetime.now(UTC)
+    authority = Authority.create(directory / "ca", "test", now=now)
+    authority.issue_agent(server, directory / server, now=now)
+    authority.issue_controller(directory / "controller", now=now)
+    given: Mapping[str, Any] = {
+        "server": server,
+        "listen": "127.0.0.1:7791",
+        "nic_netns": NETNS,
+        "docker_host": private.info.host_url,
+        "state_dir": directory / "agent",
+        "cgroup": "ll-test",
+        "engine_timeout_s": 5,
+        "tls": directory / server,
+        **config,
+    }
+    trust = AgentTrust(Credentials.load(directory / "controller", CONTROLLER, now=now))
+    agent = AgentConfig(**given)
+    one = Rig(agent, AgentEngine({server: agent.listen}, trust=trust))
+    await one.up()
+    try:
+        yield one
+    finally:
+        for job in {s.job for s in await one.engine.observe()}:
+            await one.engine.stop(job, 0)
+        left = server != "srv0" or await nics_at_home()
+        await one.down()
+        await one.engine.close()
+    assert left, "a NIC did not come back"

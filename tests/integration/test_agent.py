@@ -1,0 +1,205 @@
+"""The agent against a real Docker Engine and real veth NICs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+
+from controller.checkpoints import unwritten
+from controller.engine import EngineError, RankState
+from testbed import processes
+from testbed.engine import Engine
+from tests.contract.engine_contract import SLEEP, EngineContract, output, until, when_ended
+from tests.integration.agent_parts import (
+    PrivateEngine,
+    Rig,
+    ip,
+    nics_at_home,
+)
+from tests.integration.tiny_image import tiny_image_tar
+
+pytestmark = pytest.mark.root
+
+
+class TestContract(EngineContract):
+    """The engine contract, met by the agent over Docker. The carrier comes with the second rank."""
+
+    async def test_an_endpoint_in_use_is_a_conflict(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(1, *SLEEP, job="green")], 60)
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+        assert refused.value.code == "conflict"
+
+
+async def test_two_ranks_reach_each_other(rig: Rig) -> None:
+    ping = ("ping", "-c", "3", "-i", "0.2", "-W", "5", "10.77.9.2")
+    await rig.engine.start([rig.spec(0, *ping), rig.spec(1, *SLEEP)], 60)
+    status = await when_ended(rig, 0)
+    text = "\n".join(await output(rig, 0))
+    assert status.exit_code == 0, text
+    assert " 0% packet loss" in text
+
+
+async def test_the_nic_is_what_was_asked(rig: Rig) -> None:
+    net = "/sys/class/net/"
+    shows = f"ls {net}; cat {net}e0/address /proc/sys/net/ipv4/tcp_congestion_control"
+    await rig.engine.start([rig.spec(0, "sh", "-c", shows), rig.spec(1, *SLEEP)], 60)
+    await when_ended(rig, 0)
+    *names, mac, congestion_control = await output(rig, 0)
+    assert names == ["e0", "lo"]
+    assert mac == "02:77:00:00:09:01"
+    assert congestion_control in ("cubic", "reno")
+
+
+async def test_a_dead_ranks_nic_is_back_before_it_is_stopped(rig: Rig) -> None:
+    await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1"), rig.spec(1, "sleep", "0.2")], 60)
+    await until(nics_at_home, lambda home: home)
+
+    async def rooms() -> str:  # closed once the NIC has left
+        return await asyncio.to_thread(ip, "netns", "list")
+
+    await until(rooms, lambda listed: "ll-c-red" not in listed)
+
+
+async def test_a_command_waits_for_the_carrier(rig: Rig) -> None:
+    await rig.engine.start([rig.spec(0, "cat", "/sys/class/net/e0/carrier")], 60)
+    await asyncio.sleep(0.5)  # its only peer is down
+    assert [s.state for s in await rig.engine.observe()] == [RankState.RUNNING]
+    await rig.engine.start([rig.spec(1, *SLEEP)], 60)
+    await when_ended(rig, 0)
+    assert await output(rig, 0) == ["1"]
+
+
+async def test_what_a_container_may_not(rig: Rig) -> None:
+    looks = "cat /proc/self/status; touch /lightloom/entry || echo read-only"
+    await rig.engine.start([rig.spec(0, "sh", "-c", looks), rig.spec(1, *SLEEP)], 60)
+    await when_ended(rig, 0)
+    lines = await output(rig, 0)
+    assert "CapEff:\t0000000000000000" in lines
+    assert "NoNewPrivs:\t1" in lines
+    assert "Seccomp:\t2" in lines
+    assert "read-only" in lines
+
+
+async def test_a_command_that_does_not_exist_is_told(rig: Rig) -> None:
+    await rig.engine.start([rig.spec(0, "no-such-program"), rig.spec(1, *SLEEP)], 60)
+    assert (await when_ended(rig, 0)).exit_code == 127
+    assert "no-such-program" in "\n".join(await output(rig, 0))
+
+
+async def test_stop_tells_how_each_rank_ended(rig: Rig) -> None:
+    writes = "trap 'exit {}' TERM; echo ready; while :; do sleep 0.05; done"
+    full = rig.spec(0, "sh", "-c", writes.format(28))
+    await rig.engine.start([full, rig.spec(1, "sh", "-c", writes.format(0))], 60)
+    for rank in range(2):
+        await until(lambda rank=rank: output(rig, rank), lambda lines: lines == ["ready"])
+    ended = await rig.engine.stop("red", 30)
+    assert {s.rank: s.exit_code for s in ended} == {0: 28, 1: 0}
+    assert unwritten("red", ended, 30).startswith("rank 0 of red ended with 28")
+
+
+async def test_containers_ride_through_an_agents_restart(rig: Rig) -> None:
+    before = await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    await rig.down()
+    await rig.up()
+    assert await rig.engine.observe() == before
+    await rig.engine.freeze("red")
+    await rig.engine.stop("red", 0)
+    assert await nics_at_home()
+
+
+async def test_a_restarted_agent_gives_back_nics_of_the_dead(
+    rig: Rig, private: PrivateEngine
+) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    await rig.down()
+    with private.api() as api:
+        api.kill("ll-red-0-1")
+        api.remove_container("ll-red-1-1", force=True)
+    await rig.up()
+    assert await nics_at_home()
+    assert [(s.rank, s.state) for s in await rig.engine.observe()] == [(0, RankState.EXITED)]
+
+
+async def test_the_share_applies_once_the_program_is_ready(
+    rig: Rig, private: PrivateEngine
+) -> None:
+    busy = "touch /run/lightloom/ready; while :; do :; done"
+    await rig.engine.start(
+        [
+            replace(rig.spec(0, "sh", "-c", busy), emulated_share=0.1),
+            replace(rig.spec(1, *SLEEP), emulated_share=0.1),
+        ],
+        60,
+    )
+    with private.api() as api:
+
+        async def quotas() -> list[int]:
+            names = ("ll-red-0-1", "ll-red-1-1")
+            found = [await asyncio.to_thread(api.inspect_container, name) for name in names]
+            return [c["HostConfig"]["CpuQuota"] for c in found]
+
+        assert await until(quotas, lambda q: q[0] > 0) == [5000, 0]
+
+    seen: dict[int, float] = {}
+    async with asyncio.timeout(30), contextlib.aclosing(rig.engine.telemetry()) as stream:
+        async for sample in stream:
+            assert sample.source == "emulated"
+            assert sample.memory_bytes
+            if sample.utilisation is not None:
+                seen[sample.rank] = sample.utilisation
+            if seen.get(0, 0) > 0.5 and seen.get(1, 1) < 0.5:
+                break
+
+
+async def test_a_hung_daemon_makes_no_second_container(rig: Rig, private: PrivateEngine) -> None:
+    ranks = [rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)]
+    os.kill(private.dockerd(), signal.SIGSTOP)
+    try:
+        with pytest.raises(EngineError) as failed:
+            await rig.engine.start(ranks, 60)
+        assert failed.value.code == "timeout"
+        assert rig.engine.reachable() == {"srv0": True}
+    finally:
+        os.kill(private.dockerd(), signal.SIGCONT)
+    started = await rig.engine.start(ranks, 60)
+    assert [s.state for s in started] == [RankState.RUNNING] * 2
+    with private.api() as api:
+        assert len(api.containers(all=True)) == 2
+
+
+def test_a_killed_engine_leaves_nothing(tmp_path: Path) -> None:
+    run_dir = Path(tempfile.mkdtemp(prefix="ll-engine-"))
+    engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test2")
+    try:
+        info = engine.start()
+        assert engine.start() == info
+        with contextlib.closing(docker.APIClient(info.host_url)) as api:
+            api.import_image_from_data(tiny_image_tar(), repository="ll-tiny", tag="test")
+            config = api.create_host_config(network_mode="none", cgroup_parent="/ll-test2")
+            api.create_container("ll-tiny:test", SLEEP, name="ll-x", host_config=config)
+            api.start("ll-x")
+            api.pause("ll-x")
+            pid = api.inspect_container("ll-x")["State"]["Pid"]
+        (dockerd,) = processes.running("dockerd", run_dir)
+        os.kill(dockerd, signal.SIGKILL)
+        engine.stop()
+        assert not Path(f"/proc/{pid}").exists()
+        assert not processes.running("dockerd", run_dir)
+        assert not processes.running("containerd", run_dir)
+        assert str(run_dir) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+        assert not list(Path("/sys/fs/cgroup").glob("**/ll-test2"))
+        engine.stop()
+    finally:
+        engine.stop()
+        shutil.rmtree(run_dir)

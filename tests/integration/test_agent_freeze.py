@@ -1,0 +1,161 @@
+"""The kernel's freezer and socket table under real containers; Docker is not asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from container_mgr.freezer import Cold, find
+from controller.engine import RankState
+from tests.contract.engine_contract import SLEEP, TICKS, output, states, until
+from tests.integration.agent_parts import (
+    PrivateEngine,
+    Rig,
+    ip,
+    nics_at_home,
+)
+
+pytestmark = pytest.mark.root
+
+NAMES = ("ll-red-0-1", "ll-red-1-1")
+ROOM = "ll-c-red-0-1"
+HEAR = """
+import socket, sys
+with socket.create_server(("10.77.9.2", 7000)) as server:
+    print("listening", flush=True)
+    for line in server.accept()[0].makefile():
+        print(line, end="", flush=True)
+"""
+TELL = """
+import socket, sys
+with socket.create_connection(("10.77.9.2", 7000)) as to:
+    for line in sys.stdin:
+        to.sendall(line.encode())
+        print("sent", flush=True)
+"""
+
+
+def kernel(private: PrivateEngine) -> list[Cold]:
+    """What the kernel says of both ranks."""
+    with private.api() as api:
+        raw = [api.inspect_container(name) for name in NAMES]
+    return [find(c["Id"], c["State"]["Pid"]).state() for c in raw]
+
+
+def docker(private: PrivateEngine) -> list[str]:
+    """What Docker says of them."""
+    with private.api() as api:
+        return [api.inspect_container(name)["State"]["Status"] for name in NAMES]
+
+
+async def test_a_freeze_is_the_kernels_and_outlives_the_agent(
+    rig: Rig, private: PrivateEngine
+) -> None:
+    await rig.engine.start([rig.spec(0, *TICKS), rig.spec(1, *TICKS)], 60)
+    await until(lambda: output(rig, 0), lambda lines: len(lines) > 2)
+    await rig.engine.freeze("red")
+    assert kernel(private) == [Cold.FROZEN] * 2
+    assert docker(private) == ["running"] * 2
+    await rig.down()
+    await rig.up()
+    assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
+    frozen = await output(rig, 0)
+    await rig.engine.thaw("red")
+    assert kernel(private) == [Cold.THAWED] * 2
+    await until(lambda: output(rig, 0), lambda lines: len(lines) > len(frozen))
+
+
+async def test_what_docker_paused_is_shown_thawed_and_stopped(
+    rig: Rig, private: PrivateEngine
+) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    with private.api() as api:
+        for name in NAMES:
+            api.pause(name)
+        assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
+        await rig.engine.thaw("red")
+        assert docker(private) == ["running"] * 2
+        assert kernel(private) == [Cold.THAWED] * 2
+        api.pause(NAMES[0])
+    await rig.engine.freeze("red")
+    await rig.engine.stop("red", 0)
+    assert await rig.engine.observe() == []
+
+
+async def test_a_frozen_job_is_stopped_by_an_agent_that_did_not_freeze_it(rig: Rig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    await rig.engine.freeze("red")
+    await rig.down()
+    await rig.up()
+    await rig.engine.stop("red", 1)
+    assert await rig.engine.observe() == []
+    assert await nics_at_home()
+
+
+@contextlib.contextmanager
+def speaker(rank: int, program: str) -> Iterator[Callable[[str], str]]:
+    """Run Python in a rank's network namespace; yields "write this line, return the next one"."""
+    argv = ["ip", "netns", "exec", f"ll-c-red-{rank}-1", sys.executable, "-c", program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        to, out = process.stdin, process.stdout
+
+        def say(line: str = "") -> str:
+            if line:
+                to.write(f"{line}\n")
+                to.flush()
+            return out.readline().strip()
+
+        try:
+            yield say
+        finally:
+            process.kill()
+
+
+async def test_tcp_is_told_that_nobody_puts_acknowledgements_off(rig: Rig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    (route,) = (await asyncio.to_thread(ip, "-n", "ll-c-red-0-1", "route")).splitlines()
+    assert "quickack 1" in route
+    assert "rto_min lock 20ms" in route
+
+
+async def test_what_is_sent_into_the_dark_is_seen_and_no_neighbour_is_forgotten(rig: Rig) -> None:
+    """The speakers are in the ranks' namespaces but not in their cgroups: they are not frozen."""
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    assert await rig.engine.freeze("red") is True, "nobody has a socket"
+
+    async def settled() -> bool | None:
+        return await rig.engine.freeze("red")
+
+    def neighbour() -> str:
+        return ip("-n", "ll-c-red-0-1", "neigh", "show", "10.77.9.2")
+
+    with speaker(1, HEAR) as hear:
+        assert hear() == "listening"
+        with speaker(0, TELL) as tell:
+            assert tell("one") == "sent"
+            assert hear() == "one"
+            assert await rig.engine.freeze("red", 1.0) is True
+            assert "lladdr 02:77:00:00:09:02" in neighbour()
+
+            ip("-n", "ll-c-red-1-1", "link", "set", "e0", "down")
+            await until(lambda: asyncio.to_thread(carrier), lambda light: light == "0")
+            assert tell("two") == "sent"
+            assert await settled() is False
+            assert "lladdr 02:77:00:00:09:02" in neighbour(), "forgotten with the carrier"
+
+            ip("-n", "ll-c-red-1-1", "link", "set", "e0", "up")
+            assert hear() == "two"
+            await until(settled, lambda seen: seen is True)
+
+
+def carrier() -> str:
+    """Whether rank 0 sees light."""
+    return ip("netns", "exec", "ll-c-red-0-1", "cat", "/sys/class/net/e0/carrier").strip()

@@ -1,0 +1,89 @@
+"""The console on the rack: submit, plan, apply in a browser, and throughput rises."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from benchmarks.console_shots import CHROMIUM, SENDING
+from testbed import rack
+from testbed.demo import PAPER_SITE
+from testbed.token import rack_token
+from tests.integration.test_rack import run
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+LIMIT_MS = 60_000
+MEAN_S = 8
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """The console of a rack that is up, signed in as its admin."""
+    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
+    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
+    try:
+        token = rack_token(run_dir)
+        assert token
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.set_default_timeout(LIMIT_MS)
+            page.goto(status.url)
+            page.get_by_label("Token").fill(token)
+            page.get_by_role("button", name="Sign in").click()
+            yield page
+            browser.close()
+    finally:
+        rack.down(run_dir, progress=lambda line: None)
+    left = [name for name in run("ip", "netns", "list").split() if name.startswith("ll-")]
+    assert not left, "the rack is taken down whole"
+
+
+def throughput(page: Page) -> float:
+    """Return what the job received on average over the last seconds, as the page was told."""
+    last: list[float] = page.evaluate(f"(lightloom.data.sparks.get('red') ?? []).slice(-{MEAN_S})")
+    return sum(last) / max(1, len(last))
+
+
+def test_an_operator_brings_a_job_together(page: Page) -> None:
+    page.get_by_role("link", name="Jobs").click()
+    page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Name").fill("red")
+    form.get_by_label("GPUs").fill("4")
+    form.get_by_label("Placement").select_option("any")
+    form.get_by_label("Order of its ranks").select_option("placed")
+    # One argument a line: the program itself must be on one.
+    program = f"exec({SENDING[-1]!r})"
+    form.get_by_label("Command").fill("\n".join([*SENDING[:-1], program]))
+    form.get_by_role("button", name="Submit").click()
+    row = page.get_by_role("row", name=re.compile("red"))
+    expect(row).to_contain_text("running", timeout=LIMIT_MS)
+    expect(row).to_contain_text("as0:2")
+    row.click()
+    page.wait_for_timeout(1000 * (MEAN_S + 4))  # the connections of the ring come up
+    before = throughput(page)
+    assert before > 0
+
+    page.get_by_role("link", name="Plan a regroup").click()
+    expect(page.locator(".stat", has_text="Excess span")).to_contain_text("1 → 0")
+    page.get_by_role("button", name="Apply …").click()
+    page.get_by_role("dialog").get_by_role("button", name="Apply", exact=True).click()
+    expect(page.locator(".progress")).to_contain_text("committed", timeout=LIMIT_MS)
+
+    page.get_by_role("link", name="Jobs").click()
+    row.click()
+    expect(page.locator(".stat", has_text="Spread")).to_contain_text("least possible")
+    for _ in range(LIMIT_MS // 1000):
+        if throughput(page) > 1.5 * before:
+            break
+        page.wait_for_timeout(1000)
+    assert throughput(page) > 1.5 * before
+    page.get_by_role("link", name="Switches").click()
+    expect(page.get_by_role("row", name=re.compile("gpu0"))).to_contain_text("dBm")

@@ -1,0 +1,251 @@
+"""On the rack: the controller dies at every failpoint there is, and the next one converges.
+
+One rack, one death a failpoint, with real switches, flow tables, containers and a real
+SIGKILL's end. Two jobs run all the time as rings of TCP senders: they may see a gap, but never a
+stranger, never a broken connection, and never the end. The run over every *passage* of every
+point, without a rack, is tests/unit/controller/test_failpoints.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import testbed
+from controller import failpoints
+from testbed import ring
+from testbed.mortal import Mortal
+from testbed.rack import down, up
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+
+PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
+RINGS = {"red": ["gpu0", "gpu2"], "blue": ["gpu1", "gpu3"]}
+SPARE = "gpu4"
+ATTACH_PATH = f"/endpoints/{SPARE}/attachment"
+OUT_OF_USE = "as0/9"
+"""A port that the rack does not use."""
+
+ROLLED_BACK, COMMITTED, UNHEARD_OF, LOGGED = "rolled_back", "committed", "unheard of", "logged"
+REGROUP = {
+    "log-admit.before": UNHEARD_OF,
+    "log-admit.after": ROLLED_BACK,
+    "freeze.before": ROLLED_BACK,
+    "freeze.after": ROLLED_BACK,
+    "drain.before": ROLLED_BACK,
+    "drain.after": ROLLED_BACK,
+    "switch.before": ROLLED_BACK,
+    "switch.after": ROLLED_BACK,
+    "qualify.before": ROLLED_BACK,
+    "qualify.after": ROLLED_BACK,
+    "log-proven.before": ROLLED_BACK,
+    "log-proven.after": COMMITTED,
+    "route.before": COMMITTED,
+    "route.after": COMMITTED,
+    "thaw.before": COMMITTED,
+    "thaw.after": COMMITTED,
+    "log-commit.before": COMMITTED,
+    "log-commit.after": LOGGED,
+}
+"""Points that a regroup of both rings passes, and what becomes of the transaction."""
+SUBMIT = ("save-job", "flows", "start")
+CANCEL = ("stop",)
+ATTACH = ("stop-for-restart",)
+RESTART = ("save-intent", "log-recovered")
+RELEASE = ("save-quarantine",)
+"""Places passed by other operations; each with both its sides."""
+
+
+def sides(*places: str) -> list[str]:
+    return [f"{place}.{side}" for place in places for side in ("before", "after")]
+
+
+class Story:
+    """The rack with both rings, and one death after the other."""
+
+    def __init__(self, mortal: Mortal, run_dir: Path) -> None:
+        self.mortal = mortal
+        self.store = run_dir / "controller" / "controller.sqlite"
+        self.recovery_s: dict[str, float] = {}
+        for name, ends in RINGS.items():
+            mortal.post("/jobs", ring.request(name, ends))
+        mortal.until(self.rings_run)
+        self.before = self.homes()
+        self.containers = self.container_ids()
+        mortal.until(lambda: min(self.received().values(), default=0) > 0)
+
+    # --- what is seen ---------------------------------------------------------------------
+
+    def homes(self) -> dict[str, str | None]:
+        return {e["name"]: e["home"] for e in self.mortal.get("/endpoints")["items"]}
+
+    def container_ids(self) -> set[str]:
+        items = self.mortal.get("/containers")["items"]
+        return {c["container_id"] for c in items if c["job"] in RINGS}
+
+    def rings_run(self) -> bool:
+        return all(self.mortal.get(f"/jobs/{name}")["state"] == "running" for name in RINGS)
+
+    def seen(self) -> dict[tuple[str, int], ring.RankSeen]:
+        """What every rank of both rings told in its latest lines."""
+        return {
+            (name, rank): seen
+            for name in RINGS
+            for rank, seen in ring.read(self.mortal.log_lines(name, tail=6)).items()
+        }
+
+    def received(self) -> dict[tuple[str, int], int]:
+        seen = self.seen()
+        return {key: s.rx_bytes for key, s in seen.items()} if len(seen) == 4 else {}
+
+    def transaction(self, ident: str) -> str:
+        answer = self.mortal.http.get(f"/transactions/{ident}")
+        return str(answer.json()["state"]) if answer.is_success else UNHEARD_OF
+
+    def last_transaction(self) -> int:
+        with contextlib.closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as db:
+            rows = dict(db.execute("SELECT key, value FROM facts"))
+        return int(rows.get("transactions", 0))
+
+    # --- one death ------------------------------------------------------------------------
+
+    def dies(self, point: str, act: Callable[[], object]) -> None:
+        """Arm ``point``, act, wait for the death, and start the next controller."""
+        self.mortal.die_at(point)
+        with contextlib.suppress(httpx.TransportError):  # it may die before it has answered
+            act()
+        assert self.mortal.died() == failpoints.EXIT_STATUS, point
+        assert not self.mortal.deathbed.exists(), point
+        self.recovery_s[point] = round(self.mortal.start(), 3)
+        print(point, self.recovery_s[point])
+
+    def check(self, point: str, *allowed: dict[str, str | None]) -> None:
+        """Old or new epoch; one circuit a port; the same containers, all running; bytes flow."""
+        mortal = self.mortal
+        mortal.until(self.rings_run)
+        assert self.homes() in allowed, point
+        ports = [c[side] for c in mortal.get("/circuits")["items"] for side in ("a", "b")]
+        assert len(ports) == len(set(ports)), point
+        mortal.until(lambda: self.states() == {"running"})
+        assert self.container_ids() == self.containers, point
+        counted = self.received()
+        mortal.until(lambda: self.grown(counted))
+        for key, seen in self.seen().items():
+            assert (seen.strangers, seen.connections) == (0, 1), (point, key)
+            assert (seen.lost, seen.repeated) == (0, 0), (point, key)
+
+    def states(self) -> set[str]:
+        return {c["state"] for c in self.mortal.get("/containers")["items"]}
+
+    def grown(self, counted: dict[tuple[str, int], int]) -> bool:
+        now = self.received()
+        return bool(counted) and bool(now) and all(now[key] > counted[key] for key in counted)
+
+    def regroup(self, point: str, outcome: str) -> None:
+        plan = self.mortal.post("/plans", {})
+        assert plan["moves"], point
+        ident = f"t{self.last_transaction() + 1}"
+        self.dies(point, lambda: self.mortal.http.post("/transactions", json={"plan": plan}))
+        expected = COMMITTED if outcome == LOGGED else outcome
+        self.mortal.until(lambda: self.transaction(ident) == expected)
+        moved = outcome in (COMMITTED, LOGGED)
+        self.check(point, plan["homes_after"] if moved else self.before)
+        self.spread_out()
+
+    def spread_out(self) -> None:
+        """Bring every endpoint back to its first home, by a plan written by hand."""
+        now = self.homes()
+        moves = [
+            {"endpoint": e, "from": now[e], "to": home}
+            for e, home in self.before.items()
+            if now[e] != home
+        ]
+        if moves:
+            made = self.mortal.post("/plans", {})
+            plan = {**made, "moves": moves, "circuits": {}, "homes_after": self.before}
+            done = self.mortal.post("/transactions", {"plan": plan}, wait_s=30)
+            assert done["state"] == COMMITTED, done
+
+    def spare(self) -> str:
+        answer = self.mortal.http.get("/jobs/spare")
+        return str(answer.json()["state"]) if answer.is_success else "none"
+
+    def submit_spare(self) -> None:
+        self.mortal.post("/jobs", ring.request("spare", [SPARE], "restart"))
+        self.mortal.until(lambda: self.spare() == "running")
+
+    def cancel_spare(self) -> None:
+        """End the spare job, however far it has come, and wait until its container is gone."""
+        if self.spare() in ("running", "starting", "pending"):
+            self.mortal.http.post("/jobs/spare/cancel")
+        self.mortal.until(lambda: len(self.mortal.get("/containers")["items"]) == 4)
+
+
+@pytest.fixture
+def story() -> Iterator[Story]:
+    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
+    try:
+        mortal = Mortal(up(PAPER, run_dir, progress=lambda _: None), run_dir)
+        try:
+            mortal.start()
+            yield Story(mortal, run_dir)
+        finally:
+            mortal.stop()
+    finally:
+        down(run_dir, progress=lambda _: None)
+
+
+def test_controller_that_dies_at_any_failpoint_is_followed_by_one_that_converges(
+    story: Story,
+) -> None:
+    mortal, home = story.mortal, story.before
+    for point, outcome in REGROUP.items():
+        story.regroup(point, outcome)
+
+    for point in sides(*SUBMIT):
+        spare = ring.request("spare", [SPARE], "restart")
+        story.dies(point, lambda spare=spare: mortal.http.post("/jobs", json=spare))
+        story.check(point, home)
+        story.cancel_spare()
+    for point in sides(*CANCEL):
+        story.submit_spare()
+        story.dies(point, lambda: mortal.http.post("/jobs/spare/cancel"))
+        mortal.until(lambda: story.spare() in ("running", "cancelled", "failed"))
+        story.cancel_spare()
+        story.check(point, home)
+    for point in sides(*ATTACH):
+        story.submit_spare()
+        body = {"aggregator": "as1"}
+        story.dies(point, lambda body=body: mortal.http.post(ATTACH_PATH, json=body))
+        mortal.until(lambda: story.spare() == "running")
+        story.check(point, home)
+        story.cancel_spare()
+    for point in sides(*RESTART):
+        mortal.die_at("switch.after")
+        plan = mortal.post("/plans", {})
+        with contextlib.suppress(httpx.TransportError):
+            mortal.http.post("/transactions", json={"plan": plan})
+        mortal.died()
+        story.dies(point, mortal.spawn)
+        story.check(point, home)
+    for point in sides(*RELEASE):
+        mortal.kill()
+        with contextlib.closing(sqlite3.connect(story.store)) as db, db:
+            row = (OUT_OF_USE, "put out of use by a test", time.time())
+            db.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?)", row)
+        mortal.start()
+        story.dies(point, lambda: mortal.http.post(f"/quarantine/{OUT_OF_USE}/release"))
+        gone = not mortal.get("/quarantine")["items"]
+        assert gone == point.endswith("after")
+        story.check(point, home)
+
+    assert story.recovery_s.keys() == set(failpoints.POINTS)
+    print(json.dumps({"recovery_s": story.recovery_s}))  # includes the start of the process

@@ -1,0 +1,181 @@
+"""The whole line on the rack: jobs, a regroup, light moved by hand and brought back by a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import rack
+from testbed.demo import PAPER_SITE
+from testbed.demo.api import Controller, Document
+from testbed.rack import ovs
+from tests.integration.test_rack import run
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+JOBS = {"red": ("gpu0", "gpu2"), "blue": ("gpu1", "gpu4"), "green": ("gpu3", "gpu5")}
+"""Red is scattered over both aggregators; blue and green are compact, one under each."""
+PINGS, INTERVAL_S = 500, 0.01
+
+
+SITES = ("paper", "paper-polatis-scpi", "paper-polatis-netconf")
+"""One rack, three optical switches: the files differ in the switch's URL alone."""
+
+
+@pytest.fixture(params=SITES, scope="module")
+def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
+    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
+    site = PAPER_SITE.with_stem(request.param)
+    status = rack.up(site, run_dir, progress=lambda line: None)
+    try:
+        with Controller(status.url) as made:
+            yield made
+    finally:
+        rack.down(run_dir, progress=lambda line: None)
+    left = [name for name in run("ip", "netns", "list").split() if name.startswith("ll-")]
+    assert not left, "the rack is taken down whole"
+
+
+def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def pinger(job: str, address: str, count: int) -> subprocess.Popen[str]:
+    """Ping an address from rank 0 of a job, from inside its network namespace."""
+    names = [line.split()[0] for line in run("ip", "netns", "list").splitlines()]
+    netns = next(name for name in names if name.startswith(f"ll-c-{job}-0-"))
+    argv = ["ip", "netns", "exec", netns, "ping", "-q", "-c", str(count), "-i", str(INTERVAL_S)]
+    return subprocess.Popen([*argv, "-W", "1", address], stdout=subprocess.PIPE, text=True)
+
+
+def received(process: subprocess.Popen[str]) -> int:
+    text, _ = process.communicate(timeout=60)
+    found = re.search(r"(\d+) received", text)
+    assert found, text
+    return int(found[1])
+
+
+def test_a_regroup_joins_a_job_and_its_neighbours_lose_no_packet(controller: Controller) -> None:
+    for name, ends in JOBS.items():
+        job = {"name": name, "count": 2, "endpoints": list(ends), "command": ["sleep", "3600"]}
+        controller.post("/jobs", job)
+    jobs: Callable[[], list[Document]] = lambda: controller.items("/jobs")  # noqa: E731
+    until(lambda: all(job["state"] == "running" for job in jobs()))
+    ips = {e["name"]: e["ip"] for e in controller.items("/endpoints")}
+    for name, (_, other) in JOBS.items():
+        assert received(pinger(name, ips[other], 5)) >= 4, "the first may wait for its neighbour"
+    assert received(pinger("red", ips["gpu1"], 3)) == 0, "jobs stay apart"
+
+    plan = controller.post("/plans", {})
+    assert {move["endpoint"] for move in plan["moves"]} <= set(JOBS["red"])
+    neighbours = {name: pinger(name, ips[JOBS[name][1]], PINGS) for name in ("blue", "green")}
+    time.sleep(0.5)
+    done = controller.post("/transactions", {"plan": plan}, wait_s=30)
+    assert done["state"] == "committed"
+    assert all(process.poll() is None for process in neighbours.values()), "still pinging"
+    assert {name: received(process) for name, process in neighbours.items()} == {
+        "blue": PINGS,
+        "green": PINGS,
+    }
+
+    assert [job["span"] for job in jobs()] == [1, 1, 1]
+    assert received(pinger("red", ips["gpu2"], 5)) >= 4
+    assert received(pinger("red", ips["gpu1"], 3)) == 0, "jobs stay apart"
+
+
+def lightloom(controller: Controller, *argv: str, code: int = 0) -> str:
+    """Run the command against the rack's controller and return what it printed."""
+    env = {**os.environ, "LIGHTLOOM_URL": controller._url}
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from console.cli.main import main; sys.exit(main())",
+        *argv,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=env
+    )
+    assert done.returncode == code, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def homes(controller: Controller) -> dict[str, str]:
+    return {e["name"]: e["home"] for e in controller.items("/endpoints")}
+
+
+def lit(controller: Controller) -> dict[str, str]:
+    """Where the circuits lead that were read back from the switch."""
+    return {c["endpoint"]: c["aggregator"] for c in controller.items("/circuits")}
+
+
+def admitted(endpoints: dict[str, str]) -> dict[str, set[str]]:
+    """Per aggregator, which of some endpoints (by name, with address) a port of its own admits."""
+    env = ovs.environment(Path(f"/run/lightloom/test-{os.getpid()}"))
+    found = {}
+    for aggregator in ("as0", "as1"):
+        argv = ("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", f"ll-{aggregator}", "table=0")
+        rules = [
+            line
+            for line in run(*argv, env=env).splitlines()
+            if "in_port" in line and not re.search(r'in_port=(8|"as.-u8")\b', line)
+        ]
+        found[aggregator] = {
+            name
+            for name, ip in endpoints.items()
+            if any(re.search(rf"(nw_src|arp_spa)={re.escape(ip)}\b", rule) for rule in rules)
+        }
+    return found
+
+
+def test_moved_by_hand_and_brought_back_by_a_file(controller: Controller, tmp_path: Path) -> None:
+    for job in controller.items("/jobs"):
+        if job["finished_at"] is None:
+            controller.post(f"/jobs/{job['name']}/cancel")
+    ips = {e["name"]: e["ip"] for e in controller.items("/endpoints")}
+    before = homes(controller)
+    one, other = (next(e for e, home in before.items() if home == a) for a in ("as0", "as1"))
+    asked = {"name": "pair", "count": 2, "endpoints": [one, other], "command": ["sleep", "3600"]}
+    controller.post("/jobs", asked)
+    until(lambda: controller.get("/jobs/pair")["state"] == "running")
+    rank = {e: i for i, e in enumerate(controller.get("/jobs/pair")["endpoints"])}
+    peer = ips[next(e for e, i in rank.items() if i == 1)]
+    assert received(pinger("pair", peer, 5)) >= 4
+
+    pair = {name: ips[name] for name in (one, other)}
+    _is_there(controller, before, pair)
+    file = tmp_path / "fabric.yaml"
+    lightloom(controller, "export", "--out", str(file))
+    assert json.loads(lightloom(controller, "diff", "-f", str(file), "-o", "json"))["moves"] == []
+
+    lightloom(controller, "move", f"{one}=as1", f"{other}=as0", "--yes")
+    swapped = {**before, one: "as1", other: "as0"}
+    _is_there(controller, swapped, pair)
+    assert received(pinger("pair", peer, 5)) >= 4, "the job goes on after the move"
+
+    shown = json.loads(lightloom(controller, "diff", "-f", str(file), "-o", "json", code=3))
+    assert {move["endpoint"]: move["to"] for move in shown["moves"]} == {one: "as0", other: "as1"}
+    lightloom(controller, "import", "-f", str(file), "--dry-run")
+    _is_there(controller, swapped, pair)
+
+    lightloom(controller, "import", "-f", str(file), "--yes")
+    _is_there(controller, before, pair)
+    assert received(pinger("pair", peer, 5)) >= 4
+    assert json.loads(lightloom(controller, "diff", "-f", str(file), "-o", "json"))["moves"] == []
+
+
+def _is_there(controller: Controller, wanted: dict[str, str], pair: dict[str, str]) -> None:
+    """The intent, the switch's circuits and the aggregators' flows all say the same."""
+    assert homes(controller) == wanted
+    assert lit(controller) == wanted
+    assert admitted(pair) == {a: {e for e in pair if wanted[e] == a} for a in ("as0", "as1")}

@@ -1,0 +1,104 @@
+"""A short real training with a live regroup: same loss, no container restarted, less traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sitefile import load_site
+from testbed import rack
+from testbed.demo import PAPER_SITE, Arm, homes
+from testbed.demo.api import Controller
+from testbed.demo.cases import Work
+from testbed.demo.jobs import Jobs, Training
+from testbed.demo.report import LOSS_TOLERANCE
+from testbed.demo.trainer_log import StepLine
+
+pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
+
+WORK = Work(count=2, global_batch=32)
+STEPS = 24
+REGROUP_AFTER = 6
+RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
+
+
+@pytest.fixture
+def image_and_controller(tmp_path: Path) -> Iterator[tuple[str, Controller]]:
+    run_dir = Path("/run/lightloom/test-training")
+    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
+    try:
+        with Controller(status.url) as controller:
+            yield status.image, controller
+    finally:
+        rack.down(run_dir, progress=lambda line: None)
+
+
+def training(name: str, endpoints: tuple[str, str], steps: int, image: str) -> Training:
+    samples = steps * WORK.global_batch
+    return Training(name, WORK, samples, endpoints, Arm.FRAGMENTED, "test", image)
+
+
+def ignore(rank: int, line: StepLine) -> None:
+    pass
+
+
+def test_a_live_regroup_does_not_change_the_training(
+    image_and_controller: tuple[str, Controller],
+) -> None:
+    image, controller = image_and_controller
+    jobs = Jobs(controller)
+    site = load_site(PAPER_SITE)
+
+    jobs.submit(training("still", RED, STEPS, image))
+    still = jobs.follow("still", WORK.count, ignore)
+    jobs.wait_completed("still")
+    assert [step.step for step in still.steps[0]] == list(range(STEPS))
+    assert still.ends[0].final_loss < still.steps[0][0].loss
+
+    jobs.submit(training("blue", BLUE, 10_000, image))
+    jobs.wait_training("blue", step=1)
+    jobs.submit(training("red", RED, STEPS, image))
+    before: dict[str, dict[int, str]] = {}
+    transactions = []
+
+    def regroup(rank: int, line: StepLine) -> None:
+        if rank == 0 and line.step == REGROUP_AFTER:
+            before.update({name: dict(jobs.containers(name)) for name in ("red", "blue")})
+            assert jobs.view("red")["span"] == 2
+            plan = controller.post("/plans", {})
+            assert plan["excess_span_after"] == 0
+            assert sorted(plan["jobs_paused"]) == ["blue", "red"]
+            transactions.append(homes.carry_out(controller, plan))
+            assert {name: jobs.containers(name) for name in before} == before
+
+    red = jobs.follow("red", WORK.count, regroup)
+    blue_after = jobs.view("blue")
+    red_after = jobs.wait_completed("red")
+    jobs.require_running("blue")
+    jobs.end("blue")
+
+    # The same losses as without a regroup, step by step, on every rank.
+    for rank in range(WORK.count):
+        assert [step.loss for step in red.steps[rank]] == pytest.approx(
+            [step.loss for step in still.steps[0]], rel=LOSS_TOLERANCE
+        )
+    assert red.ends[0].final_loss == pytest.approx(still.ends[0].final_loss, rel=LOSS_TOLERANCE)
+    assert red.ends[0].accuracy == pytest.approx(still.ends[0].accuracy, abs=0.01)
+
+    # No container was restarted; both jobs are under one aggregator each; light was moved.
+    for view in (red_after, blue_after):
+        assert view["restarts"] == 0
+        assert view["span"] == 1
+    assert len(before["red"]) == len(before["blue"]) == WORK.count
+    (done,) = transactions
+    assert set(done["jobs"]) == {"red", "blue"}
+    moved = {move["endpoint"] for move in done["moves"]}
+    assert moved
+    assert done["dark_time_s"].keys() == moved
+    assert all(rank["dark_time_s"] > 0 for rank in red_after["ranks"] if rank["endpoint"] in moved)
+
+    # And back again on the idle rack, as between two arms of the demo.
+    homes.restore(controller, site.homes)
+    assert homes.present(controller) == dict(site.homes)

@@ -1,0 +1,43 @@
+"""A container image of a few of this machine's own programs: no registry, no download."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env")
+
+
+def tiny_image_tar() -> bytes:
+    """A root file system with PROGRAMS in /bin and the libraries they need."""
+    files: dict[str, Path] = {}
+    for name in PROGRAMS:
+        found = shutil.which(name)
+        assert found is not None, f"{name} is not installed"
+        files[f"bin/{name}"] = Path(found).resolve()
+        listed = subprocess.run(["ldd", found], capture_output=True, text=True, check=True).stdout
+        for word in listed.split():
+            if word.startswith("/"):
+                files[word.lstrip("/")] = Path(word).resolve()
+    built = tempfile.TemporaryDirectory(prefix="ll-attack-")
+    files["bin/attack"] = Path(built.name) / "attack"
+    source = Path(__file__).with_name("attack.c")
+    command = ["cc", "-O1", "-static", "-o", str(files["bin/attack"]), str(source)]
+    subprocess.run(command, check=True, timeout=60)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, path in sorted(files.items()):
+            info = tarfile.TarInfo(name)
+            info.mode, info.size = 0o755, path.stat().st_size
+            with path.open("rb") as handle:
+                tar.addfile(info, handle)
+        for name in ("tmp", "run", "proc", "sys", "dev", "etc"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(info)
+    built.cleanup()
+    return out.getvalue()

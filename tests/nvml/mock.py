@@ -1,0 +1,31 @@
+"""Builds the mock of libnvidia-ml.so, and tells its GPUs how to behave."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+@functools.cache
+def library() -> str:
+    """Compile the mock once a process; return its path."""
+    directory = tempfile.mkdtemp(prefix="ll-nvml-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    out = Path(directory) / "libnvidia-ml.so.1"
+    source = Path(__file__).with_name("mock_nvml.c")
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(out), str(source)]
+    subprocess.run(command, check=True, timeout=60)
+    return str(out)
+
+
+def behave(path: Path, gpus: Mapping[str, str], xids: Mapping[str, int] | None = None) -> None:
+    """Write the file that MOCK_NVML names: UUID -> ok, plain, lost, hang or absent."""
+    lines = [f"{uuid} {state} {(xids or {}).get(uuid, 0)}\n" for uuid, state in gpus.items()]
+    beside = path.with_suffix(".new")
+    beside.write_text("".join(lines), encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,183 @@
+"""The controller's side: many servers, some of them lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from controller import agent_wire
+from controller.agent_engine import AgentEngine
+from controller.engine import EngineError, RankSample, RankSpec, RankState
+from protos import agent_pb2 as pb
+from protos import agent_pb2_grpc
+from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.contract.engine_contract import SLEEP
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    yield port
+
+
+@contextlib.asynccontextmanager
+async def two_servers(
+    tmp_path: Path, lost_port: int
+) -> AsyncIterator[tuple[AgentRig, AgentEngine]]:
+    """A rig that answers as srv0, and srv1 that does not."""
+    async with agent_rig(tmp_path) as rig:
+        engine = AgentEngine(
+            {"srv0": rig.address, "srv1": f"127.0.0.1:{lost_port}"}, call_timeout_s=5
+        )
+        try:
+            yield rig, engine
+        finally:
+            await engine.close()
+
+
+async def test_a_lost_server_harms_only_its_own_jobs(tmp_path: Path, free_port: int) -> None:
+    async with two_servers(tmp_path, free_port) as (rig, engine):
+        await engine.start([rig.spec(0, *SLEEP)], 30)
+        await engine.freeze("red")
+        await engine.thaw("red")
+        assert [s.state for s in await engine.observe()] == [RankState.RUNNING]
+        assert engine.reachable() == {"srv0": True, "srv1": False}
+        await engine.stop("red", 0)
+
+
+async def test_a_job_nobody_knows_may_be_on_the_lost_server(tmp_path: Path, free_port: int) -> None:
+    async with two_servers(tmp_path, free_port) as (_, engine):
+        with pytest.raises(EngineError) as failed:
+            await engine.stop("red", 0)
+        assert (failed.value.code, failed.value.obj) == ("unavailable", "server/srv1")
+        assert failed.value.hint
+
+
+async def test_a_job_that_cannot_start_whole_is_undone(tmp_path: Path, free_port: int) -> None:
+    async with two_servers(tmp_path, free_port) as (rig, engine):
+        away = replace(rig.spec(1, *SLEEP), server="srv1")
+        with pytest.raises(EngineError) as failed:
+            await engine.start([rig.spec(0, *SLEEP), away], 30)
+        assert failed.value.code == "unavailable"
+        assert await engine.observe() == []
+
+
+async def test_a_server_that_is_not_in_the_site(tmp_path: Path, free_port: int) -> None:
+    async with two_servers(tmp_path, free_port) as (rig, engine):
+        with pytest.raises(EngineError) as failed:
+            await engine.start([replace(rig.spec(0, *SLEEP), server="srv9")], 30)
+        assert (failed.value.code, failed.value.obj) == ("not_found", "server/srv9")
+
+
+class Talker(agent_pb2_grpc.AgentServicer):
+    """Sends one batch of telemetry a call, then ends the stream."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def Telemetry(  # noqa: N802
+        self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.TelemetryBatch]:
+        self.calls += 1
+        samples = [pb.Sample(job="red", rank=self.calls, endpoint="gpu0", source="emulated")]
+        yield pb.TelemetryBatch(time=1.0, samples=samples)
+
+
+async def test_telemetry_comes_back_after_a_broken_stream(free_port: int) -> None:
+    server, talker = grpc.aio.server(), Talker()
+    agent_pb2_grpc.add_AgentServicer_to_server(talker, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    engine = AgentEngine({"srv0": f"127.0.0.1:{port}", "srv1": f"127.0.0.1:{free_port}"})
+    seen: list[RankSample] = []
+    async with asyncio.timeout(20), contextlib.aclosing(engine.telemetry()) as stream:
+        async for sample in stream:
+            seen.append(sample)
+            if len(seen) == 2:
+                break
+    assert [s.rank for s in seen] == [1, 2]
+    assert seen[0].utilisation is None
+    assert seen[0].memory_bytes is None
+    assert engine.reachable()["srv0"]
+    await engine.close()
+    await server.stop(0)
+
+
+def test_what_a_source_does_not_give_is_none_not_zero() -> None:
+    status = agent_wire.status_of("srv0", pb.RankStatus(job="red", state=pb.STATE_RUNNING))
+    assert status.exit_code is None
+    assert status.started_at is None
+    assert agent_wire.status_of("srv0", pb.RankStatus(exit_code=0)).exit_code == 0
+    assert agent_wire.status_of("srv0", pb.RankStatus()).state is RankState.ABSENT
+
+
+SPEC = RankSpec(
+    job="red",
+    rank=0,
+    epoch=1,
+    endpoint="gpu0",
+    server="srv0",
+    image="x",
+    command=("true",),
+    ip="10.77.0.1",
+    prefix_len=24,
+    mac="02:77:00:00:00:01",
+    nic="e-gpu0",
+)
+
+
+def test_a_rank_has_a_gpu_or_a_stand_in() -> None:
+    emulated = agent_wire.rank_message(replace(SPEC, emulated_share=0.25))
+    assert emulated.WhichOneof("accelerator") == "emulated_share"
+    real = agent_wire.rank_message(replace(SPEC, gpu_uuid="GPU-1"))
+    assert real.WhichOneof("accelerator") == "gpu_uuid"
+    assert agent_wire.rank_message(SPEC).WhichOneof("accelerator") is None
+
+
+class Freezer(agent_pb2_grpc.AgentServicer):
+    """Says of every freeze whether something is in flight; None is that it cannot be seen."""
+
+    def __init__(self, settled: bool | None) -> None:
+        self.settled = settled
+        self.asked_s = -1.0
+
+    async def Freeze(  # noqa: N802
+        self, request: pb.FreezeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        self.asked_s = request.settle_s
+        return pb.RanksReply(settled=self.settled)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seen"),
+    [
+        (True, True, True),
+        (True, False, False),
+        (True, None, None),
+        (False, None, None),
+    ],
+)
+async def test_a_job_is_settled_when_all_of_its_servers_say_so(
+    first: bool | None, second: bool | None, seen: bool | None
+) -> None:
+    servers, agents = [], {}
+    for number, settled in enumerate((first, second)):
+        server, servicer = grpc.aio.server(), Freezer(settled)
+        agent_pb2_grpc.add_AgentServicer_to_server(servicer, server)
+        agents[f"srv{number}"] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        servers.append((server, servicer))
+    engine = AgentEngine(agents)
+    assert await engine.freeze("red", 0.25) is seen
+    assert [servicer.asked_s for _, servicer in servers] == [0.25, 0.25]
+    await engine.close()
+    for server, _ in servers:
+        await server.stop(0)

@@ -1,0 +1,172 @@
+"""S12, S15: the trail names who did what, notices every change, and carries no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.audit import FILE, HEAD, AuditLog, Record, record_hash, verify
+from controller.errors import ServiceError
+from tests.unit.api.people_rig import people_site
+
+RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
+
+
+async def trail(directory: Path, count: int = 5) -> Path:
+    log = AuditLog(directory)
+    await log.open()
+    await asyncio.gather(*(log.append(replace(RECORD, object=f"job-{i}")) for i in range(count)))
+    assert (await log.verify()).ok
+    await log.close()
+    return directory / FILE
+
+
+async def test_a_whole_trail_goes_on_after_a_restart(tmp_path: Path) -> None:
+    path = await trail(tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = AuditLog(tmp_path)
+    await again.open()
+    await again.append(RECORD)
+    verdict = await again.verify()
+    assert (verdict.ok, verdict.records) == (True, 6)
+    assert [r.seq for r in await again.records(3, 2)] == [4, 5]
+    assert (await again.verify(expect=verdict.head)).ok
+    assert not (await again.verify(expect=f"6:{'0' * 64}")).ok
+    await again.close()
+
+
+def edit(lines: list[str]) -> None:
+    lines[2] = lines[2].replace('"ann"', '"bob"')
+
+
+def edit_and_rehash(lines: list[str]) -> None:
+    record = Record(**{**json.loads(lines[2]), "actor": "bob"})
+    record = replace(record, hash=record_hash(record))
+    lines[2] = json.dumps({name: getattr(record, name) for name in Record.__slots__}) + "\n"
+
+
+def take_out(lines: list[str]) -> None:
+    del lines[2]
+
+
+def reorder(lines: list[str]) -> None:
+    lines[2], lines[3] = lines[3], lines[2]
+
+
+def cut_off(lines: list[str]) -> None:
+    del lines[3:]
+
+
+def scribble(lines: list[str]) -> None:
+    lines[2] = "\x00\xff garbage\n"
+
+
+def double(lines: list[str]) -> None:
+    lines.insert(3, lines[2])
+
+
+@pytest.mark.parametrize(
+    ("tamper", "record"),
+    [
+        (edit, "record 3 "),
+        (edit_and_rehash, "record 4 "),
+        (take_out, "record 3 "),
+        (reorder, "record 3 "),
+        (cut_off, "records 4 to 5"),
+        (scribble, "record 3 "),
+        (double, "record 3 "),
+    ],
+)
+async def test_what_was_tampered_with_is_named(tmp_path: Path, tamper: object, record: str) -> None:
+    path = await trail(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    tamper(lines)  # type: ignore[operator]
+    path.write_text("".join(lines), encoding="latin-1")
+    verdict = verify(path, tmp_path / HEAD)
+    assert not verdict.ok
+    assert record in verdict.problem
+    with pytest.raises(ServiceError, match="damaged"):
+        await AuditLog(tmp_path).open()
+
+
+async def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    path = await trail(tmp_path, 2)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x04
+        path.write_bytes(bytes(flipped))
+        assert not verify(path, tmp_path / HEAD).ok, place
+
+
+async def test_a_torn_last_line_was_never_promised(tmp_path: Path) -> None:
+    path = await trail(tmp_path)
+    with path.open("a") as file:
+        file.write('{"seq": 6, "ti')
+    log = AuditLog(tmp_path)
+    await log.open()
+    await log.append(RECORD)
+    assert (await log.verify()).records == 6
+    await log.close()
+
+
+async def test_a_missing_head_is_noticed(tmp_path: Path) -> None:
+    path = await trail(tmp_path)
+    (tmp_path / HEAD).unlink()
+    assert "head" in verify(path, tmp_path / HEAD).problem
+
+
+async def test_a_full_disk_loses_no_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path)
+    await log.open()
+    await log.append(RECORD)
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fdatasync", _full)
+        with pytest.raises(ServiceError, match="can not be written"):
+            await log.append(RECORD)
+        assert log.error
+    await log.append(RECORD)
+    assert not log.error
+    assert (await log.verify()).records == 2
+    await log.close()
+
+
+def _full(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+async def test_changes_and_refusals_are_recorded_without_secrets(tmp_path: Path) -> None:
+    async with people_site(tmp_path) as site:
+        async with site.client("user-alpha") as user, site.client("admin") as admin:
+            await user.post("/jobs/alpha-red/pause")
+            await user.post("/jobs/beta-blue/cancel")
+            await user.post("/quarantine/as0/3/release")
+            made = await admin.post(
+                "/tokens", json={"name": "eve", "role": "viewer", "projects": ["*"]}
+            )
+            await admin.get("/jobs")
+            shown = (await admin.get("/audit")).json()["items"]
+            assert (await admin.get("/audit/verification")).json()["ok"]
+        assert [(r["actor"], r["action"], r["object"], r["outcome"]) for r in shown] == [
+            ("user-alpha", "pause_job", "alpha-red", 200),
+            ("user-alpha", "cancel_job", "beta-blue", 404),
+            ("user-alpha", "release_quarantine", "as0/3", 403),
+            ("admin", "create_token", "", 201),
+        ]
+        text = (tmp_path / FILE).read_text()
+        for secret in (*site.secrets.values(), made.json()["token"]):
+            assert secret not in text
+
+
+async def test_a_change_that_can_not_be_recorded_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with people_site(tmp_path) as site, site.client("operator") as client:
+        monkeypatch.setattr("os.fdatasync", _full)
+        reply = await client.post("/jobs/alpha-red/pause")
+        assert (reply.status_code, reply.json()["code"]) == (500, "failed")
+        assert "audit" in reply.json()["detail"]

@@ -1,0 +1,141 @@
+"""The live feed and its stream: resumed, bounded, nobody held up by a slow reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller.api.stream import _pieces
+from controller.errors import ServiceError
+from controller.feed import KEPT_FRAMES, QUEUE_FRAMES, Feed, Frame
+from controller.views_stream import ChangedView, ResyncView, SampleView
+
+
+def changed(name: str) -> ChangedView:
+    return ChangedView(kind="job", name=name, epoch=1)
+
+
+async def started(feed: Feed, last: str | None = None) -> tuple[AsyncIterator[Frame], object]:
+    frames = aiter(feed.read(last))
+    first = asyncio.ensure_future(anext(frames))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return frames, first
+
+
+async def test_a_reader_gets_what_is_published_while_it_reads() -> None:
+    feed = Feed()
+    feed.publish("changed", changed("before"))
+    frames, first = await started(feed)
+    feed.publish("changed", changed("a"))
+    feed.publish("sample", SampleView(time=1.0, jobs=[], containers=[], links=[]))
+    got = [await first, await anext(frames)]  # type: ignore[misc]
+    assert [f.type for f in got] == ["changed", "sample"]
+    assert got[0].id is not None
+    assert got[1].id is None
+    await frames.aclose()  # type: ignore[attr-defined]
+    assert feed.readers == 0
+
+
+async def test_a_reader_goes_on_where_it_stopped() -> None:
+    feed = Feed()
+    frames, first = await started(feed)
+    for name in "abc":
+        feed.publish("changed", changed(name))
+    seen = await first  # type: ignore[misc]
+    await frames.aclose()  # type: ignore[attr-defined]
+    again = aiter(feed.read(seen.id))
+    names = [(await anext(again)).data.name for _ in range(2)]  # type: ignore[union-attr]
+    assert names == ["b", "c"]
+
+
+@pytest.mark.parametrize("last", ["other-1", "x", "-", "1", "a-99999999999999999999", "é-1"])
+async def test_an_unknown_place_is_a_resync(last: str) -> None:
+    feed = Feed()
+    feed.publish("changed", changed("a"))
+    assert [f.type for f in await feed.read(last).batch()] == ["resync"]
+
+
+async def test_what_is_no_longer_kept_is_a_resync() -> None:
+    feed = Feed()
+    _frames, first = await started(feed)
+    feed.publish("changed", changed("first"))
+    seen = await first  # type: ignore[misc]
+    for number in range(KEPT_FRAMES + 1):
+        feed.publish("changed", changed(str(number)))
+    assert [f.type for f in await feed.read(seen.id).batch()] == ["resync"]
+
+
+async def test_a_slow_reader_loses_its_queue_and_nobody_else_does() -> None:
+    feed = Feed()
+    slow, first = await started(feed)
+    quick, other = await started(feed)
+    feed.publish("changed", changed("0"))
+    await first  # type: ignore[misc]
+    await other  # type: ignore[misc]
+    for number in range(QUEUE_FRAMES + 1):
+        feed.publish("changed", changed(str(number)))
+        assert (await anext(quick)).data.name == str(number)  # type: ignore[union-attr]
+    assert (await anext(slow)).type == "resync"
+    feed.publish("changed", changed("on"))
+    assert (await anext(slow)).data.name == "on"  # type: ignore[union-attr]
+
+
+async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.feed.MAX_READERS", 1)
+    feed = Feed()
+    reader = feed.read(None)
+    with pytest.raises(ServiceError, match="1 readers"):
+        feed.read(None)
+    reader.close()
+    assert feed.readers == 0
+    feed.read(None)
+
+
+async def test_frames_become_server_sent_events_and_those_that_wait_one_piece() -> None:
+    feed = Feed()
+    reader = feed.read(None)
+    pieces = _pieces(reader, 15.0)
+    assert (await anext(pieces)).endswith(b"retry: 1000\n\n")
+    feed.publish("changed", changed("red"))
+    feed.publish("sample", SampleView(time=1.0, jobs=[], containers=[], links=[]))
+    first, second, nothing = (await anext(pieces)).split(b"\n\n")
+    ident, event, data = first.decode().split("\n")
+    assert ident.startswith("id: ")
+    assert event == "event: changed"
+    assert data == 'data: {"kind":"job","name":"red","epoch":1}'
+    assert second.startswith(b"event: sample\ndata: {")
+    assert nothing == b""
+
+
+async def test_a_reader_counts_from_the_moment_it_asks() -> None:
+    feed = Feed()
+    reader = feed.read(None)
+    feed.publish("changed", changed("early"))
+    assert [item.data for item in await reader.batch()] == [changed("early")]
+
+
+async def test_a_feed_that_closes_lets_its_readers_go() -> None:
+    feed = Feed()
+    reader = feed.read(None)
+    waiting = asyncio.ensure_future(reader.batch())
+    await asyncio.sleep(0)
+    feed.close()
+    async with asyncio.timeout(10):
+        assert await waiting == []
+    assert [item async for item in reader] == []
+
+
+async def test_what_a_filter_leaves_nothing_of_wakes_nobody() -> None:
+    feed = Feed()
+    reader = feed.read(None, lambda found: [f for f in found if f.type == "resync"])
+    waiting = asyncio.ensure_future(reader.batch())
+    feed.publish("changed", changed("other"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    feed.publish("resync", ResyncView(reason="x"))
+    async with asyncio.timeout(10):
+        assert [f.type for f in await waiting] == ["resync"]

@@ -1,0 +1,203 @@
+"""Changes with a key: made once, over restarts of the controller too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controller.api import create_app
+from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, answered
+from controller.errors import ServiceError
+from controller.store import KeptAnswer, PutAnswer, Store, Write
+from tests.unit.api.fake_service import FakeService
+
+BODY = {"count": 1, "name": "once"}
+KEYED = {"Idempotency-Key": "k-1"}
+
+
+@asynccontextmanager
+async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+    """One life of the controller; its store outlives it."""
+    store = Store(store_file)
+    await store.load()
+    transport = httpx.ASGITransport(app=create_app(service, book=store), raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/api/v1"
+        ) as client:
+            yield client
+    finally:
+        await store.close()
+
+
+async def test_a_repetition_after_a_restart_is_answered_as_before(tmp_path: Path) -> None:
+    service = FakeService()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        first = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert first.status_code == 201
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.content) == (201, first.content)
+        assert again.headers["content-type"] == first.headers["content-type"]
+        assert len(service.requests) == 1
+        other = await client.post("/jobs", json={**BODY, "name": "other"}, headers=KEYED)
+        assert (other.status_code, other.json()["code"]) == (409, "conflict")
+        new = await client.post(
+            "/jobs", json={**BODY, "name": "other"}, headers={"Idempotency-Key": "k-2"}
+        )
+        assert new.status_code == 201
+    assert [r.name for r in service.requests] == ["once", "other"]
+
+
+async def test_a_refusal_is_repeated_too(tmp_path: Path) -> None:
+    service = FakeService()
+    service.refuse["submit"] = ServiceError("conflict", "the name is taken", object="job/once")
+    async with life(tmp_path / "s.sqlite", service) as client:
+        assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 409
+    service.refuse.clear()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["detail"]) == (409, "the name is taken")
+    assert service.requests == []
+
+
+async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> None:
+    service = FakeService()
+    service.delay_s["submit"] = 3600.0
+    async with life(tmp_path / "s.sqlite", service) as client:
+        lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
+        async with asyncio.timeout(20):
+            while "submit" not in service.entered:  # noqa: ASYNC110 - told by nobody
+                await asyncio.sleep(0.01)
+        lost.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lost
+    service.delay_s.clear()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert "not known" in again.json()["detail"]
+        assert again.json()["hint"].startswith("look at /api/v1/jobs")
+        assert again.json()["object"] == "api/v1/jobs"
+    assert service.requests == []
+
+
+async def test_one_that_took_too_long_goes_on_and_is_not_begun_again(tmp_path: Path) -> None:
+    service = FakeService()
+    service.refuse["submit"] = ServiceError("timeout", "no answer in 60 s; it goes on")
+    async with life(tmp_path / "s.sqlite", service) as client:
+        assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 504
+    service.refuse.clear()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["code"]) == (504, "timeout")
+    assert service.requests == []
+
+
+async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> None:
+    service = FakeService()
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+
+    class Full:
+        async def answer(self, ident: str) -> KeptAnswer | None:
+            return await store.answer(ident)
+
+        async def commit(self, *writes: Write) -> None:
+            raise ServiceError("failed", "the disk is full", object="store/s", hint="make room")
+
+    transport = httpx.ASGITransport(app=create_app(service, book=Full()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        refused = await client.post("/jobs", json=BODY, headers=KEYED)
+    await store.close()
+    assert (refused.status_code, refused.json()["detail"]) == (500, "the disk is full")
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ([(b"cache-control", b"no-store")], b'{"token":"ll_secret"}'),
+        ([], b"x" * (MAX_ANSWER_BYTES + 1)),
+    ],
+)
+def test_secrets_and_endless_answers_are_not_kept(
+    headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    start = {"type": "http.response.start", "status": 201, "headers": headers}
+    kept = answered(KeptAnswer("i", "p", 0.0), [start, {"type": "x", "body": body}])
+    assert (kept.status, kept.headers, kept.body) == (201, (), None)
+
+
+async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+    seen: list[KeptAnswer] = []
+
+    class Watched:
+        async def answer(self, ident: str) -> KeptAnswer | None:
+            return await store.answer(ident)
+
+        async def commit(self, *writes: Write) -> None:
+            seen.extend(w.answer for w in writes if isinstance(w, PutAnswer))
+            await store.commit(*writes)
+
+    transport = httpx.ASGITransport(app=create_app(FakeService(), book=Watched()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        first = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert first.status_code == 201
+        await store.commit(
+            PutAnswer(
+                KeptAnswer(seen[-1].id, seen[-1].print, seen[-1].at, 201),
+                oldest=0.0,
+                most=KEPT,
+                most_bytes=1,
+            )
+        )
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+    await store.close()
+    assert again.status_code == 409
+    assert "answered 201" in again.json()["detail"]
+
+
+async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+
+    async def put(ident: str, at: float, size: int, most: int = 3, most_bytes: int = 100) -> None:
+        answer = KeptAnswer(ident, "p", at, 200, (("a", "b"),), b"x" * size)
+        await store.commit(PutAnswer(answer, at - KEPT_S, most, most_bytes))
+
+    async def left() -> set[str]:
+        return {i for i in "abcdefg" if await store.answer(i) is not None}
+
+    for n, ident in enumerate("abcd"):
+        await put(ident, float(n), 10)
+    assert await left() == {"b", "c", "d"}
+    await put("e", 5.0, 85)
+    assert await left() == {"d", "e"}
+    await put("f", 5.5 + KEPT_S, 10)
+    assert await left() == {"f"}
+    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, whatever its size
+    assert await left() == {"g"}
+    kept = await store.answer("g")
+    await store.close()
+    assert kept == KeptAnswer("g", "p", 6.0 + KEPT_S, 200, (("a", "b"),), b"x" * 1000)
+
+
+async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
+    from controller.store_rows import ANSWERS
+
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+    ANSWERS.drop(store._engine)
+    await store.close()
+    again = Store(tmp_path / "s.sqlite")
+    await again.load()
+    assert await again.answer("a") is None
+    await again.close()

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from container_mgr.daemon import AgentConfig, AgentStartError, check, parse_endpoints, serve
+from container_mgr.values import ServedEndpoint
+from pki import Authority
+
+ENDPOINTS = (ServedEndpoint("gpu0", "ens1f0"),)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7701", "10.0.0.1:7701", "[::]:7701", "srv0:7701"])
+def test_plaintext_never_leaves_the_machine(listen: str) -> None:
+    with pytest.raises(AgentStartError) as refused:
+        check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
+    assert refused.value.code == "forbidden"
+    assert "loopback" in str(refused.value)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7701", "127.8.9.1:0", "[::1]:7701", "localhost:1"])
+def test_loopback_is_served(listen: str) -> None:
+    check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
+
+
+@pytest.mark.parametrize("listen", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_a_listen_address_that_is_none(listen: str) -> None:
+    with pytest.raises(AgentStartError) as refused:
+        check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
+    assert refused.value.code == "invalid"
+
+
+def test_a_real_server_must_list_its_endpoints() -> None:
+    with pytest.raises(AgentStartError) as refused:
+        check(AgentConfig("srv0"))
+    assert "--endpoints" in refused.value.hint
+
+
+def test_a_namespace_that_is_not_there() -> None:
+    with pytest.raises(AgentStartError) as refused:
+        check(AgentConfig("srv0", nic_netns="ll-none-such"))
+    assert refused.value.code == "not_found"
+
+
+def test_endpoints_as_pairs_or_json() -> None:
+    assert parse_endpoints("") == ()
+    pairs = parse_endpoints("gpu0=ens1f0, gpu1=ens1f1")
+    assert pairs == (ServedEndpoint("gpu0", "ens1f0"), ServedEndpoint("gpu1", "ens1f1"))
+    text = json.dumps([{"name": "gpu0", "nic": "ens1f0", "gpu_uuid": "GPU-1"}])
+    assert parse_endpoints(text) == (ServedEndpoint("gpu0", "ens1f0", "GPU-1"),)
+
+
+@pytest.mark.parametrize("text", ["gpu0", "[1]", "[{}]", "[", '[{"name": "x"}]'])
+def test_endpoints_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(AgentStartError) as refused:
+        parse_endpoints(text)
+    assert refused.value.obj == "--endpoints"
+
+
+async def test_without_an_engine_the_agent_says_so(tmp_path: Path) -> None:
+    config = AgentConfig(
+        "srv0", docker_host=f"unix://{tmp_path}/none.sock", endpoints=ENDPOINTS, state_dir=tmp_path
+    )
+    with pytest.raises(AgentStartError) as refused:
+        await serve(config, asyncio.Event())
+    assert (refused.value.code, refused.value.obj) == ("unavailable", "docker")
+
+
+def certificates(directory: Path, server: str = "srv0", days: int = 10) -> Path:
+    now = datetime.now(UTC) - timedelta(days=5)
+    Authority.create(directory / "ca", "test", now=now).issue_agent(
+        server, directory / server, now=now, days=days
+    )
+    return directory / server
+
+
+@pytest.mark.parametrize(
+    ("server", "days", "word"),
+    [("srv1", 10, "srv1.agent.lightloom"), ("srv0", 1, "expired"), ("none", 10, "no such file")],
+)
+async def test_an_agent_nobody_would_believe_does_not_start(
+    tmp_path: Path, server: str, days: int, word: str
+) -> None:
+    tls = tmp_path / "none" if server == "none" else certificates(tmp_path, server, days)
+    config = AgentConfig("srv0", listen="0.0.0.0:7701", endpoints=ENDPOINTS, tls=tls)
+    with pytest.raises(AgentStartError) as refused:
+        await serve(config, asyncio.Event())
+    assert word in str(refused.value)
+    assert refused.value.hint
+
+
+def test_with_certificates_an_agent_may_be_reached_from_elsewhere(tmp_path: Path) -> None:
+    tls = certificates(tmp_path)
+    check(AgentConfig("srv0", listen="0.0.0.0:7701", endpoints=ENDPOINTS, tls=tls))

@@ -1,0 +1,102 @@
+"""A daemon that hangs, refuses, lies or is not there: no call outlives its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from container_mgr.docker_host import (
+    DockerHost,
+    EngineFailure,
+    EngineRefusedError,
+    EngineTimeoutError,
+    EngineUnavailableError,
+)
+
+Answer = tuple[int, object] | None
+"""Status and JSON body, or None to stay silent."""
+
+VERSION = (200, {"ApiVersion": "1.41"})
+
+
+@contextlib.asynccontextmanager
+async def daemon(path: Path, answer: Callable[[str], Answer]) -> AsyncIterator[str]:
+    """An HTTP server on a unix socket that answers requests by their path."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = [li for li in head.splitlines() if li.lower().startswith("content-length")]
+                if length:
+                    await reader.readexactly(int(length[0].split(":")[1]))
+                reply = answer(head.split(" ")[1])
+                if reply is None:
+                    await asyncio.sleep(3600)
+                    return
+                body = json.dumps(reply[1]).encode()
+                writer.write(
+                    f"HTTP/1.1 {reply[0]} X\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n".encode()
+                    + body
+                )
+                await writer.drain()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield f"unix://{path}"
+    finally:
+        server.close()
+
+
+async def failure(path: Path, answer: Callable[[str], Answer]) -> EngineFailure:
+    async with daemon(path, answer) as url:
+        host = DockerHost(url, timeout_s=1)
+        try:
+            with pytest.raises(EngineFailure) as failed:
+                await host.inspect("ll-red-0-1")
+            return failed.value
+        finally:
+            host.close()
+
+
+async def test_a_hung_daemon_is_a_time_out_with_unknown_outcome(tmp_path: Path) -> None:
+    silent = await failure(tmp_path / "s", lambda path: VERSION if "version" in path else None)
+    assert isinstance(silent, EngineTimeoutError)
+
+
+async def test_a_daemon_that_hangs_from_the_start(tmp_path: Path) -> None:
+    assert isinstance(await failure(tmp_path / "s", lambda path: None), EngineTimeoutError)
+
+
+async def test_a_refusal_carries_the_daemons_words(tmp_path: Path) -> None:
+    refused = await failure(
+        tmp_path / "s",
+        lambda path: VERSION if "version" in path else (500, {"message": "no space left"}),
+    )
+    assert isinstance(refused, EngineRefusedError)
+    assert str(refused) == "no space left"
+
+
+async def test_no_daemon(tmp_path: Path) -> None:
+    host = DockerHost(f"unix://{tmp_path}/none", timeout_s=1)
+    with pytest.raises(EngineUnavailableError):
+        await host.facts()
+    host.close()
+
+
+async def test_what_is_absent_is_none_not_an_error(tmp_path: Path) -> None:
+    def answer(path: str) -> Answer:
+        return VERSION if "version" in path else (404, {"message": "No such object"})
+
+    async with daemon(tmp_path / "s", answer) as url:
+        host = DockerHost(url, timeout_s=5)
+        assert await host.inspect("ll-red-0-1") is None
+        assert await host.image("ll-none:1") is None
+        await host.remove("ll-red-0-1")
+        host.close()

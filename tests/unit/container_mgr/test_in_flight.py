@@ -1,0 +1,65 @@
+"""What the kernel's socket table says is under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from container_mgr.in_flight import settled
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+
+
+def sock(timer: str, state: str = "01") -> str:
+    return (
+        f"   1: 0B004D0A:5BA0 0D004D0A:C580 {state} 00000040:00000000 {timer}:00000013 00000000 0\n"
+    )
+
+
+def net(tmp_path: Path, tcp: str = "", tcp6: str = "", **used: int) -> Path:
+    """A /proc with one process whose namespace has these sockets."""
+    place = tmp_path / "42" / "net"
+    place.mkdir(parents=True)
+    (place / "tcp").write_text(HEAD + tcp)
+    (place / "tcp6").write_text(HEAD + tcp6)
+    counts = {
+        "TCP": bool(tcp),
+        "UDP": 0,
+        "RAW": 0,
+        **{k: v for k, v in used.items() if "6" not in k},
+    }
+    counts6 = {"TCP6": bool(tcp6), "UDP6": 0, **{k: v for k, v in used.items() if "6" in k}}
+    for name, found in (("sockstat", counts), ("sockstat6", counts6)):
+        lines = [f"{kind}: inuse {int(n)} mem 0\n" for kind, n in found.items()]
+        (place / name).write_text("sockets: used 9\n" + "".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize("timer", ["00", "02", "03", "04"])
+def test_idle_kept_alive_and_full_connections_are_settled(tmp_path: Path, timer: str) -> None:
+    assert settled(42, net(tmp_path, sock("00", "0A") + sock(timer))) is True
+
+
+def test_a_retransmission_timer_is_something_in_flight(tmp_path: Path) -> None:
+    assert settled(42, net(tmp_path, sock("00") + sock("01"))) is False
+
+
+def test_connections_of_dual_stack_sockets_count(tmp_path: Path) -> None:
+    assert settled(42, net(tmp_path, sock("00"), sock("01"))) is False
+
+
+@pytest.mark.parametrize("kind", ["UDP", "UDP6", "RAW"])
+def test_what_nobody_acknowledges_cannot_be_seen(tmp_path: Path, kind: str) -> None:
+    assert settled(42, net(tmp_path, sock("00"), **{kind: 1})) is None
+
+
+def test_a_kernel_without_ipv6(tmp_path: Path) -> None:
+    proc = net(tmp_path, sock("00"))
+    (proc / "42/net/sockstat6").unlink()
+    (proc / "42/net/tcp6").unlink()
+    assert settled(42, proc) is True
+
+
+def test_a_namespace_that_is_gone(tmp_path: Path) -> None:
+    assert settled(42, tmp_path) is None

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from container_mgr import logs
+from container_mgr.logs import KEPT_CONTAINERS, Archive, Joiner, Line, files, read
+from container_mgr.values import RankKey
+
+
+def record(text: str, stream: str = "stdout", time: str = "2026-01-01T00:00:00Z") -> bytes:
+    return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
+
+
+async def everything(log: Path, tail: int | None = None) -> list[str]:
+    batches = read(log, tail=tail, follow=False, alive=lambda: False)
+    return [line.text async for batch in batches for line in batch]
+
+
+def test_split_lines_are_joined_by_stream() -> None:
+    joiner = Joiner()
+    assert joiner.feed(record("half ")) is None
+    assert joiner.feed(record("other\n", "stderr")) == Line(1767225600.0, "stderr", "other")
+    assert joiner.feed(record("whole\n")) == Line(1767225600.0, "stdout", "half whole")
+
+
+def test_a_line_without_end_is_cut() -> None:
+    joiner = Joiner()
+    fed = [joiner.feed(record("x" * 16_384)) for _ in range(4)]
+    assert [line is None for line in fed] == [True, True, True, False]
+
+
+def test_broken_records_are_skipped() -> None:
+    joiner = Joiner()
+    for raw in (b"", b"{", b"[]\n", b'{"log": "x"}\n', b"\xff\n", b"null\n"):
+        assert joiner.feed(raw) is None
+
+
+async def test_rotated_files_are_read_oldest_first(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("3\n") + record("4\n"))
+    (tmp_path / "x-json.log.1").write_bytes(record("2\n"))
+    (tmp_path / "x-json.log.2").write_bytes(record("1\n"))
+    assert [p.name[-2:] for p in files(log)] == [".2", ".1", "og"]
+    assert await everything(log) == ["1", "2", "3", "4"]
+    assert await everything(log, tail=3) == ["2", "3", "4"]
+    assert await everything(log, tail=0) == []
+
+
+async def test_no_file_is_no_lines(tmp_path: Path) -> None:
+    assert await everything(tmp_path / "none") == []
+
+
+async def test_follow_sees_growth_rotation_and_the_end(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("1\n"))
+    steps = iter(("grow", "half", "rotate", "end"))
+
+    def alive() -> bool:
+        match next(steps, "dead"):
+            case "grow":
+                with log.open("ab") as out:
+                    out.write(record("2\n"))
+            case "half":
+                with log.open("ab") as out:
+                    out.write(record("3\n")[:10])
+            case "rotate":
+                with log.open("ab") as out:
+                    out.write(record("3\n")[10:])
+                log.rename(tmp_path / "x-json.log.1")
+                log.write_bytes(record("4\n"))
+            case "dead":
+                return False
+        return True
+
+    seen = [line.text async for b in read(log, tail=None, follow=True, alive=alive) for line in b]
+    assert seen == ["1", "2", "3", "4"]
+
+
+async def test_the_archive_keeps_the_newest(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "logs")
+    log = tmp_path / "x-json.log"
+    for epoch in range(KEPT_CONTAINERS + 2):
+        log.write_bytes(record(f"{epoch}\n"))
+        archive.store(RankKey("red", 0, epoch), log)
+    assert len(list((tmp_path / "logs").iterdir())) == KEPT_CONTAINERS
+    found = archive.find("red", 0)
+    assert found is not None
+    assert await everything(found) == [str(KEPT_CONTAINERS + 1)]
+    assert archive.find("red", 1) is None
+    assert archive.find("re", 0) is None
+
+
+def test_many_ranks_are_put_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "KEPT_CONTAINERS", 3)
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("a", "stdout"))
+    archive = Archive(tmp_path / "kept")
+    keys = [RankKey("red", rank, epoch) for rank in range(16) for epoch in range(1, 9)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: archive.store(key, log), keys))
+    assert len(list((tmp_path / "kept").iterdir())) == 3

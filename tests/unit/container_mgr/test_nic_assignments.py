@@ -1,0 +1,34 @@
+"""What a program learns of its NIC once that is inside: shell assignments the entry reads."""
+
+from __future__ import annotations
+
+import subprocess
+
+from container_mgr.ranks import nic_assignments
+from container_mgr.values import NicReport
+
+
+def read(report: NicReport) -> dict[str, str]:
+    """Return the variables as a shell sees them."""
+    done = subprocess.run(
+        ["sh", "-euc", nic_assignments(report) + "env"],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    return {name: value for name, value in found.items() if name.startswith(("NCCL_", "LIGHT"))}
+
+
+def test_nccl_is_told_the_device_its_gid_and_the_class() -> None:
+    assert read(NicReport(mtu=4200, rdma_device="mlx5_3", gid_index=5, dscp=26)) == {
+        "LIGHTLOOM_MTU": "4200",
+        "NCCL_IB_HCA": "=mlx5_3",
+        "NCCL_IB_GID_INDEX": "5",
+        "NCCL_IB_TC": "104",
+    }
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    assert read(NicReport(mtu=1500)) == {"LIGHTLOOM_MTU": "1500"}

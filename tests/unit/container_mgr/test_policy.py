@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from container_mgr import policy
+from container_mgr.values import (
+    AgentError,
+    NicSpec,
+    RankKey,
+    RankLimits,
+    RankSpec,
+    ServedEndpoint,
+    ServerFacts,
+)
+
+GOOD = RankSpec(
+    key=RankKey("red", 0, 7),
+    endpoint="gpu0",
+    image="ll-trainer:0123456789ab",
+    command=("python3", "-m", "testbed.trainer"),
+    nic=NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01"),
+    env={"TF_CONFIG": "{}"},
+    emulated_share=0.25,
+)
+FACTS = ServerFacts(cores=8, memory_bytes=16 << 30)
+SERVED = {"gpu0": ServedEndpoint("gpu0", "e-gpu0", emulated=True)}
+
+
+def test_a_usual_rank_passes() -> None:
+    policy.check(GOOD, SERVED, FACTS)
+    policy.check(GOOD, None, FACTS)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        replace(GOOD, key=RankKey("../etc", 0, 7)),
+        replace(GOOD, key=RankKey("Red", 0, 7)),
+        replace(GOOD, key=RankKey("x" * 42, 0, 7)),
+        replace(GOOD, key=RankKey("red\n", 0, 7)),
+        replace(GOOD, endpoint="gpu 0"),
+        replace(GOOD, image="--privileged"),
+        replace(GOOD, image=""),
+        replace(GOOD, command=("x",) * 257),
+        replace(GOOD, command=("a\0b",)),
+        replace(GOOD, command=("x" * 70_000,)),
+        replace(GOOD, env={"X" * 70: "1"}),
+        replace(GOOD, env={"TF_CONFIG": "a\0b"}),
+        replace(GOOD, env={"TF_CONFIG": "x" * 40_000}),
+        replace(GOOD, env={f"TF_{n}": "" for n in range(200)}),
+        replace(GOOD, nic=replace(GOOD.nic, name="e-gpu0/../lo")),
+        replace(GOOD, nic=replace(GOOD.nic, mac="01:00:5e:00:00:01")),
+        replace(GOOD, nic=replace(GOOD.nic, mac="nonsense")),
+        replace(GOOD, nic=replace(GOOD.nic, ip="127.0.0.1")),
+        replace(GOOD, nic=replace(GOOD.nic, ip="224.0.0.1")),
+        replace(GOOD, nic=replace(GOOD.nic, ip="10.77.0.256")),
+        replace(GOOD, nic=replace(GOOD.nic, prefix_len=0)),
+        replace(GOOD, nic=replace(GOOD.nic, mtu=70_000)),
+        replace(GOOD, emulated_share=0.0),
+        replace(GOOD, emulated_share=float("nan")),
+        replace(GOOD, gpu_uuid="GPU-1"),
+    ],
+)
+def test_what_a_job_may_not_ask(bad: RankSpec) -> None:
+    with pytest.raises(AgentError) as refused:
+        policy.check(bad, None, FACTS)
+    assert refused.value.code == "invalid"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "NVIDIA_VISIBLE_DEVICES"),
+        *("CUDA_VISIBLE_DEVICES", "DOCKER_HOST", "tf_config", "TF_A B", "", "BASH_ENV", "ENV"),
+    ],
+)
+def test_variables_that_are_not_a_jobs_to_set(name: str) -> None:
+    assert not policy.environment_allowed(name)
+
+
+@pytest.mark.parametrize("name", ["TF_CONFIG", "NCCL_IB_TIMEOUT", "MASTER_ADDR", "RANK"])
+def test_variables_of_launchers_and_frameworks(name: str) -> None:
+    assert policy.environment_allowed(name)
+
+
+def test_an_endpoint_that_is_not_served() -> None:
+    with pytest.raises(AgentError) as refused:
+        policy.check(replace(GOOD, endpoint="gpu9"), SERVED, FACTS)
+    assert refused.value.code == "not_found"
+
+
+def test_another_endpoints_nic_or_gpu() -> None:
+    for bad in (
+        replace(GOOD, nic=replace(GOOD.nic, name="e-gpu1")),
+        replace(GOOD, emulated_share=None, gpu_uuid="GPU-other"),
+    ):
+        with pytest.raises(AgentError):
+            policy.check(bad, SERVED, FACTS)
+
+
+def test_two_ranks_of_one_call_share_nothing() -> None:
+    other = replace(
+        GOOD,
+        key=RankKey("red", 1, 7),
+        endpoint="gpu1",
+        nic=NicSpec("e-gpu1", "10.77.0.2", 24, "02:77:00:00:00:02"),
+    )
+    policy.distinct([GOOD, other])
+    for bad in (
+        replace(other, key=GOOD.key),
+        replace(other, endpoint="gpu0"),
+        replace(other, nic=replace(other.nic, name="e-gpu0")),
+        replace(other, nic=replace(other.nic, ip="10.77.0.1")),
+    ):
+        with pytest.raises(AgentError):
+            policy.distinct([GOOD, bad])
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        RankLimits(cores=9),
+        RankLimits(cores=0),
+        RankLimits(memory_bytes=17 << 30),
+        RankLimits(memory_bytes=4096),
+        RankLimits(pids=0),
+        RankLimits(pids=100_000),
+        RankLimits(read_bps=1),
+        RankLimits(write_bps=10_000_000),  # there is no disk to limit
+    ],
+)
+def test_limits_beyond_the_server_are_refused(limits: RankLimits) -> None:
+    with pytest.raises(AgentError) as refused:
+        policy.check(replace(GOOD, limits=limits), SERVED, FACTS)
+    assert refused.value.code == "invalid"
+
+
+def test_limits_within_the_server_pass() -> None:
+    limits = RankLimits(cores=8, memory_bytes=16 << 30, pids=10, read_bps=10_000_000)
+    policy.check(replace(GOOD, limits=limits), SERVED, FACTS, disk="/dev/sda")
+
+
+@pytest.mark.parametrize("dscp", [-1, 64])
+def test_a_dscp_that_is_none(dscp: int) -> None:
+    with pytest.raises(AgentError):
+        policy.check(replace(GOOD, nic=replace(GOOD.nic, dscp=dscp)), SERVED, FACTS)
+
+
+ID = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize("image", [ID, f"registry.example/x@{ID}", f"x:1@{ID}"])
+def test_an_image_by_digest_passes_everywhere(image: str) -> None:
+    policy.check(replace(GOOD, image=image), SERVED, FACTS, digest_only=True)
+
+
+@pytest.mark.parametrize("image", ["x:latest", "x", "sha256:abc", f"{ID}x", "sha256/x:1"])
+def test_a_tag_is_refused_where_digests_are_required(image: str) -> None:
+    with pytest.raises(AgentError) as refused:
+        policy.check(replace(GOOD, image=image), SERVED, FACTS, digest_only=True)
+    assert refused.value.code == "invalid"

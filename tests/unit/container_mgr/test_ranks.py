@@ -1,0 +1,116 @@
+"""What the agent does when Docker or the kernel lets it down; the good paths are the contract's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.engine import EngineError, RankState
+from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.contract.engine_contract import SLEEP, states, until
+
+
+@pytest_asyncio.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
+    async with agent_rig(tmp_path) as one:
+        yield one
+
+
+@pytest.mark.parametrize("call", ["create", "start"])
+async def test_a_late_answer_is_found_by_inspection(rig: AgentRig, call: str) -> None:
+    rig.docker.late[call] = 1
+    started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert started[0].state is RankState.RUNNING
+    assert rig.docker.calls["create"] == rig.docker.calls["start"] == 1
+    assert len(rig.docker.containers) == 1
+
+
+@pytest.mark.parametrize("call", ["create", "start"])
+async def test_a_lost_call_is_told_and_never_repeated_blindly(rig: AgentRig, call: str) -> None:
+    rig.docker.lost[call] = 1
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert failed.value.code == "timeout"
+    assert rig.docker.calls[call] == 1
+    # Asked again, the rank starts, and there is one container of it.
+    started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert started[0].state is RankState.RUNNING
+    assert len(rig.docker.containers) == 1
+
+
+@pytest.mark.parametrize("call", ["stop", "remove"])
+async def test_a_late_stop_is_a_stop(rig: AgentRig, call: str) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    rig.docker.late[call] = 1
+    await rig.engine.stop("red", 0)
+    assert await rig.engine.observe() == []
+    assert rig.nics.where["e-gpu0"] == ""
+
+
+async def test_a_lost_stop_is_told(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    rig.docker.lost["stop"] = 1
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.stop("red", 0)
+    assert failed.value.code == "timeout"
+    assert await states(rig) == {0: RankState.RUNNING}
+    await rig.engine.stop("red", 0)
+    assert await rig.engine.observe() == []
+
+
+@pytest.mark.parametrize(("call", "act"), [("pause", "freeze"), ("unpause", "thaw")])
+async def test_a_late_freeze_or_thaw_is_one(rig: AgentRig, call: str, act: str) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    if act == "thaw":
+        await rig.engine.freeze("red")
+    rig.docker.late[call] = 1
+    await getattr(rig.engine, act)("red")
+    assert rig.docker.calls[call] == 1
+
+
+async def test_a_lost_freeze_is_told(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    rig.docker.lost["pause"] = 1
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.freeze("red")
+    assert failed.value.code == "timeout"
+
+
+async def test_a_rank_without_its_nic_does_not_stay(rig: AgentRig) -> None:
+    rig.nics.broken.add("e-gpu1")
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    assert failed.value.code == "failed"
+    assert rig.docker.containers == {}
+    assert set(rig.nics.where.values()) == {""}
+
+
+async def test_a_nic_that_is_elsewhere(rig: AgentRig) -> None:
+    rig.nics.where["e-gpu0"] = "ll-c-stranger"
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert failed.value.code == "not_found"
+    assert rig.docker.calls["create"] == 0
+
+
+async def test_a_nic_comes_back_when_its_rank_dies(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1")], 60)
+
+    async def where() -> str:
+        return rig.nics.where["e-gpu0"]
+
+    await until(where, lambda room: room == "")
+
+
+async def test_recovery_takes_over_the_living_and_frees_what_the_dead_held(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    await rig.ranks.close()
+    await rig.docker.remove("ll-red-1-1")
+    assert rig.nics.where["e-gpu1"] == "ll-c-red-1-1"
+    await rig.ranks.recover()
+    assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
+    assert rig.nics.where["e-gpu1"] == ""
+    assert await states(rig) == {0: RankState.RUNNING}

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.unit.controller.fakes import Rack
+
+
+@pytest_asyncio.fixture
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+    """A controller over fakes, started, with all endpoints at the site file's homes."""
+    rack = Rack(tmp_path)
+    await rack.up()
+    yield rack
+    await rack.down()

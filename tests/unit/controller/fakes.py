@@ -1,0 +1,405 @@
+"""In-memory stand-ins for the three kinds of device, faithful in what the controller relies on.
+
+The optical switch holds a map of circuits; the aggregators hold flow programs and answer a
+probe only where the light leads and the program admits it; the engine holds containers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from controller.aggregators import AggregatorError, AggregatorEvent
+from controller.circuits import recognise
+from controller.engine import (
+    EngineError,
+    EngineFault,
+    LogLine,
+    RankSample,
+    RankSpec,
+    RankState,
+    RankStatus,
+)
+from controller.flows import AttachPoint, FlowProgram
+from controller.of_program import ToController
+from controller.port_stats import PortBlock, PortCounters
+from controller.service import Service
+from controller.store import Store
+from controller.switches import SwitchBank
+from ocs_driver.base import (
+    Action,
+    Alarm,
+    ApplyResult,
+    BusyPort,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsDriver,
+    OcsEvent,
+    Outcome,
+    PairResult,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.errors import OcsTimeout, OcsUnreachable
+from sitefile import CabledSite, load_site
+
+PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
+
+
+class FakeOcs(OcsDriver):
+    """One optical switch. ``dull`` pairs of ports carry no light whatever the map says."""
+
+    def __init__(self) -> None:
+        self.circuits: list[Circuit] = []
+        self.dull: set[tuple[str, str]] = set()
+        self.refused: set[str] = set()
+        self.away = False
+        self.late = False
+        """Does what it is asked, and never says so."""
+        self.applied: list[tuple[tuple[CircuitRequest, ...], tuple[CircuitRequest, ...]]] = []
+
+    def add(self, a: str, b: str, owner: str = "lightloom") -> None:
+        self.circuits.append(Circuit(a, b, True, CircuitState.TUNED, "", owner))
+
+    def lit(self) -> list[tuple[str, str]]:
+        return [(c.a, c.b) for c in self.circuits if (c.a, c.b) not in self.dull]
+
+    async def connect(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        pass
+
+    async def capabilities(self) -> Capabilities:
+        return Capabilities("Fake", "F1", "1", "0", True, True, False, BusyPort.REJECT, 0.025, 0.2)
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        return ()
+
+    async def read(self) -> CircuitMap:
+        self._check()
+        return CircuitMap(tuple(self.circuits), time.time())
+
+    async def apply(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+        deadline_s: float = 10.0,
+    ) -> ApplyResult:
+        self._check()
+        assert mode is Mode.SAFE
+        self.applied.append((tuple(delete), tuple(make)))
+        await asyncio.sleep(0)
+        results = []
+        for request in delete:
+            found = [c for c in self.circuits if c.matches(request)]
+            self.circuits = [c for c in self.circuits if c not in found]
+            outcome = Outcome.DONE if found else Outcome.UNCHANGED
+            results.append(PairResult(Action.DELETE, request.a, request.b, True, outcome))
+        results += [self._make(request) for request in make]
+        if self.late:
+            raise OcsTimeout("timeout", "fake", "no answer")
+        return ApplyResult(tuple(results), CircuitMap(tuple(self.circuits), time.time()))
+
+    def _make(self, request: CircuitRequest) -> PairResult:
+        asked = (Action.MAKE, request.a, request.b, True)
+        if any(c.matches(request) for c in self.circuits):
+            return PairResult(*asked, Outcome.UNCHANGED)
+        if request.b in self.refused:
+            return PairResult(*asked, Outcome.FAILED, "SROF", "the mirror does not move")
+        busy = {p for c in self.circuits for p in (c.a, c.b)}
+        assert not {request.a, request.b} & busy, "a make on a busy port"
+        self.add(request.a, request.b)
+        return PairResult(*asked, Outcome.DONE)
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        self._check()
+        return tuple(PortPower(port, -3.0, -4.0) for port in ports)
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        return ()
+
+    async def subscribe(self) -> AsyncIterator[OcsEvent]:
+        return
+        yield
+
+    def _check(self) -> None:
+        if self.away:
+            raise OcsUnreachable("unreachable", "fake", "switched off")
+
+
+class FakeAggregators:
+    """All aggregators of a site, cabled to the fake optical switches and the fake engine."""
+
+    def __init__(
+        self,
+        site: CabledSite,
+        switches: Mapping[str, FakeOcs],
+        post: Callable[[AggregatorEvent], None],
+    ) -> None:
+        self._site = site
+        self._switches = switches
+        self.post = post
+        self.engine: FakeEngine | None = None
+        self.away: set[str] = set()
+        self.edited: dict[str, list[str]] = {}
+        """Differences that somebody made in the tables, until the next install."""
+        self.programs: dict[str, FlowProgram] = {}
+        self.history: list[Mapping[str, FlowProgram]] = []
+        self.counters: dict[AttachPoint, int] = {}
+        self.reads: Counter[str] = Counter()
+        self.probes: list[AttachPoint] = []
+
+    def connected(self) -> frozenset[str]:
+        return frozenset(a.name for a in self._site.aggregators) - self.away
+
+    def carrier(self, as_name: str) -> Mapping[int, bool]:
+        lit = set(self.light().values())
+        cable = self._site.aggregator(as_name)
+        return {port: AttachPoint(as_name, port) in lit for port in cable.fibers}
+
+    def light(self) -> dict[str, AttachPoint]:
+        """Where every endpoint's light really leads."""
+        found: dict[str, AttachPoint] = {}
+        for name, ocs in self._switches.items():
+            found.update(recognise(self._site, name, ocs.lit()).attachments)
+        return found
+
+    def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:
+        held = self.programs
+        wrong = self.away | self.edited.keys()
+        return frozenset(n for n, p in programs.items() if held.get(n) is not p or n in wrong)
+
+    async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        for name, program in programs.items():
+            if name in self.away:
+                raise AggregatorError("unavailable", name, "no session", "wait")
+            self.programs[name] = program
+            self.edited.pop(name, None)
+        self.history.append(dict(self.programs))
+
+    async def probe(
+        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
+    ) -> float | None:
+        if as_name in self.away:
+            raise AggregatorError("unavailable", as_name, "no session", "wait")
+        point = AttachPoint(as_name, port)
+        self.probes.append(point)
+        endpoint = next(e for e in self._site.endpoints if e.ip == ip)
+        assert self.engine is not None
+        answers = (
+            self.light().get(endpoint.name) == point
+            and self.engine.holds(endpoint.name)
+            and self._admits_probe(point, ip)
+        )
+        if not answers:
+            await asyncio.sleep(deadline_s)
+            return None
+        return 0.001
+
+    def _admits_probe(self, point: AttachPoint, ip: str) -> bool:
+        return any(
+            ToController() in rule.actions
+            and ("in_port", point.port) in rule.match
+            and ("arp_spa", ip) in rule.match
+            for rule in self.programs[point.aggregator].rules
+        )
+
+    async def audit(self, as_name: str) -> list[str]:
+        if as_name in self.away:
+            raise AggregatorError("unavailable", as_name, "no session", "wait")
+        return list(self.edited.get(as_name, ()))
+
+    async def port_counters(self, as_name: str) -> PortBlock:
+        if as_name in self.away:
+            raise AggregatorError("unavailable", as_name, "no session", "wait")
+        self.reads[as_name] += 1
+        counters = {
+            port: PortCounters(
+                rx_bytes=(count := self.counters.get(AttachPoint(as_name, port), 0)),
+                tx_bytes=2 * count,
+                rx_packets=0,
+                tx_packets=0,
+                duration_s=float(self.reads[as_name]),
+            )
+            for port in self._site.aggregator(as_name).fibers
+        }
+        return PortBlock.made(counters)
+
+
+@dataclass
+class FakeEngine:
+    """Containers in a dictionary; every call is recorded."""
+
+    site: CabledSite
+    statuses: dict[tuple[str, int], RankStatus] = field(default_factory=dict)
+    specs: dict[str, list[RankSpec]] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+    """Names of calls that fail."""
+    lost: set[str] = field(default_factory=set)
+    """Servers that do not answer."""
+    sick: dict[str, str] = field(default_factory=dict)
+    """Endpoints whose GPU is lost, and how."""
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Per job and rank: the exit code it ends with when it is stopped."""
+    term: int = 0
+
+    def holds(self, endpoint: str) -> bool:
+        live = (RankState.RUNNING, RankState.PAUSED)
+        return any(s.endpoint == endpoint and s.state in live for s in self.statuses.values())
+
+    async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        self._record("start", ranks[0].job)
+        started = []
+        for spec in ranks:
+            status = RankStatus(
+                spec.job,
+                spec.rank,
+                spec.epoch,
+                spec.endpoint,
+                spec.server,
+                RankState.RUNNING,
+                started_at=time.time(),
+                container_id=f"c-{spec.job}-{spec.rank}",
+            )
+            self.statuses[spec.job, spec.rank] = status
+            started.append(status)
+        self.specs[ranks[0].job] = list(ranks)
+        return started
+
+    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+        self._record("stop", job)
+        for rank, code in self.ends.get(job, {}).items():
+            self.exit(job, rank, code)
+        ended = [s for s in self.statuses.values() if s.job == job]
+        self.statuses = {k: s for k, s in self.statuses.items() if s.job != job}
+        return ended
+
+    async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
+        self._record("freeze", job)
+        self._all(job, RankState.PAUSED)
+        return None
+
+    async def thaw(self, job: str) -> None:
+        self._record("thaw", job)
+        self._all(job, RankState.RUNNING)
+
+    async def observe(self) -> list[RankStatus]:
+        return [s for s in self.statuses.values() if s.server not in self.lost]
+
+    async def logs(
+        self, job: str, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLine]:
+        for line in ("one", "two"):
+            yield LogLine(rank or 0, time.time(), "stdout", line)
+
+    async def telemetry(self) -> AsyncIterator[RankSample]:
+        for s in list(self.statuses.values()):
+            yield RankSample(s.job, s.rank, s.endpoint, time.time(), 0.5, 1024, "emulated")
+
+    def reachable(self) -> Mapping[str, bool]:
+        return {server.name: server.name not in self.lost for server in self.site.servers}
+
+    def unfit(self) -> Mapping[str, str]:
+        return self.sick
+
+    def command(self, term: int) -> None:
+        self.term = term
+
+    def exit(self, job: str, rank: int, code: int) -> None:
+        """Let a rank's program end."""
+        key = (job, rank)
+        self.statuses[key] = replace(
+            self.statuses[key],
+            state=RankState.EXITED,
+            exit_code=code,
+            finished_at=time.time(),
+        )
+
+    def states(self, job: str) -> set[RankState]:
+        return {s.state for s in self.statuses.values() if s.job == job}
+
+    def _all(self, job: str, state: RankState) -> None:
+        for key, status in self.statuses.items():
+            if status.job == job and status.state is not RankState.EXITED:
+                self.statuses[key] = replace(status, state=state)
+
+    def _record(self, call: str, job: str) -> None:
+        self.calls.append((call, job))
+        if call in self.broken:
+            raise EngineError([EngineFault("failed", f"job/{job}", f"{call} broke")])
+
+
+class Rack:
+    """A whole controller over fakes. ``switch``, ``aggregators`` and ``engine`` are the world."""
+
+    aggregators_kind: type[FakeAggregators] = FakeAggregators
+
+    def __init__(self, state_dir: Path, site: CabledSite | None = None) -> None:
+        self.site = site or load_site(PAPER)
+        self.state_dir = state_dir
+        self.switch = FakeOcs()
+        self.engine = FakeEngine(self.site)
+        self.aggregators: FakeAggregators
+        self.service: Service
+        self.store: Store
+
+    async def up(self) -> Service:
+        """Start a controller on the world as it is; again after ``down`` is a restart."""
+        self.store = Store(self.state_dir / "controller.sqlite")
+
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> FakeAggregators:
+            kept = self.aggregators.programs if hasattr(self, "aggregators") else {}
+            self.aggregators = self.aggregators_kind(self.site, {"ocs0": self.switch}, post)
+            self.aggregators.programs = kept  # flow tables outlive the controller
+            self.aggregators.engine = self.engine
+            return self.aggregators
+
+        self.service = Service(
+            self.site,
+            self.store,
+            switches=lambda on_change: SwitchBank({"ocs0": self.switch}, on_change),
+            aggregators=aggregators,
+            engine=self.engine,
+            default_image="image:1",
+        )
+        await self.service.start()
+        await self.until(self._whole)
+        return self.service
+
+    async def _whole(self) -> bool:
+        return (await self.service.health()).status == "ok"
+
+    async def down(self) -> None:
+        await self.service.stop()
+        await self.store.close()
+
+    async def until(self, condition: Callable[[], object], limit_s: float = 10.0) -> None:
+        """Wait until ``condition`` (a function or a coroutine function) is true."""
+        async with asyncio.timeout(limit_s):
+            while True:
+                value = condition()
+                if asyncio.iscoroutine(value):
+                    value = await value
+                if value:
+                    return
+                await asyncio.sleep(0.005)
+
+    async def state(self, job: str, *states: str) -> None:
+        """Wait until the job is in one of ``states``."""
+
+        async def reached() -> bool:
+            return (await self.service.job(job)).state in states
+
+        await self.until(reached)

@@ -1,0 +1,130 @@
+"""A client that knows the controller's lists from the stream alone, as the console does.
+
+On a ``changed`` frame it reads again what the frame names and nothing else, so an object that
+changes without a frame of its own stays wrong for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from controller.feed import Frame
+from controller.service import Service
+from controller.views import EventView
+from controller.views_base import View
+from controller.views_stream import ChangedView, TransactionFrameView
+
+MEASURED = {"rx_bps", "tx_bps", "utilisation", "gpu", "source", "memory_bytes", "steps"}
+"""What no frame announces: it comes with the samples, or with the next reading."""
+Shown = dict[str, dict[str, Any]]
+Lists = dict[str, Shown]
+
+
+def plain(view: View) -> dict[str, Any]:
+    """Return a view less what is measured."""
+    return strip(view.model_dump())
+
+
+def strip(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: strip(v) for k, v in value.items() if k not in MEASURED}
+    return [strip(v) for v in value] if isinstance(value, list) else value
+
+
+async def _listed(service: Service, kind: str) -> Shown:
+    """Read one kind of object, with everything its frame stands for."""
+    if kind == "job":
+        return {job.name: plain(job) for job in await service.jobs()}
+    if kind == "endpoint":
+        return {e.name: plain(e) for e in await service.endpoints()}
+    if kind == "aggregator":
+        return {a.name: plain(a) for a in await service.aggregators()}
+    if kind == "quarantine":
+        return {q.object: plain(q) for q in await service.quarantine()}
+    if kind == "switch":
+        circuits, power = await service.circuits(), await service.power()
+        return {
+            s.name: {
+                "switch": plain(s),
+                "circuits": [plain(c) for c in circuits if c.switch == s.name],
+                "power": [plain(p) for p in power if p.switch == s.name],
+            }
+            for s in await service.switches()
+        }
+    containers = await service.containers()
+    return {
+        n.name: {
+            "node": plain(n),
+            "containers": sorted(
+                (plain(c) for c in containers if c.server == n.name), key=lambda c: c["name"]
+            ),
+        }
+        for n in await service.nodes()
+    }
+
+
+KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine")
+
+
+async def truth(service: Service) -> Lists:
+    """Read everything."""
+    lists = {kind: await _listed(service, kind) for kind in KINDS}
+    lists["transaction"] = {t.id: plain(t) for t in await service.transactions()}
+    lists["event"] = {str(e.id): plain(e) for e in await service.events(0, 10_000)}
+    return lists
+
+
+class Mirror:
+    """Follows the stream; ``lists`` is what such a client believes."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._reader = service.watch(None)
+        self.lists: Lists = {}
+        self.frames: list[Frame] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.lists = await truth(self._service)
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        self._reader.close()
+        if self._task is not None:
+            await self._task
+
+    async def _follow(self) -> None:
+        while batch := await self._reader.batch():
+            for item in batch:
+                self.frames.append(item)
+                await self._take(item)
+
+    async def _take(self, item: Frame) -> None:
+        match item.data:
+            case EventView() as event:
+                self.lists["event"][str(event.id)] = plain(event)
+            case TransactionFrameView() as moving:
+                shown = plain(moving)
+                del shown["circuits"], shown["waits_for"]
+                self.lists["transaction"][moving.id] = shown
+            case ChangedView() as changed:
+                now, mine = await _listed(self._service, changed.kind), self.lists[changed.kind]
+                if not changed.name:
+                    self.lists[changed.kind] = now
+                elif changed.name in now:
+                    mine[changed.name] = now[changed.name]
+                else:
+                    mine.pop(changed.name, None)
+
+    async def differences(self) -> list[str]:
+        """Return what the client believes and is not so, or does not know of."""
+        found: list[str] = []
+        for kind, shown in (await truth(self._service)).items():
+            mine = self.lists[kind]
+            found += [
+                f"{kind}/{name}: believes {mine.get(name)}, is {shown.get(name)}"
+                for name in sorted(shown.keys() | mine.keys())
+                if shown.get(name) != mine.get(name)
+            ]
+        return found

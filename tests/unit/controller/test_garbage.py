@@ -1,0 +1,25 @@
+"""Full collections are put off while somebody says so, and come again afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from controller.garbage import NEVER, full_collections_put_off
+
+
+def test_they_are_put_off_until_the_last_block_has_ended() -> None:
+    before = gc.get_threshold()
+    with full_collections_put_off():
+        with full_collections_put_off():
+            assert gc.get_threshold() == (*before[:2], NEVER)
+        assert gc.get_threshold() == (*before[:2], NEVER)
+    assert gc.get_threshold() == before
+
+
+def test_a_block_that_breaks_ends_too() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(RuntimeError), full_collections_put_off():
+        raise RuntimeError
+    assert gc.get_threshold() == before

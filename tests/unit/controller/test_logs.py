@@ -1,0 +1,56 @@
+"""Whoever reads the log reads JSON lines, whatever part of the program wrote them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from container_mgr.log_form import log_form
+from controller import logs
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.getLogger("ocs_driver").setLevel(logging.NOTSET)
+    structlog.reset_defaults()
+
+
+def test_every_line_is_one_document() -> None:
+    stream = io.StringIO()
+    logs.configure(stream)
+    structlog.get_logger("controller.x").info("moved", endpoint="gpu0\n{}")
+    logging.getLogger("ocs_driver.tl1.session").info("logged in to %s", "ocs0")
+    logging.getLogger("some.library").warning("odd: %s", "a\nb")
+    logging.getLogger("some.library").info("chatter")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("asyncio").exception("a task died")
+        structlog.get_logger("controller.x").exception("died_too")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("moved", "info"),
+        ("logged in to ocs0", "info"),
+        ("odd: a\nb", "warning"),
+        ("a task died", "error"),
+        ("died_too", "error"),
+    ]
+    assert all(line["timestamp"].endswith("Z") for line in lines)
+    assert lines[1]["logger"] == "ocs_driver.tl1.session"
+    assert all("ValueError: broken" in line["exception"] for line in lines[3:])
+
+
+def test_an_agent_writes_json_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.configure(processors=log_form(), logger_factory=structlog.PrintLoggerFactory())
+    structlog.get_logger("container_mgr.x").warning("gpu_lost", endpoint="gpu0")
+    line = json.loads(capsys.readouterr().out)
+    assert (line["event"], line["level"], line["endpoint"]) == ("gpu_lost", "warning", "gpu0")

@@ -1,0 +1,31 @@
+"""Projects of the site file and of people's accounts are one list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from controller.accounts import Accounts
+from controller.accounts import Project as Account
+from controller.projects import shared_projects
+from scheduler.queue_model import Project
+from sitefile import Scheduling, load_site
+from tests.unit.controller.fakes import PAPER
+
+
+async def test_the_site_file_sets_what_it_lists_and_leaves_the_rest(tmp_path: Path) -> None:
+    listed = (Project("default"), Project("vision", 2.0, 4))
+    site = replace(load_site(PAPER), scheduling=Scheduling(projects=listed, named=True))
+    accounts = Accounts(tmp_path / "accounts.sqlite", lambda: 0.0)
+    await accounts.open()
+    try:
+        await accounts.put_project(Account("default", 1.0, 3))
+        await accounts.put_project(Account("speech", 3.0))
+        await accounts.put_project(Account("vision", 9.0, 9))
+        projects = await shared_projects(site, accounts)
+        expected = {Project("default", 1.0, 3), Project("speech", 3.0), Project("vision", 2.0, 4)}
+        assert set(projects()) == expected
+        await accounts.put_project(Account("vision", 1.0, 1))
+        assert Project("vision", 1.0, 1) in projects()
+    finally:
+        await accounts.close()

@@ -1,0 +1,248 @@
+"""The controller's queue over fakes: priorities, projects, backfill, room, restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.errors import ServiceError
+from controller.views import JobRequest, JobView, PlanRequest
+from scheduler.queue_model import Preemption, Project, QueuePolicy
+from sitefile import CabledSite, Scheduling, load_site
+from tests.unit.controller.fakes import PAPER, Rack
+
+PROJECTS = Scheduling(
+    projects=(Project("default"), Project("vision", 1.0, 2), Project("speech", 3.0)), named=True
+)
+
+
+def paper(scheduling: Scheduling = PROJECTS) -> CabledSite:
+    return replace(load_site(PAPER), scheduling=scheduling)
+
+
+@pytest_asyncio.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[Rack]:
+    """A controller whose site file lists projects."""
+    rack = Rack(tmp_path, paper())
+    await rack.up()
+    yield rack
+    await rack.down()
+
+
+async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
+    return await rack.service.submit(
+        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
+    )
+
+
+async def waiting(rack: Rack, *names: str) -> list[JobView]:
+    """Return jobs once the queue has said why each of them waits."""
+
+    async def told() -> bool:
+        return all([(await rack.service.job(name)).wait for name in names])
+
+    await rack.until(told)
+    return [await rack.service.job(name) for name in names]
+
+
+async def test_priority_comes_before_age(rack: Rack) -> None:
+    await submit(rack, "red", 6)
+    await rack.state("red", "running")
+    await submit(rack, "early", 4)
+    await submit(rack, "urgent", 4, priority=5)
+    early, urgent = await waiting(rack, "early", "urgent")
+    assert early.wait and urgent.wait
+    assert (urgent.wait.position, early.wait.position, urgent.wait.queued) == (1, 2, 2)
+    await rack.service.cancel("red")
+    await rack.state("urgent", "running")
+    assert (await rack.service.job("early")).state == "pending"
+
+
+async def test_backfill_uses_time_limits_and_keeps_the_reservation(rack: Rack) -> None:
+    await submit(rack, "red", 4, time_limit_s=1000)
+    await rack.state("red", "running")
+    await submit(rack, "wide", 6)
+    await submit(rack, "long", 2, time_limit_s=5000)
+    wide, long = await waiting(rack, "wide", "long")
+    assert wide.wait and wide.wait.earliest_start
+    assert wide.wait.earliest_start == pytest.approx((wide.submitted_at or 0) + 1000, abs=60)
+    assert long.wait and long.wait.code == "reserved"
+    assert "delay job wide" in long.reason
+    await submit(rack, "short", 2, time_limit_s=500)
+    await rack.state("short", "running")
+    told = [e.reason for e in await rack.service.events(0, 1000) if e.object == "job/short"]
+    assert "Backfilled" in told
+
+
+async def test_quota_holds_a_project_back_and_names_the_remedy(shared: Rack) -> None:
+    await submit(shared, "one", 2, project="vision")
+    await shared.state("one", "running")
+    await submit(shared, "two", 1, project="vision")
+    (two,) = await waiting(shared, "two")
+    assert two.wait and two.wait.code == "quota"
+    assert "holds 2 of its quota of 2" in two.reason
+    assert "quota is raised" in two.wait.remedy
+    await submit(shared, "other", 4, project="speech")
+    await shared.state("other", "running")  # a held project keeps nobody else back
+
+
+async def test_fair_share_gives_the_turn_to_who_holds_least_for_its_weight(shared: Rack) -> None:
+    await submit(shared, "d1", 2)
+    await submit(shared, "s1", 2, project="speech")
+    await submit(shared, "rest", 2)
+    for name in ("d1", "s1", "rest"):
+        await shared.state(name, "running")
+    await submit(shared, "d2", 2)
+    await submit(shared, "s2", 2, project="speech")
+    await waiting(shared, "d2", "s2")
+    await shared.service.cancel("rest")
+    # Both hold 2 now; speech weighs three times as much.
+    await shared.state("s2", "running")
+    assert (await shared.service.job("d2")).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"project": "nobody"}, "has no project nobody"),
+        ({"project": "vision", "count": 3}, "quota of project vision is 2"),
+        ({"count": 7}, "site paper has 6"),
+        ({"min_memory_bytes": 10**12}, "GiB or more"),
+    ],
+)
+async def test_what_can_never_run_is_refused(
+    shared: Rack, fields: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ServiceError, match=text) as caught:
+        await submit(shared, "red", **{"count": 2, **fields})  # type: ignore[arg-type]
+    assert caught.value.code == "invalid"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("fields", [{"priority": 101}, {"time_limit_s": 0}, {"time_limit_s": -5}])
+def test_bad_figures_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        JobRequest.model_validate({"count": 1, **fields})
+
+
+async def test_queue_survives_a_restart(rack: Rack) -> None:
+    await submit(rack, "red", 6)
+    await rack.state("red", "running")
+    await submit(rack, "late", 2)
+    await submit(rack, "urgent", 2, priority=9)
+    late, urgent = await waiting(rack, "late", "urgent")
+    assert urgent.wait
+    await rack.down()
+    await rack.up()
+    again = await waiting(rack, "late", "urgent")
+    assert [job.wait and job.wait.position for job in again] == [2, 1]
+    assert again[1].wait
+    assert again[1].wait.reserved_at == urgent.wait.reserved_at
+    assert (again[0].priority, again[1].priority) == (0, 9)
+    assert late.wait
+
+
+async def blocked(rack: Rack, **fields: object) -> JobView:
+    """Red is scattered: each aggregator has three ports left, blue wants four under one."""
+    ends = ["gpu0", "gpu2"]
+    await submit(rack, "red", 2, endpoints=ends, rank_order="placed", **fields)
+    await rack.state("red", "running")
+    await submit(rack, "blue", 4, locality="strict")
+    return (await waiting(rack, "blue"))[0]
+
+
+async def test_strict_job_is_told_how_many_moves_would_let_it_in(rack: Rack) -> None:
+    blue = await blocked(rack)
+    assert blue.wait and blue.wait.plan
+    assert (blue.wait.code, blue.wait.moves_needed, blue.wait.position) == ("locality", 1, 1)
+    assert "moving 1 running endpoint would make it fit" in blue.reason
+    hint = blue.wait.plan
+    assert (hint.running_moves, hint.jobs_paused, hint.paused_gpus) == (1, ["red"], 2)
+    assert hint.command == "lightloom plan --job blue"
+
+
+async def test_plan_for_a_waiting_job_makes_room_and_it_starts(rack: Rack) -> None:
+    await blocked(rack)
+    plan = await rack.service.make_plan(PlanRequest(job="blue"))
+    assert (plan.makes_room_for, plan.running_moves, plan.jobs_paused) == ("blue", 1, ["red"])
+    assert plan.worth and plan.worth.gain_low_gpu_s > 0
+    done = await rack.service.apply(plan, wait_s=10)
+    assert done.state == "committed"
+    await rack.state("blue", "running")
+    blue, red = await rack.service.job("blue"), await rack.service.job("red")
+    assert (blue.span, red.span, red.pauses) == (1, 1, 1)
+
+
+async def test_endpoints_that_room_is_made_on_are_not_given_away_meanwhile(rack: Rack) -> None:
+    await blocked(rack)
+    plan = await rack.service.make_plan(PlanRequest(job="blue"))
+    await rack.service.apply(plan, wait_s=0)
+    await submit(rack, "thief", 1, time_limit_s=1)
+    await rack.state("blue", "running")
+    assert (await rack.service.job("thief")).state == "pending"
+
+
+async def test_pinned_jobs_make_no_room(rack: Rack) -> None:
+    blue = await blocked(rack, pinned=True)
+    assert blue.wait and blue.wait.plan is None
+    with pytest.raises(ServiceError, match="no move of light lets job blue in"):
+        await rack.service.make_plan(PlanRequest(job="blue", force=True))
+
+
+async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
+    await submit(rack, "red", 6)
+    await rack.state("red", "running")
+    await submit(rack, "blue", 2, locality="strict")
+    await waiting(rack, "blue")
+    with pytest.raises(ServiceError, match="no move of light lets job blue in") as caught:
+        await rack.service.make_plan(PlanRequest(job="blue"))
+    assert caught.value.code == "conflict"
+
+
+async def pushed_out(rack: Rack) -> None:
+    """Red may be stopped, grey may not; an urgent job wants what both hold."""
+    await submit(rack, "red", 2, preemptible=True)
+    await submit(rack, "grey", 4)
+    await rack.state("red", "running")
+    await rack.state("grey", "running")
+    await submit(rack, "urgent", 2, priority=9)
+
+
+async def test_preemption_is_off_by_default(rack: Rack) -> None:
+    await pushed_out(rack)
+    (urgent,) = await waiting(rack, "urgent")
+    assert urgent.wait and urgent.wait.code == "busy"
+    assert (await rack.service.job("red")).state == "running"
+
+
+async def test_preemption_stops_who_may_be_stopped_and_queues_it_again(tmp_path: Path) -> None:
+    on = Scheduling(queue=QueuePolicy(preemption=Preemption.PRIORITY))
+    rack = Rack(tmp_path, paper(on))
+    await rack.up()
+    try:
+        await pushed_out(rack)
+        await rack.state("urgent", "running")
+        red = await rack.service.job("red")
+        assert (red.state, red.endpoints, red.started_at) == ("pending", [], None)
+        assert (await rack.service.job("grey")).state == "running"
+        assert ("stop", "red") in rack.engine.calls
+        told = [e.message for e in await rack.service.events(0, 1000) if e.object == "job/red"]
+        assert "stopped to make way for job urgent" in told
+        await rack.service.cancel("urgent")
+        await rack.state("red", "running")
+    finally:
+        await rack.down()
+
+
+async def test_scores_of_a_placement(rack: Rack) -> None:
+    await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"])
+    await rack.state("red", "running")
+    placement = (await rack.service.job("red")).placement
+    assert placement
+    assert (placement.span, placement.span_reachable, placement.idle) == (2, 1, 2)
+    assert 0 <= placement.fragmentation <= 1
+    assert placement.stranded.keys() == {2, 4, 8}

@@ -1,0 +1,300 @@
+"""The running line over fakes: submit → containers → plan → apply → commit, and its failures."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.engine import RankState
+from controller.errors import ServiceError
+from controller.views import JobRequest, JobView, PlanRequest
+from scheduler.model import Locality, Policy
+from tests.unit.controller.fakes import Rack
+
+
+async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
+    return await rack.service.submit(
+        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
+    )
+
+
+async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
+    """Two jobs as in the paper's first case: red's four GPUs lie under both aggregators."""
+    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
+    await submit(rack, "red", 4, endpoints=ends, policy=policy, rank_order="placed")
+    await submit(rack, "blue", 2, policy=policy)
+    await rack.state("red", "running")
+    await rack.state("blue", "running")
+    return await rack.service.job("red")
+
+
+async def test_first_start_lights_the_site_files_homes(rack: Rack) -> None:
+    endpoints = await rack.service.endpoints()
+    assert {e.name: e.home for e in endpoints} == rack.site.homes
+    assert all(e.state == "idle" for e in endpoints)
+    assert len(rack.switch.circuits) == 6
+
+
+async def test_regroup_of_a_running_job(rack: Rack) -> None:
+    red = await scattered(rack)
+    assert (red.spread, red.excess_span, red.ring_crossings) == ({"as0": 2, "as1": 2}, 1, 4)
+    plan = await rack.service.make_plan(PlanRequest())
+    assert plan.excess_span_after == 0
+    assert plan.circuits.make and plan.predicted_dark_time_s > 0
+    done = await rack.service.apply(plan, wait_s=10)
+    assert (done.state, done.error) == ("committed", "")
+    assert [p.name for p in done.phases] == [
+        "admit",
+        "quiesce",
+        "drain",
+        "switch",
+        "qualify",
+        "route",
+        "resume",
+        "commit",
+    ]
+    after = await rack.service.job("red")
+    assert (after.span, after.excess_span, after.restarts) == (1, 0, 0)
+    assert after.endpoints == red.endpoints
+    assert rack.engine.states("red") == {RankState.RUNNING}
+    assert rack.engine.calls.count(("freeze", "red")) == rack.engine.calls.count(("thaw", "red"))
+    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    assert homes == {e: at.aggregator for e, at in rack.aggregators.light().items()}
+    assert homes == plan.homes_after
+
+
+async def test_plan_with_nothing_to_gain_is_empty_and_is_not_applied(rack: Rack) -> None:
+    plan = await rack.service.make_plan(PlanRequest())
+    assert plan.empty
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.apply(plan, wait_s=1)
+    assert caught.value.code == "invalid"
+
+
+async def test_more_endpoints_than_the_site_has_is_refused_at_once(rack: Rack) -> None:
+    with pytest.raises(ServiceError) as caught:
+        await submit(rack, "big", 7)
+    assert caught.value.code == "invalid"
+    assert "has 6" in caught.value.message
+
+
+async def test_waiting_job_says_why_and_starts_when_it_can(rack: Rack) -> None:
+    await submit(rack, "red", 4)
+    await submit(rack, "blue", 4)
+    await submit(rack, "green", 3)
+    await rack.state("red", "running")
+
+    async def told() -> bool:
+        blue, green = await rack.service.job("blue"), await rack.service.job("green")
+        return "2 of 6 are idle" in blue.reason and "2 of 6 are idle" in green.reason
+
+    await rack.until(told)
+    await rack.service.cancel("red")
+    await rack.state("blue", "running")
+    assert (await rack.service.job("green")).state == "pending"
+    await rack.service.cancel("blue")
+    await rack.state("green", "running")
+
+
+async def test_environment_names_the_ranks(rack: Rack) -> None:
+    await submit(rack, "red", 2, endpoints=["gpu4", "gpu0"], rank_order="placed", env={"A": "b"})
+    await rack.state("red", "running")
+    specs = rack.engine.specs["red"]
+    assert [s.endpoint for s in specs] == ["gpu4", "gpu0"]
+    assert specs[1].env["LIGHTLOOM_RANK"] == "1"
+    assert specs[1].env["A"] == "b"
+    assert '"worker": ["10.77.0.14:12345", "10.77.0.10:12345"]' in specs[0].env["TF_CONFIG"]
+    assert specs[0].emulated_share == 0.25
+
+
+async def test_placement_by_regroup_moves_idle_light_first(rack: Rack) -> None:
+    await submit(rack, "red", 4, locality=Locality.REGROUP)
+    await rack.state("red", "running")
+    red = await rack.service.job("red")
+    assert red.span == 1
+    assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == {
+        e.name: e.home for e in await rack.service.endpoints()
+    }
+
+
+async def test_all_ranks_exit_with_zero(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    rack.engine.exit("red", 0, 0)
+    rack.engine.exit("red", 1, 0)
+    await rack.state("red", "completed")
+    red = await rack.service.job("red")
+    assert red.exit_codes == [0, 0]
+    assert all(e.state == "idle" for e in await rack.service.endpoints())
+
+
+async def test_one_ranks_death_ends_the_job(rack: Rack) -> None:
+    await submit(rack, "red", 3)
+    await rack.state("red", "running")
+    rack.engine.exit("red", 1, 137)
+    await rack.state("red", "failed")
+    red = await rack.service.job("red")
+    assert red.reason == "rank 1 exited with code 137"
+    assert red.exit_codes[1] == 137
+    assert ("stop", "red") in rack.engine.calls
+
+
+async def test_pause_and_resume(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    assert (await rack.service.pause("red")).state == "paused"
+    assert rack.engine.states("red") == {RankState.PAUSED}
+    with pytest.raises(ServiceError):
+        await rack.service.pause("red")
+    assert (await rack.service.resume("red")).state == "running"
+
+
+async def test_job_paused_by_its_owner_stays_paused_over_a_regroup(rack: Rack) -> None:
+    await scattered(rack)
+    await rack.service.pause("red")
+    plan = await rack.service.make_plan(PlanRequest())
+    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert rack.engine.states("red") == {RankState.PAUSED}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (1, "rank 1 of red ended with 1 while it wrote its checkpoint"),
+        (137, "rank 1 of red was killed after 30 s, its checkpoint not finished"),
+    ],
+)
+async def test_checkpoint_that_is_not_written_turns_a_regroup_back(
+    rack: Rack, code: int, words: str
+) -> None:
+    ends = ["gpu0", "gpu1", "gpu3", "gpu4"]
+    await submit(rack, "red", 4, endpoints=ends, policy="restart", checkpoint_grace_s=30)
+    await rack.state("red", "running")
+    light = rack.aggregators.light()
+    rack.engine.ends["red"] = {0: 0, 1: code, 2: 143}
+    plan = await rack.service.make_plan(PlanRequest())
+    done = await rack.service.apply(plan, wait_s=10)
+    assert done.state == "rolled_back"
+    assert words in done.error
+    assert [p.name for p in done.phases] == ["admit", "quiesce", "resume back", "commit back"]
+    assert rack.aggregators.light() == light
+    red = await rack.service.job("red")
+    assert (red.state, red.restarts, red.excess_span) == ("running", 1, 1)
+
+    rack.engine.ends["red"] = {0: 0, 1: 0, 2: 143}
+    plan = await rack.service.make_plan(PlanRequest())
+    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+
+
+async def test_job_that_names_no_checkpoint_may_end_as_it_will(rack: Rack) -> None:
+    ends = ["gpu0", "gpu1", "gpu3", "gpu4"]
+    await submit(rack, "red", 4, endpoints=ends, policy="restart")
+    await rack.state("red", "running")
+    rack.engine.ends["red"] = {1: 1}
+    plan = await rack.service.make_plan(PlanRequest())
+    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+
+
+async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
+    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
+    await submit(rack, "red", 4, endpoints=ends, policy="restart")
+    await rack.state("red", "running")
+    plan = await rack.service.make_plan(PlanRequest())
+    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    red = await rack.service.job("red")
+    assert (red.state, red.restarts, red.excess_span) == ("running", 1, 0)
+    assert rack.engine.calls[-2:] == [("stop", "red"), ("start", "red")]
+
+
+async def test_live_job_rides_through(rack: Rack) -> None:
+    await scattered(rack, Policy.LIVE)
+    plan = await rack.service.make_plan(PlanRequest())
+    done = await rack.service.apply(plan, wait_s=10)
+    assert done.state == "committed"
+    assert ("freeze", "red") not in rack.engine.calls
+    red = await rack.service.job("red")
+    assert {r.endpoint: r.dark_time_s for r in red.ranks if r.dark_time_s} == {
+        e: t for e, t in done.dark_time_s.items() if e in red.endpoints
+    }
+
+
+async def test_a_regroup_costs_at_most_two_durable_writes_a_phase(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    before = rack.store.commits
+    done = await rack.service.apply(plan, wait_s=10)
+    assert rack.store.commits - before <= 2 * len(done.phases)
+
+
+async def test_two_plans_at_once_and_one_gets_a_conflict(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    first = await rack.service.apply(plan, wait_s=0)
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.apply(plan, wait_s=0)
+    assert caught.value.code == "conflict"
+
+    async def done() -> bool:
+        return (await rack.service.transaction(first.id)).state == "committed"
+
+    await rack.until(done)
+
+
+async def test_a_job_cancelled_while_it_is_admitted_never_starts(rack: Rack) -> None:
+    """However far the queue has come with it: no container may outlive the cancel."""
+    for pauses in range(12):
+        name = f"job-{pauses}"
+        await submit(rack, name, 2)
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        await rack.service.cancel(name)
+    await asyncio.sleep(0.1)
+    assert {job.state for job in await rack.service.jobs()} == {"cancelled"}
+    assert not rack.engine.statuses
+    assert all(e.state == "idle" for e in await rack.service.endpoints())
+
+
+async def test_name_of_an_ended_job_may_be_used_again(rack: Rack) -> None:
+    await submit(rack, "red", 1)
+    with pytest.raises(ServiceError) as caught:
+        await submit(rack, "red", 1)
+    assert caught.value.code == "conflict"
+    await rack.service.cancel("red")
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    assert (await rack.service.job("red")).count == 2
+
+
+async def test_logs_and_live_figures(rack: Rack) -> None:
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+    lines = [line async for line in rack.service.logs("red", rank=1, tail=None, follow=False)]
+    assert [(line.rank, line.text) for line in lines] == [(1, "one"), (1, "two")]
+    top = await rack.service.top()
+    assert [job.name for job in top.jobs] == ["red"]
+    assert len(top.endpoints) == 6
+    site = await rack.service.site()
+    assert site.uplinks[0].a == "as0/8"
+    assert {c.endpoint for c in await rack.service.circuits()} == {e.name for e in site.endpoints}
+    assert len(await rack.service.containers()) == 2
+    assert sum(node.containers for node in await rack.service.nodes()) == 2
+
+
+async def test_restart_of_the_controller_keeps_everything(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    await rack.service.apply(plan, wait_s=10)
+    before = await rack.service.job("red")
+    epoch, circuits = rack.service.epoch, list(rack.switch.circuits)
+    calls = len(rack.engine.calls)
+    await rack.down()
+    await rack.up()
+    await rack.state("red", "running")
+    after = await rack.service.job("red")
+    assert (after.endpoints, after.homes) == (before.endpoints, before.homes)
+    assert rack.service.epoch == epoch
+    assert rack.switch.circuits == circuits
+    assert len(rack.engine.calls) == calls
+    events = await rack.service.events(0, 1000)
+    assert [e.id for e in events] == sorted({e.id for e in events})

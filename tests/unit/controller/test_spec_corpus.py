@@ -1,0 +1,58 @@
+"""S5: what a job must not ask for is refused at admission; the agent's schema has no room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from container_mgr import policy
+from controller.views import JobRequest
+from protos import agent_pb2 as pb
+
+ASKS: tuple[dict[str, Any], ...] = (
+    {"privileged": True},
+    {"mounts": ["/:/host"]},
+    {"binds": ["/var/run/docker.sock:/var/run/docker.sock"]},
+    {"volumes": {"/": "/host"}},
+    {"cap_add": ["SYS_ADMIN"]},
+    {"devices": ["/dev/nvidia1"]},
+    {"gpus": "all"},
+    {"network_mode": "host"},
+    {"pid_mode": "host"},
+    {"security_opt": ["seccomp=unconfined"]},
+    {"user": "root"},
+    {"host_config": {}},
+)
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: next(iter(ask)))
+def test_admission_knows_no_such_field(ask: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        JobRequest.model_validate({"count": 1, **ask})
+
+
+def test_the_agents_schema_is_what_it_is() -> None:
+    """A field more is a decision, not an accident."""
+    assert set(pb.Rank.DESCRIPTOR.fields_by_name) == {
+        *("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic"),
+        *("gpu_uuid", "emulated_share", "limits"),
+    }
+    assert set(pb.Nic.DESCRIPTOR.fields_by_name) == {
+        *("name", "ip", "prefix_len", "mac", "mtu", "dscp")
+    }
+    assert set(pb.Limits.DESCRIPTOR.fields_by_name) == {
+        *("cores", "memory_bytes", "pids", "read_bps", "write_bps")
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"),
+        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "DOCKER_HOST", "BASH_ENV"),
+    ],
+)
+def test_the_agent_takes_no_such_variable(name: str) -> None:
+    assert not policy.environment_allowed(name)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from controller import store_rows
+from controller.errors import ServiceError
+from controller.flows import AttachPoint
+from controller.records import Event, JobRecord, Quarantine
+from controller.store import (
+    Intent,
+    PutAttachments,
+    PutEvents,
+    PutFacts,
+    PutJob,
+    PutQuarantine,
+    PutTransaction,
+    Store,
+)
+from controller.views import JobRequest, MoveView, PhaseView, TransactionView
+
+JOB = JobRecord(
+    name="red",
+    request=JobRequest(name="red", count=2, env={"A": "b"}),
+    image="image:1",
+    submitted_at=10.0,
+    state="running",
+    endpoints=("gpu0", "gpu1"),
+    epoch=3,
+    exit_codes=(None, None),
+    dark_time_s={"gpu0": 0.25},
+)
+VIEW = TransactionView(
+    id="t1",
+    state="running",
+    phase="qualify",
+    phases=[PhaseView(name="admit", started_at=1.0)],
+    cause="regroup",
+    epoch_before=3,
+    moves=[MoveView(endpoint="gpu0", source="as0", target="as1")],
+    jobs=["red"],
+    dark_time_s={},
+    started_at=1.0,
+)
+INTENT = Intent({"gpu0": AttachPoint("as0", 1)}, {"gpu0": None}, True, ("red",))
+
+
+async def opened(path: Path) -> Store:
+    store = Store(path / "state.sqlite")
+    await store.load()
+    return store
+
+
+async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    event = Event(1, 5.0, "info", "job/red", "JobStarted", "here", 3)
+    quarantine = Quarantine("as0/3", "no light", 6.0)
+    at = {"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as1", 2)}
+    await store.commit(
+        PutFacts({"epoch": "3"}),
+        PutJob(JOB),
+        PutAttachments(at, 3),
+        PutTransaction(VIEW, INTENT),
+        PutEvents([event]),
+        PutQuarantine([quarantine]),
+    )
+    assert store.commits == 1
+    await store.close()
+    again = Store(tmp_path / "state.sqlite")
+    loaded = await again.load()
+    await again.close()
+    assert loaded.facts["epoch"] == "3"
+    assert loaded.jobs == (JOB,)
+    assert loaded.attachments == at
+    assert loaded.transactions == ((VIEW, INTENT),)
+    assert loaded.events == (event,)
+    assert loaded.quarantine == (quarantine,)
+
+
+async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.commit(PutJob(JOB))
+    twice = JobRecord("blue", JobRequest(count=1), "image:1", 11.0, "running", "", ("gpu0",))
+    with pytest.raises(ServiceError) as caught:
+        await store.commit(PutFacts({"epoch": "9"}), PutJob(twice))  # gpu0 belongs to red
+    assert caught.value.code == "failed"
+    loaded = await store.load()
+    await store.close()
+    assert "epoch" not in loaded.facts
+    assert [job.name for job in loaded.jobs] == ["red"]
+
+
+async def test_ended_job_gives_its_endpoints_back(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.commit(PutJob(JOB))
+    ended = JobRecord("red", JOB.request, "image:1", 10.0, "completed", "", ("gpu0", "gpu1"))
+    other = JobRecord("blue", JobRequest(count=1), "image:1", 11.0, "running", "", ("gpu0",))
+    await store.commit(PutJob(ended), PutJob(other))
+    await store.close()
+
+
+async def test_attachments_are_replaced_by_what_differs(tmp_path: Path) -> None:
+    """Two endpoints change places, one goes, one comes, and one stays what it was."""
+    store = await opened(tmp_path)
+    names = ("gpu0", "gpu1", "gpu2", "gpu3")
+    before = {name: AttachPoint("as0", port) for port, name in enumerate(names)}
+    after = {
+        "gpu0": before["gpu1"],
+        "gpu1": before["gpu0"],
+        "gpu2": before["gpu2"],
+        "gpu4": before["gpu3"],
+    }
+    await store.commit(PutAttachments(before, 1))
+    await store.commit(PutAttachments(after, 2))
+    with store._engine.connect() as db:
+        since = {row.endpoint: row.epoch for row in db.execute(sa.select(store_rows.ATTACHMENTS))}
+    assert since == {"gpu0": 2, "gpu1": 2, "gpu2": 1, "gpu4": 2}
+    await store.close()
+    again = await opened_and_loaded(tmp_path)
+    assert again == after
+
+
+async def opened_and_loaded(path: Path) -> dict[str, AttachPoint]:
+    store = Store(path / "state.sqlite")
+    try:
+        return dict((await store.load()).attachments)
+    finally:
+        await store.close()
+
+
+async def test_two_endpoints_on_one_port_are_refused(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    with pytest.raises(ServiceError):
+        await store.commit(
+            PutAttachments({"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as0", 1)}, 1)
+        )
+    await store.close()
+
+
+async def test_a_damaged_file_stops_with_a_message(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_bytes(b"this is no database" * 100)
+    store = Store(tmp_path / "state.sqlite")
+    with pytest.raises(ServiceError) as caught:
+        await store.load()
+    assert caught.value.hint
+    await store.close()
+
+
+async def test_another_schema_stops_with_a_message(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.commit(PutFacts({"schema": "99"}))
+    with pytest.raises(ServiceError, match="schema 99"):
+        await store.load()
+    await store.close()
+
+
+async def test_writes_are_durable_and_journaled(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    with store._engine.connect() as db:
+        assert db.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert db.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+    await store.close()
+
+
+def test_the_schema_compiles_for_postgresql() -> None:
+    for table in store_rows.META.sorted_tables:
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+        text = str(sa.schema.CreateTable(table).compile(dialect=dialect))
+        assert text.strip().startswith("CREATE TABLE")

@@ -1,0 +1,141 @@
+"""NVML through a real shared library that stands in for the driver's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from container_mgr import nvml
+from container_mgr.gpus import Gpus, Slot, verdict
+from container_mgr.nvml import Reading
+from tests.nvml import mock
+
+A, B = "GPU-aaaa", "GPU-bbbb"
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "gpus"
+    monkeypatch.setenv("MOCK_NVML", str(path))
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    mock.behave(path, {A: "ok", B: "ok"})
+    yield path
+    mock.behave(path, {A: "ok", B: "ok"})  # nobody hangs on
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+@pytest.fixture
+def gpus(told: Path) -> Iterator[Gpus]:
+    one = Gpus([A, B], library=mock.library(), interval_s=0.02, hang_s=0.2)
+    one.start()
+    until(one.settled)
+    yield one
+    one.stop()
+
+
+def until(good: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not good():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_every_figure_is_read(told: Path) -> None:
+    found = nvml.Device(mock.library(), A)
+    assert (found.index, found.minor) == (0, 0)
+    assert found.read() == Reading(
+        utilisation=0.42,
+        memory_bytes=3 << 30,
+        memory_total_bytes=80 << 30,
+        temperature_c=61,
+        power_w=pytest.approx(350.5),
+        sm_clock_hz=1_980_000_000,
+        memory_clock_hz=2_619_000_000,
+        pcie_tx_bps=1000 * 1024 * 8,
+        pcie_rx_bps=2000 * 1024 * 8,
+        pcie_replays=5,
+        nvlinks_up=3,
+        ecc_corrected=9,
+        ecc_uncorrected=1,
+        throttle_reasons=("sw_power_cap", "sw_thermal"),
+    )
+
+
+def test_what_a_gpu_does_not_tell_is_absent_not_zero(told: Path) -> None:
+    mock.behave(told, {A: "plain"})
+    found = nvml.Device(mock.library(), A).read()
+    assert found == Reading(memory_bytes=3 << 30, memory_total_bytes=80 << 30)
+
+
+def test_processes_that_compute_on_it_are_seen(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_NVML_PID", "4711")
+    assert nvml.Device(mock.library(), A).read().pids == (4711,)
+
+
+@pytest.mark.parametrize(
+    ("state", "word"), [("lost", "GPU is lost"), ("absent", "Not Found"), ("hang", "NVML hangs")]
+)
+def test_a_sick_gpu_harms_only_itself(gpus: Gpus, told: Path, state: str, word: str) -> None:
+    assert [gpus.why_unfit(A), gpus.why_unfit(B)] == ["", ""]
+    mock.behave(told, {A: state, B: "ok"})
+    until(lambda: gpus.why_unfit(A))
+    assert word in gpus.why_unfit(A)
+    assert gpus.why_unfit(B) == ""
+    assert gpus.reading(B) is not None
+    mock.behave(told, {A: "ok", B: "ok"})
+    until(lambda: not gpus.why_unfit(A))
+
+
+def test_an_xid_of_the_hardware_condemns_one_of_the_program_does_not(
+    gpus: Gpus, told: Path
+) -> None:
+    mock.behave(told, {A: "ok", B: "ok"}, {A: 79, B: 13})
+    until(lambda: gpus.why_unfit(A))
+    assert gpus.why_unfit(A) == "Xid 79: fell off the bus"
+    until(lambda: (gpus.reading(B) or Reading()).xid == 13)
+    assert gpus.why_unfit(B) == ""
+
+
+def test_a_gpu_that_is_not_there_at_the_start(told: Path) -> None:
+    one = Gpus(["GPU-none"], library=mock.library(), interval_s=0.02)
+    one.start()
+    until(one.settled)
+    one.stop()
+    assert "lost" in one.why_unfit("GPU-none")
+    assert one.reading("GPU-none") is None
+    assert one.indices() == {}
+
+
+def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
+    told: Path, tmp_path: Path
+) -> None:
+    one = Gpus([A], library=str(tmp_path / "none.so"), interval_s=0.02)
+    one.start()
+    until(one.settled)
+    one.stop()
+    assert "none.so" in one.why_unfit(A)
+
+
+def test_indices_are_nvmls(gpus: Gpus) -> None:
+    assert gpus.indices() == {A: 0, B: 1}
+
+
+def test_old_figures_are_not_shown_as_new() -> None:
+    now = [100.0]
+    one = Gpus([A], clock=lambda: now[0])
+    one._slots[A].read_at = 100.0
+    assert one.reading(A) is not None
+    now[0] = 104.0
+    assert one.reading(A) is None
+
+
+def test_a_look_that_takes_its_time_is_no_hang() -> None:
+    slot = Slot(begun=10.0, read_at=9.0)
+    assert verdict(slot, 12.9) == ""
+    assert verdict(slot, 13.1) == "NVML hangs on this GPU"
+    assert verdict(Slot(), 0.0) == "the GPU was not read yet"

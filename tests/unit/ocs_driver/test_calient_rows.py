@@ -1,0 +1,54 @@
+import pytest
+
+from ocs_driver import CircuitState, PortHealth
+from ocs_driver.calient import rows
+from ocs_driver.tl1.fields import parse_row
+from tests.unit.ocs_driver import transcripts as t
+
+
+def test_circuits_as_recorded() -> None:
+    duplex, simplex = rows.circuits([t.DUPLEX_ROW, t.SIMPLEX_ROW])
+    assert (duplex.a, duplex.b, duplex.duplex) == ("2.3.6", "3.2.5", True)
+    assert (duplex.state, duplex.owner, duplex.name) == (
+        CircuitState.TUNED,
+        "DSTRAUB",
+        "2.3.6-3.2.5",
+    )
+    assert (simplex.duplex, simplex.state, simplex.name) == (
+        False,
+        CircuitState.FAILED,
+        "2.8.5>2.3.3",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ("OS=RDY,OC=OK", CircuitState.TUNED),
+        ("OS=RDY,OC=INIT", CircuitState.TUNING),
+        ("OS=RDY,OC=NOHW", CircuitState.FAILED),
+        ("OS=OOS,OC=INIT", CircuitState.PROVISIONED),
+        ("OS=OOS-NP,OC=OK", CircuitState.PROVISIONED),
+        ("OS=RDY,OC=NOVEL", CircuitState.TUNING),
+    ],
+)
+def test_states(words: str, state: CircuitState) -> None:
+    (circuit,) = rows.circuits([f"1.1.1-1.1.2:SRCPORT=1.1.1,DSTPORT=1.1.2,{words}"])
+    assert circuit.state is state
+
+
+def test_rows_that_name_no_ports_are_passed_over() -> None:
+    assert rows.circuits(["MATRIXUSED=4", "x:SRCPORT=1.1.1"]) == ()
+
+
+def test_port_health_as_recorded() -> None:
+    assert rows.health(parse_row(t.DARK_PORT_ROW)) is PortHealth.BLOCKED
+    assert rows.health(parse_row(t.USED_PORT_ROW)) is PortHealth.TUNED
+    assert rows.health(parse_row(t.USED_PORT_ROW.replace("OC=OK", "OC=FAIL"))) is PortHealth.FAILED
+
+
+def test_port_summary_as_recorded() -> None:
+    row = parse_row(t.PORT_SUMMARY_ROW)
+    assert rows.label(row) == ""
+    assert rows.dbm(row.get("INPWR")) is None
+    assert rows.dbm("-12.05") == -12.05

@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from ocs_driver import OcsError
+from ocs_driver.ledger import Ledger
+
+
+def ledger(folder: Path, now: list[float], group: str = "lightloom") -> Ledger:
+    return Ledger(folder, "SN1@host:5025", group, lambda: now[0])
+
+
+def test_claims_survive_and_are_forgotten_with_their_circuit(tmp_path: Path) -> None:
+    now = [1000.0]
+    ledger(tmp_path, now).claim(["1,26", "2,25"])
+    again = ledger(tmp_path, now)
+    assert again.owners({"1,26", "7,9"}) == {"1,26": "lightloom"}
+    # Seen once and gone: the next one to make it is somebody else.
+    assert again.owners(set()) == {}
+    assert again.owners({"1,26"}) == {}
+    # Never seen: it may still be in the making, for a while.
+    assert again.owners({"2,25"}) == {"2,25": "lightloom"}
+
+
+def test_a_claim_that_came_to_nothing_expires(tmp_path: Path) -> None:
+    now = [1000.0]
+    ledger(tmp_path, now).claim(["1,26"])
+    now[0] += 120.0
+    assert ledger(tmp_path, now).owners(set()) == {}
+    assert ledger(tmp_path, now).owners({"1,26"}) == {}
+
+
+def test_groups_are_kept_apart(tmp_path: Path) -> None:
+    now = [1000.0]
+    ledger(tmp_path, now, "other").claim(["1,2"])
+    assert ledger(tmp_path, now).owners({"1,2"}) == {"1,2": "other"}
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "SN1_host_5025.json").write_text("{")
+    (tmp_path / "SN1@host:5025.json").write_text("{")
+    with pytest.raises(OcsError, match="bad_ledger"):
+        ledger(tmp_path, [0.0]).owners(set())

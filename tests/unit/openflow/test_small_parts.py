@@ -1,0 +1,89 @@
+"""Liveness, ARP frames, packet-in allowance, listening sockets."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from controller import of_arp
+from controller.flows import PROBE_MAC
+from controller.of_listen import listening_socket, split_address
+from controller.of_liveness import BARRIER_PATIENCE_S, SILENT_INTERVALS, Liveness, Verdict
+from controller.ofapp import Allowance
+from tests.unit.openflow.fakeswitch import arp_reply
+
+
+def silence(liveness: Liveness, intervals: int, start: float = 0.0) -> list[Verdict]:
+    return [liveness.quiet(start + n) for n in range(1, intervals + 1)]
+
+
+def test_five_silent_seconds_are_death():
+    verdicts = silence(Liveness(), SILENT_INTERVALS)
+    assert verdicts == [Verdict.ECHO] * 4 + [Verdict.DEAD]
+
+
+def test_any_byte_is_life():
+    liveness = Liveness()
+    silence(liveness, SILENT_INTERVALS - 1)
+    liveness.heard()
+    assert silence(liveness, SILENT_INTERVALS - 1) == [Verdict.ECHO] * 4
+
+
+def test_a_barrier_protects_for_thirty_seconds():
+    liveness = Liveness()
+    liveness.barrier_sent(1, now=0.0)
+    verdicts = silence(liveness, int(BARRIER_PATIENCE_S))
+    assert verdicts == [Verdict.ECHO] * 29 + [Verdict.DEAD]
+
+
+def test_an_answered_barrier_protects_no_longer():
+    liveness = Liveness()
+    liveness.barrier_sent(1, now=0.0)
+    liveness.barrier_done(1)
+    assert silence(liveness, SILENT_INTERVALS)[-1] is Verdict.DEAD
+
+
+def test_probe_frame_follows_rfc_5227():
+    frame = of_arp.probe_frame("10.77.0.1", PROBE_MAC)
+    assert len(frame) == 60
+    assert frame[:6] == b"\xff" * 6
+    assert frame[28:32] == bytes(4)
+    assert frame[38:42] == bytes([10, 77, 0, 1])
+
+
+def test_arp_replies_are_read_and_nothing_else():
+    reply = arp_reply("10.77.0.1", "02:00:00:00:01:01")
+    assert of_arp.parse_reply(reply) == of_arp.ArpReply("10.77.0.1", "02:00:00:00:01:01")
+    assert of_arp.parse_reply(of_arp.probe_frame("10.77.0.1", PROBE_MAC)) is None
+    assert of_arp.parse_reply(reply[:30]) is None
+    assert of_arp.parse_reply(bytes(60)) is None
+
+
+def test_allowance_refills_with_time():
+    allowance = Allowance(2.0, now=0.0)
+    assert [allowance.take(0.0) for _ in range(3)] == [True, True, False]
+    assert [allowance.take(0.5) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [("127.0.0.1:6653", ("127.0.0.1", 6653)), ("[::1]:1", ("::1", 1))]
+)
+def test_addresses_are_split(text, parts):
+    assert split_address(text) == parts
+
+
+@pytest.mark.parametrize("text", ["6653", "host:", ":6653", "host:x", "host:70000"])
+def test_bad_addresses_are_refused(text):
+    with pytest.raises(ValueError, match="host:port"):
+        split_address(text)
+
+
+def test_listening_socket_reports_what_is_wrong():
+    with listening_socket("127.0.0.1:0") as taken:
+        port = taken.getsockname()[1]
+        assert taken.family == socket.AF_INET
+        with pytest.raises(OSError, match="in use"):
+            listening_socket(f"127.0.0.1:{port}")
+    with pytest.raises(OSError, match="ll-t-none"):
+        listening_socket("127.0.0.1:0", "ll-t-none")

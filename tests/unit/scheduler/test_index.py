@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler import metrics
+from scheduler.buckets import Buckets
+from scheduler.index import FabricIndex
+from scheduler.model import Fabric, Job, Locality, Move, Placement, Request
+from scheduler.placement import place
+from scheduler.state import all_homes, capacities, occupied
+from tests.unit.scheduler.racks import fabrics, paper, uniform
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.data())
+def test_buckets_are_first_fit_by_definition(counts: list[int], data: st.DataObject) -> None:
+    buckets = Buckets(counts)
+    for _ in range(5):
+        key = data.draw(st.integers(0, len(counts) - 1))
+        delta = data.draw(st.integers(-counts[key], 3))
+        counts[key] += delta
+        buckets.add(key, delta)
+        least = data.draw(st.integers(0, 8))
+        fitting = [(n, k) for k, n in enumerate(counts) if n >= least]
+        assert buckets.tightest(least) == (min(fitting)[1] if fitting else None)
+        assert buckets.fullest() == max(range(len(counts)), key=lambda k: (counts[k], -k))
+        assert list(buckets.ascending(least)) == [k for _, k in sorted(fitting)]
+
+
+def state_of(index: FabricIndex, request: Request) -> tuple[object, ...]:
+    """Return everything an index knows, as plain values."""
+    pool = index.pool(request)
+    servers = index.servers(pool)
+    return (
+        index.held.tolist(),
+        index.stuck.tolist(),
+        index.lit.tolist(),
+        index.idle_at,
+        index.idle_dark,
+        index.owner,
+        index.free,
+        index.total_excess,
+        {name: index.excess(name) for name in sorted(index.jobs)},
+        (pool.idle, pool.lit, pool.lost, pool.total, pool.by_free.counts, servers.counts),
+        (pool.wanting, pool.fixed.tolist()),
+    )
+
+
+@given(fabrics(), st.data())
+def test_an_index_that_is_kept_up_equals_a_new_one(fabric: Fabric, data: st.DataObject) -> None:
+    index = FabricIndex(fabric)
+    any_ = Request("x", 1)
+    index.servers(index.pool(any_))
+    for step in range(6):
+        kind = data.draw(st.sampled_from(["start", "finish", "move", "lose", "find"]))
+        if kind == "start":
+            request = Request(f"new{step}", data.draw(st.integers(1, 5)), Locality.REGROUP)
+            answer = place(index, request)
+            if isinstance(answer, Placement):
+                pinned = data.draw(st.booleans())
+                index.start(Job(answer.job, answer.endpoints, pinned=pinned), answer.moves)
+        elif kind == "finish" and index.jobs:
+            index.finish(data.draw(st.sampled_from(sorted(index.jobs))))
+        elif kind == "move":
+            _move_one(index, data)
+        else:
+            name = data.draw(st.sampled_from(index.names))
+            (index.withhold if kind == "lose" else index.release)([name])
+        assert state_of(index, any_) == state_of(FabricIndex(index.snapshot()), any_)
+        now = index.snapshot()
+        assert index.total_excess == metrics.total_excess_span(now.site, now.jobs, now.homes)
+        assert index.homes() == all_homes(now)
+
+
+def _move_one(index: FabricIndex, data: st.DataObject) -> None:
+    site = index.site
+    used = occupied(site.endpoints, index.homes())
+    endpoint = data.draw(st.sampled_from(site.endpoints))
+    ports = capacities(site)
+    open_ = [a for (a, k), n in ports.items() if k == endpoint.ocs and used[a, k] < n]
+    target = data.draw(st.sampled_from([None, *open_]))
+    if endpoint.ocs is not None:
+        index.rehome([Move(endpoint.name, index.homes()[endpoint.name], target)])
+
+
+def test_a_busy_endpoint_is_not_given_twice() -> None:
+    index = FabricIndex(paper(Job("a", ("gpu0",)), unavailable=["gpu5"]))
+    for name in ("gpu0", "gpu5"):
+        with pytest.raises(ValueError, match=f"{name} is not idle"):
+            index.start(Job("b", (name,)))
+    with pytest.raises(ValueError, match="job a is running"):
+        index.start(Job("a", ("gpu1",)))
+    assert index.free == 4
+
+
+def test_placing_changes_nothing() -> None:
+    index = FabricIndex(uniform(aggregators=4, ports=4, endpoints=16, switches=2))
+    request = Request("x", 7)
+    before = state_of(index, request)
+    answers = [
+        place(index, replace(request, locality=locality)) for locality in (*Locality, *Locality)
+    ]
+    assert answers[:4] == answers[4:]
+    assert state_of(index, request) == before
+    assert answers[0] == place(index.snapshot(), replace(request, locality=Locality.STRICT))

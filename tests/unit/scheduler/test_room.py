@@ -1,0 +1,110 @@
+"""Making room for a job that waits: sound plans, quick hints that agree with them, scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import room
+from scheduler.index import FabricIndex
+from scheduler.metrics import span
+from scheduler.model import (
+    Aggregator,
+    Endpoint,
+    Fabric,
+    Job,
+    Limits,
+    Locality,
+    Placement,
+    Request,
+    Site,
+    Wait,
+)
+from scheduler.placement import place
+from scheduler.scores import Scorer
+from scheduler.state import check
+from tests.unit.scheduler.racks import crowded, fabrics
+
+QUICK = Limits(time_limit_s=2.0)
+
+
+@settings(max_examples=40)
+@given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(1, 5))
+def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, count: int) -> None:
+    request = Request("new", count, Locality.STRICT)
+    before = place(fabric, request)
+    plan = room.make_room(fabric, request, QUICK)
+    if plan is None:
+        return
+    assert isinstance(before, Wait)
+    assert before.code == "locality"
+    after = replace(fabric, homes=plan.homes_after)
+    check(after)
+    found = place(after, request)
+    assert isinstance(found, Placement)
+    busy = {e for job in fabric.jobs for e in job.endpoints}
+    assert plan.running_moves == sum(m.endpoint in busy for m in plan.moves)
+    assert plan.bound.running_moves <= plan.running_moves
+    touched = {m.endpoint for m in plan.moves}
+    assert set(plan.jobs_paused) == {j.name for j in fabric.jobs if touched & set(j.endpoints)}
+    for job in fabric.jobs:
+        assert not (job.pinned and touched & set(job.endpoints))
+    assert not touched & fabric.unavailable
+
+
+@settings(max_examples=40)
+@given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(2, 5))
+def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> None:
+    index = FabricIndex(fabric)
+    before = index.snapshot()
+    found = room.quick(index, Request("new", count, Locality.STRICT), lambda name: True)
+    assert index.snapshot() == before
+    if found is None:
+        return
+    index.rehome(found.moves)
+    check(index.snapshot())
+
+
+def test_scores() -> None:
+    fabric = _scattered()
+    scorer = Scorer(fabric)
+    scores = scorer.of(["g0", "g1"])
+    assert (scores.span, scores.span_reachable) == (2, 1)
+    assert scorer.left.idle == 4
+    assert scorer.left.largest == 2
+    assert scorer.left.stranded[4] == 1.0
+    assert scorer.left.external == 0.5
+    assert scorer.excess(["g0", "g1"], fabric.homes) == 1
+    assert scorer.excess(["g0", "g1"], {"g0": "a", "g1": "a"}) == scorer.excess([], {}) == 0
+    with pytest.raises(KeyError):
+        scorer.of(["nobody"])
+
+
+def _scattered() -> Fabric:
+    names = [f"g{i}" for i in range(6)]
+    site = Site(
+        "six",
+        tuple(Endpoint(n, ocs="o") for n in names),
+        (Aggregator("a", {"o": 3}), Aggregator("b", {"o": 3})),
+    )
+    homes = {n: "ab"[i % 2] for i, n in enumerate(names)}
+    assert span(["g0", "g1"], homes) == 2
+    return Fabric(site, homes, (Job("red", ("g0", "g1")),))
+
+
+def test_limits_bound_what_room_may_cost() -> None:
+    fabric = _scattered()
+    request = Request("new", 3, Locality.STRICT)
+    plan = room.make_room(fabric, request, QUICK)
+    assert plan is not None
+    assert (plan.running_moves, plan.jobs_paused, plan.paused_gpus) == (1, ("red",), 2)
+    assert plan.bound.running_moves == 1
+    assert room.make_room(fabric, request, replace(QUICK, max_jobs_paused=0)) is None
+    assert room.make_room(fabric, request, replace(QUICK, max_moves=0)) is None
+    pinned = replace(fabric, jobs=(Job("red", ("g0", "g1"), pinned=True),))
+    assert room.make_room(pinned, request, QUICK) is None
+    assert room.make_room(fabric, Request("new", 9, Locality.STRICT), QUICK) is None
+    assert room.make_room(fabric, Request("new", 2, Locality.STRICT), QUICK) is None

@@ -1,0 +1,61 @@
+"""Small sites and traces to replay, and what must hold after every event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scheduler.index import DARK
+from scheduler.model import Aggregator, Endpoint, Site
+from scheduler.sim.cluster import Cluster
+from scheduler.sim.gavel import GavelTable
+from scheduler.sim.trace import Trace, TraceJob
+
+
+def site(aggregators: int = 4, ports: int = 4, switches: int = 1) -> Site:
+    """Return a site whose aggregators are full; endpoints go round the switches."""
+    return Site(
+        "small",
+        tuple(
+            Endpoint(f"e{i}", ocs=f"ocs{i % switches}", server=f"srv{i // 2}")
+            for i in range(aggregators * ports)
+        ),
+        tuple(
+            Aggregator(f"as{a}", {f"ocs{k}": ports // switches for k in range(switches)})
+            for a in range(aggregators)
+        ),
+    )
+
+
+def trace(*jobs: tuple[float, int, float]) -> Trace:
+    """Return a trace of (submit, GPUs, duration)."""
+    return Trace.of(
+        "inline",
+        [TraceJob(f"j{i}", s, g, d, line=i + 1) for i, (s, g, d) in enumerate(jobs)],
+    )
+
+
+def table(ratio: float = 2.0, sizes: Sequence[int] = (1, 2, 4, 8)) -> GavelTable:
+    """Return a table in which scattering always costs the same."""
+    together = {("net", n): 10.0 for n in sizes}
+    return GavelTable(together, {key: rate / ratio for key, rate in together.items()})
+
+
+def consistent(cluster: Cluster) -> None:
+    """Nothing is used twice, ports suffice, and the engine knows what the index knows."""
+    index = cluster.index
+    used = Counter(name for live in cluster.live.values() for name in live.endpoints)
+    assert all(n == 1 for n in used.values())
+    assert len(used) <= index.size
+    assert set(index.jobs) == set(cluster.live)
+    for name, live in cluster.live.items():
+        assert index.jobs[name].endpoints == live.endpoints
+        assert len(live.endpoints) == live.job.gpus
+        assert live.excess == index.excess(name)
+        assert (live.excess > 0) == (name in cluster.scattered)
+        assert live.slowdown >= 1.0
+    lit: Counter[tuple[int, int]] = Counter()
+    for e, a in enumerate(index.home):
+        if a != DARK and index.slot[e] != index.fixed_slot:
+            lit[a, index.slot[e]] += 1
+    assert all(n <= index.ports[slot] for slot, n in lit.items())

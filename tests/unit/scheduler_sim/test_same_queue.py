@@ -1,0 +1,90 @@
+"""The simulator's queue decides as the production queue does, job by job and endpoint by endpoint.
+
+Replays keep jobs in a plain line, because every rival is replayed first come, first served. The
+production queue with backfill and fair share off is driven here by the same events.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model import Locality, Request
+from scheduler.queue import Queue
+from scheduler.queue_model import Pending, QueuePolicy
+from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
+from scheduler.sim.engine import replay
+from scheduler.sim.policies import BestFit
+from scheduler.sim.slowdown import Free
+from scheduler.sim.trace import Trace, TraceJob
+from tests.unit.scheduler.racks import uniform
+
+Starts = dict[str, tuple[float, tuple[str, ...]]]
+
+
+class Stays(BestFit):
+    """Ours, without moves of running jobs: what starts when and where is all that counts."""
+
+    def __init__(self, locality: Locality) -> None:
+        self.locality = locality
+
+    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+        del cluster
+        return ()
+
+
+def simulated(trace: Trace, locality: Locality) -> Starts:
+    found: Starts = {}
+
+    def watch(cluster: Cluster) -> None:
+        for name, live in cluster.live.items():
+            found.setdefault(name, (live.started, live.endpoints))
+
+    replay(trace, uniform(3, 4, 12).site, Stays(locality), Free(), watch=watch)
+    return found
+
+
+def produced(trace: Trace, locality: Locality) -> Starts:
+    index = empty_cluster(uniform(3, 4, 12).site, Settings(), Free()).index
+    queue = Queue(index, QueuePolicy(fair_share=False, backfill=False))
+    length = {job.name: job.duration_s for job in trace.jobs}
+    ends: list[tuple[float, str]] = []
+    left = list(trace.jobs)
+    found: Starts = {}
+    while left or ends:
+        now = min([job.submit_s for job in left[:1]] + [end for end, _ in ends[:1]])
+        while ends and ends[0][0] <= now:
+            queue.finish(heapq.heappop(ends)[1])
+        while left and left[0].submit_s <= now:
+            job = left.pop(0)
+            queue.submit(Pending(Request(job.name, job.gpus, locality), job.submit_s))
+        for start in queue.decide(now, explain=False).starts:
+            found[start.job] = now, start.placement.endpoints
+            heapq.heappush(ends, (now + length[start.job], start.job))
+    return found
+
+
+@pytest.mark.parametrize("locality", [Locality.PREFERRED, Locality.REGROUP])
+@settings(max_examples=40)
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 12), st.integers(1, 40)),
+        min_size=1,
+        max_size=25,
+    )
+)
+def test_every_job_starts_at_the_same_time_on_the_same_endpoints(
+    locality: Locality, jobs: list[tuple[int, int, int]]
+) -> None:
+    listed = [
+        TraceJob(f"j{i}", float(at), gpus, float(run), line=i + 1)
+        for i, (at, gpus, run) in enumerate(jobs)
+    ]
+    trace = Trace.of("random", listed)
+    seen, wanted = simulated(trace, locality), produced(trace, locality)
+    assert seen.keys() == wanted.keys() == {job.name for job in trace.jobs}
+    assert seen == wanted

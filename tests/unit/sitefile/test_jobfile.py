@@ -1,0 +1,185 @@
+"""Job files: what they become, and what is wrong with bad ones."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from controller.views import JobRequest
+from sitefile import SiteFileError, job_schema, load_job
+from sitefile.jobfile import MAX_BYTES, JobFileModel, command
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+WHOLE = """
+apiVersion: lightloom/v1
+kind: Job
+name: red
+project: vision
+priority: 3
+resources: {gpus: 4, kind: gpu, model: M40, memory: 12GiB, endpoints: [gpu0, gpu1, gpu2, gpu3]}
+image: ll-torch:1
+pull: missing
+setup: pip list
+run: |
+  exec python3 train.py --epochs 3
+env: {SEED: 7, NAME: "yes"}
+limits: {cpu: 1.5, memory: 32GiB, io: 500MB/s}
+locality: strict
+policy: live
+rank_order: placed
+pinned: true
+restart: on-failure:2
+dark_tolerance_s: 2
+checkpoint_grace_s: 30
+time_limit_s: 3600
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def problems(file: Path, text: str) -> list[tuple[str, str, str]]:
+    file.write_text(text)
+    with pytest.raises(SiteFileError) as caught:
+        load_job(file)
+    assert caught.value.file == str(file)
+    return [(p.path, p.message, p.fix) for p in caught.value.problems]
+
+
+def test_everything_a_file_can_say(file: Path) -> None:
+    file.write_text(WHOLE)
+    assert load_job(file) == {
+        "name": "red",
+        "project": "vision",
+        "priority": 3,
+        "count": 4,
+        "model": "M40",
+        "min_memory_bytes": 12 * 2**30,
+        "endpoints": ["gpu0", "gpu1", "gpu2", "gpu3"],
+        "image": "ll-torch:1",
+        "pull": "missing",
+        "command": ["/bin/sh", "-ec", "pip list\nexec python3 train.py --epochs 3\n"],
+        "env": {"SEED": "7", "NAME": "yes"},
+        "cpu": 1.5,
+        "memory_bytes": 32 * 2**30,
+        "io_bps": 500_000_000,
+        "locality": "strict",
+        "policy": "live",
+        "rank_order": "placed",
+        "pinned": True,
+        "restart": "on-failure:2",
+        "dark_tolerance_s": 2.0,
+        "checkpoint_grace_s": 30.0,
+        "time_limit_s": 3600.0,
+    }
+
+
+def test_the_controller_takes_all_that_a_file_can_say(file: Path) -> None:
+    file.write_text(WHOLE)
+    request = JobRequest.model_validate(load_job(file))
+    assert request.model_dump(exclude_unset=True, mode="json") == load_job(file)
+
+
+def test_what_is_not_said_is_not_asked_for(file: Path) -> None:
+    file.write_text("resources: {gpus: 2}\n")
+    assert load_job(file) == {"count": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message", "fix"),
+    [
+        ("resources: {gpu: 2}", "resources.gpu", "unknown key 'gpu'", "correct its name"),
+        ("resources: {gpus: 0}", "resources.gpus", "greater than or equal to 1", "schema job"),
+        ("resources: {gpus: true}", "resources.gpus", "valid integer", "schema job"),
+        ("resources: {gpus: '2'}", "resources.gpus", "valid integer", "schema job"),
+        ("resources: {memory: much}", "resources.memory", "could not parse", "schema job"),
+        ("resources: {kind: tpu}", "resources.kind", "'gpu'", "schema job"),
+        ("name: Red Job", "name", "pattern", "schema job"),
+        ("env: {SEED: 0.1}", "env.SEED", "quote it", "schema job"),
+        ("env: {SEED: yes}", "env.SEED", "quote it", "schema job"),
+        ("env: {path: x}", "env.path.[key]", "pattern", "schema job"),
+        ("limits: {cpu: -1}", "limits.cpu", "greater than 0", "schema job"),
+        ("limits: {cpu: true}", "limits.cpu", "no figures", "schema job"),
+        ("limits: {io: 0}", "limits.io", "greater than 0", "schema job"),
+        ("policy: shoot", "policy", "'live', 'pause' or 'restart'", "schema job"),
+        ("restart: always", "restart", "pattern", "schema job"),
+        ("dark_tolerance_s: .inf", "dark_tolerance_s", "less than or equal", "schema job"),
+        ("dark_tolerance_s: .nan", "dark_tolerance_s", "greater than 0", "schema job"),
+        ("apiVersion: lightloom/v2", "apiVersion", "lightloom/v1", "schema job"),
+    ],
+)
+def test_errors_name_the_path_and_the_fix(
+    file: Path, text: str, path: str, message: str, fix: str
+) -> None:
+    found = problems(file, text)
+    assert [p for p, _, _ in found] == [path]
+    assert message in found[0][1]
+    assert fix in found[0][2]
+
+
+def test_all_problems_are_told_at_once(file: Path) -> None:
+    assert len(problems(file, "name: A B\npolicy: x\nresources: {gpus: -1}\n")) == 3
+
+
+def test_a_yaml_bomb_is_refused(file: Path) -> None:
+    lines = ['a: &a ["lol", "lol"]']
+    lines += [f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]" for n in range(20)]
+    ((where, message, fix),) = problems(file, "\n".join(lines))
+    assert where.startswith("line 2")
+    assert "aliases" in message
+    assert fix
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a list", "not a mapping"),
+        ("", "not a mapping"),
+        ("name: red\nname: blue", "stands twice"),
+        ("run: [a, b", "expected"),
+        ("name: !!python/object/apply:os.system [id]", "is not accepted"),
+        ("run: " + "[" * 5000, ""),
+        ("run: " + "x" * MAX_BYTES, "larger than"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused(file: Path, text: str, message: str) -> None:
+    assert message in problems(file, text)[0][1]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SiteFileError, match="No such file"):
+        load_job(tmp_path / "absent.yaml")
+
+
+def test_a_list_runs_without_a_shell() -> None:
+    assert command(None, ["python3", "a b.py"]) == ["python3", "a b.py"]
+    assert command(None, None) == []
+    assert command("true", None) == ["/bin/sh", "-ec", "true"]
+
+
+def test_setup_goes_first_and_its_failure_ends_the_job() -> None:
+    def ran(setup: str | None, run: str | list[str]) -> tuple[int, str]:
+        done = subprocess.run(command(setup, run), capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert ran("echo one", "echo two") == (0, "one\ntwo\n")
+    assert ran("echo one; false", "echo two") == (1, "one\n")
+    assert ran("echo one", ["printf", "%s|", "a b", "$HOME"]) == (0, "one\na b|$HOME|")
+    assert ran("false", ["echo", "two"]) == (1, "")
+
+
+def test_the_schema_describes_the_model() -> None:
+    schema = job_schema()
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert schema["properties"].keys() == JobFileModel.model_fields.keys()
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_examples_are_good(example: Path) -> None:
+    assert load_job(example)["count"] >= 2

@@ -1,0 +1,82 @@
+"""The site file's sections on projects, queue and automatic regroups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.budgets import PauseBudget
+from scheduler.queue_model import Project
+from sitefile import Rates, SiteFileError, load_site
+from tests.unit.controller.fakes import PAPER
+
+
+def written(tmp_path: Path, **sections: Any) -> Path:
+    document = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump({**document, **sections}), encoding="utf-8")
+    return file
+
+
+def test_without_a_word_there_is_one_project_and_no_trigger() -> None:
+    scheduling = load_site(PAPER).scheduling
+    assert scheduling.projects == (Project("default"),)
+    assert not scheduling.named
+    assert not scheduling.regroup.triggers.automatic
+    assert scheduling.regroup.budget == PauseBudget()
+
+
+def test_every_section_is_read(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        projects=[{"name": "vision", "weight": 2, "quota": 4}],
+        queue={"backfill_depth": 7, "aging_s": 60},
+        regroup={
+            "cooldown_s": 300,
+            "max_pauses_per_job_hour": 2,
+            "worth": "proven",
+            "rates": {"access_bps": 1e11, "inter_aggregator_bps": 4e11},
+            "triggers": {
+                "threshold": {"excess_span": 3, "for_s": 30},
+                "pending": True,
+                "schedule": {"every_s": 3600, "daily_at": ["02:30"]},
+            },
+        },
+    )
+    scheduling = load_site(file).scheduling
+    assert scheduling.projects == (Project("default"), Project("vision", 2.0, 4))
+    assert scheduling.named
+    assert (scheduling.queue.backfill_depth, scheduling.queue.aging_s) == (7, 60.0)
+    regroup = scheduling.regroup
+    assert regroup.budget == PauseBudget(300.0, 2.0)
+    assert not regroup.accept_open
+    assert regroup.rates == Rates(1e11, 4e11)
+    triggers = regroup.triggers
+    assert triggers.automatic
+    assert (triggers.excess_span, triggers.excess_for_s, triggers.pending) == (3, 30.0, True)
+    assert (triggers.every_s, triggers.daily_at_s) == (3600.0, (9000.0,))
+
+
+@pytest.mark.parametrize(
+    ("sections", "path"),
+    [
+        ({"projects": [{"name": "vision", "weight": 0}]}, "projects[0].weight"),
+        ({"projects": [{"name": "vision", "quota": -1}]}, "projects[0].quota"),
+        ({"projects": [{"name": "a"}, {"name": "a"}]}, "projects[1].name"),
+        ({"queue": {"agingg": 1}}, "queue.agingg"),
+        ({"regroup": {"cooldown_s": -1}}, "regroup.cooldown_s"),
+        ({"regroup": {"worth": "always"}}, "regroup.worth"),
+        ({"regroup": {"triggers": {"threshold": {}}}}, "regroup.triggers.threshold.excess_span"),
+        (
+            {"regroup": {"triggers": {"schedule": {"daily_at": ["25:00"]}}}},
+            "regroup.triggers.schedule.daily_at[0]",
+        ),
+    ],
+)
+def test_bad_sections_name_the_path(tmp_path: Path, sections: dict[str, Any], path: str) -> None:
+    with pytest.raises(SiteFileError) as caught:
+        load_site(written(tmp_path, **sections))
+    assert path in [problem.path for problem in caught.value.problems]

@@ -1,0 +1,79 @@
+"""The ring of TCP senders, on two loopback addresses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import ring, ring_rank
+
+ADDRESSES = "127.0.71.1,127.0.71.2"
+
+
+@pytest.fixture
+def pair() -> Iterator[list[subprocess.Popen[str]]]:
+    """Both ranks, running."""
+    env = {**os.environ, "LIGHTLOOM_ADDRESSES": ADDRESSES}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, *ring.COMMAND[1:]],
+            env={**env, "LIGHTLOOM_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    yield ranks
+    for process in ranks:
+        process.kill()
+        process.wait()
+
+
+def told(process: subprocess.Popen[str], event: str) -> dict[str, float]:
+    """The next line about ``event``."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        document = json.loads(line)
+        if document["event"] == event:
+            return document
+    raise AssertionError("the rank has ended")
+
+
+def test_a_frozen_rank_is_a_gap_at_its_neighbour(pair: list[subprocess.Popen[str]]) -> None:
+    first, second = pair
+    while told(second, "count")["rx_bytes"] == 0:
+        pass
+    first.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    first.send_signal(signal.SIGCONT)
+    gap = told(second, "gap")
+    while gap["gap_s"] < 0.25:  # a busy machine may make small ones of its own
+        gap = told(second, "gap")
+    first.kill()
+    text = (second.stdout.readline() for _ in range(3)) if second.stdout else ()
+    ranks = ring.read([{"text": json.dumps(gap)}, {"text": "noise"}, *({"text": t} for t in text)])
+    assert ranks[1].rx_bytes > 0
+    assert (ranks[1].strangers, ranks[1].lost, ranks[1].repeated) == (0, 0, 0)
+    assert ring.longest_gap_s(ranks, 0, time.time()) >= 0.25
+    assert ring.longest_gap_s(ranks, 0, 1) == 0
+
+
+def test_messages_left_out_and_come_again_are_counted() -> None:
+    seen = ring_rank.Seen(0)
+    for number in (7, 8, 11, 11, 9, 10):
+        seen.follows(number)
+    assert (seen.lost, seen.repeated) == (2, 2)
+
+
+def test_a_ring_is_submitted_in_the_order_given() -> None:
+    body = ring.request("red", ["gpu2", "gpu0"], "live")
+    assert (body["count"], body["endpoints"], body["rank_order"]) == (2, ["gpu2", "gpu0"], "placed")
+    assert body["policy"] == "live"
+    assert sum(map(len, body["command"])) < 64 * 1024

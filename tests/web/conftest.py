@@ -1,0 +1,72 @@
+"""A browser for all tests, and for each a controller, its console and a page that may not err."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from tests.web.world import TalkingRack, served
+
+CHROMIUM = "/usr/bin/chromium"
+expect.set_options(timeout=30_000)
+"""A busy machine is slow."""
+NO_RECHECK = """{
+  const every = window.setInterval;
+  window.setInterval = (f, ms, ...more) => (ms === 15000 ? 0 : every(f, ms, ...more));
+}"""
+"""The page looks every 15 s whether it missed anything: that would hide that it did."""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def rack(tmp_path: Path) -> AsyncIterator[TalkingRack]:
+    rack = TalkingRack(tmp_path)
+    await rack.up()
+    yield rack
+    await rack.down()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def url(rack: TalkingRack) -> AsyncIterator[str]:
+    """The console of a controller that asks nobody who they are."""
+    async with served(rack) as url:
+        yield url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(30_000)
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(context: BrowserContext) -> AsyncIterator[Page]:
+    """A page on which every error of a script, and every break of the policy, fails the test."""
+    page = await context.new_page()
+    await page.add_init_script(NO_RECHECK)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda message: (
+            errors.append(message.text)
+            if message.type == "error" and "Failed to load resource" not in message.text
+            else None
+        ),
+    )
+    yield page
+    assert not errors

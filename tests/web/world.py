@@ -1,0 +1,147 @@
+"""A controller over fakes whose jobs talk, and the console served from it on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from playwright.async_api import Page
+
+from controller.accounts import Accounts, Project
+from controller.aggregators import PortCounters
+from controller.api.access import Access
+from controller.api.app import create_app
+from controller.authz import Role
+from controller.views import JobRequest
+from ocs_driver.base import Alarm, PortHealth, PortInfo
+from scheduler.model import Locality, RankOrder
+from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
+
+TOGETHER_BPS = 228e6
+"""What a container receives while its job is under one aggregator."""
+APART_BPS = 57e6
+"""The same while the job's ring crosses between aggregators."""
+
+
+class Traffic(FakeAggregators):
+    """Ports count what their containers send: slowly while the job is spread."""
+
+    async def port_counters(self, as_name: str) -> Mapping[int, PortCounters]:
+        assert self.engine is not None
+        light = self.light()
+        homes: dict[str, set[str]] = {}
+        for status in self.engine.statuses.values():
+            if status.endpoint in light:
+                homes.setdefault(status.job, set()).add(light[status.endpoint].aggregator)
+        for status in self.engine.statuses.values():
+            at = light.get(status.endpoint)
+            if at is not None and at.aggregator == as_name:
+                rate = TOGETHER_BPS if len(homes[status.job]) == 1 else APART_BPS
+                # One read is one second of the switch's clock; ports send twice what they count.
+                self.counters[at] = self.counters.get(at, 0) + int(rate / 8 / 2)
+        return await super().port_counters(as_name)
+
+
+class LitOcs(FakeOcs):
+    """Knows its ports, and has something to complain about."""
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        lit = {port for circuit in self.circuits for port in (circuit.a, circuit.b)}
+        ports = [f"{side}.{i}" for side in ("1.1", "2.1", "2.2") for i in range(1, 9)]
+        return tuple(
+            PortInfo(p, PortHealth.TUNED if p in lit else PortHealth.BLOCKED) for p in ports
+        )
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        return (Alarm("1.1.3", "minor", "low light"),)
+
+
+class TalkingRack(Rack):
+    """The paper's rack with jobs that talk."""
+
+    aggregators_kind = Traffic
+
+    def __init__(self, state_dir: Path) -> None:
+        super().__init__(state_dir)
+        self.switch = LitOcs()
+
+
+@asynccontextmanager
+async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]:
+    """Serve the API and the console; yields the URL."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        create_app(rack.service, access), log_level="warning", lifespan="off", access_log=False
+    )
+    server = uvicorn.Server(config)
+    # Signals belong to the test runner.
+    task = asyncio.create_task(server._serve(sockets=[bound]))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+        bound.close()
+
+
+async def people(directory: Path) -> tuple[Access, dict[str, str]]:
+    """Return accounts with one person a role, and their tokens by role."""
+    accounts = Accounts(directory / "accounts.sqlite", clock=time.time)
+    await accounts.open()
+    await accounts.put_project(Project("vision"))
+    tokens = {}
+    for role in Role:
+        projects = ["vision"] if role in (Role.USER, Role.VIEWER) else []
+        _, tokens[role.value] = await accounts.create(f"some-{role}", role, projects)
+    return Access(accounts), tokens
+
+
+def scattered(name: str, count: int, project: str = "default") -> JobRequest:
+    """Ask for a job that is placed as by a scheduler which knows no fabric."""
+    return JobRequest(
+        name=name,
+        count=count,
+        project=project,
+        locality=Locality.ANY,
+        rank_order=RankOrder.PLACED,
+        command=["train"],
+    )
+
+
+async def until(page: Page, condition: str, limit_s: float = 30.0) -> None:
+    """Wait until a JavaScript expression is true. The pages' policy forbids the browser's own."""
+    deadline = time.monotonic() + limit_s
+    while not await page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        await asyncio.sleep(0.05)
+
+
+async def point(page: Page, element: str) -> tuple[float, float]:
+    """Return where the middle of something drawn is on the page."""
+    await until(page, f"lightloom.view.scene?.cy.getElementById('{element}').nonempty()")
+    box = await page.locator(".canvas").bounding_box()
+    assert box is not None
+    at = await page.evaluate(
+        "(id) => { const b = lightloom.view.scene.cy.getElementById(id).renderedBoundingBox();"
+        " return [(b.x1 + b.x2) / 2, (b.y1 + b.y2) / 2]; }",
+        element,
+    )
+    return box["x"] + at[0], box["y"] + at[1]
+
+
+async def drag(page: Page, endpoint: str, to: str) -> None:
+    """Take an endpoint somewhere, and let it go."""
+    await carry(page, endpoint, to)
+    await page.mouse.up()
+
+
+async def carry(page: Page, endpoint: str, to: str) -> None:
+    """Take an endpoint somewhere, and hold it there."""
+    await page.mouse.move(*await point(page, f"endpoint/{endpoint}"))
+    await page.mouse.down()
+    await page.mouse.move(*await point(page, to), steps=8)
