@@ -17,16 +17,22 @@ READY_FILE = "ready"
 LOST_FILE = "gpu-lost"
 """The canary creates this file when the GPU's device node cannot be opened any more."""
 NIC_FILE = "nic.env"
-"""The agent writes what is known of the NIC only once it is inside, as shell assignments."""
+"""The agent writes what is known of the NIC only once it is inside, as shell assignments.
+
+It is the last thing an agent does for a rank, so nothing starts before it is there.
+"""
 
 EXIT_NO_NIC = 69
 """EX_UNAVAILABLE of sysexits(3)."""
+EXIT_NOT_GIVEN = 75
+"""EX_TEMPFAIL of sysexits(3)."""
 EXIT_GPUS = 78
 """EX_CONFIG of sysexits(3)."""
 CANARY_S = 2
 
 REASONS = {
     EXIT_NO_NIC: "its NIC had no carrier: no circuit, or no light",
+    EXIT_NOT_GIVEN: "the agent did not give it its NIC in time",
     EXIT_GPUS: "not exactly one GPU was visible in the container",
     126: "its command cannot be run",
     127: "its command was not found",
@@ -36,7 +42,6 @@ REASONS = {
 SCRIPT = f"""\
 #!/bin/sh
 # Checks what the job needs, then becomes its command. Usage: entry SECONDS GPUS COMMAND...
-# The agent sets address and MAC before it sets the link up, so a carrier means all is there.
 left=$(($1 * 10))
 gpus=$2
 shift 2
@@ -61,14 +66,19 @@ if [ -n "$node" ]; then
         (: <"$node") 2>/dev/null || : >{READY_DIR}/{LOST_FILE}
     done ) >/dev/null 2>&1 & )
 fi
-while [ "$(cat /sys/class/net/{NIC_IN_CONTAINER}/carrier 2>/dev/null)" != 1 ]; do
+given={READY_DIR}/{NIC_FILE}
+until [ -r "$given" ] && [ "$(cat /sys/class/net/{NIC_IN_CONTAINER}/carrier 2>/dev/null)" = 1 ]; do
     if [ "$left" -le 0 ]; then
+        if [ ! -r "$given" ]; then
+            echo "lightloom: the server's agent gave no NIC" >&2
+            exit {EXIT_NOT_GIVEN}
+        fi
         echo "lightloom: no carrier on {NIC_IN_CONTAINER}: no circuit, or no light" >&2
         exit {EXIT_NO_NIC}
     fi
     left=$((left - 1))
     sleep 0.1
 done
-[ ! -r {READY_DIR}/{NIC_FILE} ] || . {READY_DIR}/{NIC_FILE}
+. "$given"
 exec "$@"
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -151,6 +152,20 @@ class Living:
         if held is not None:
             self.forget(name)
             self.on_end(held.container)
+
+
+def has_ended(pid: int, within_s: float) -> bool:
+    """Wait at most ``within_s`` for a process's end; True for one that nobody has reaped, too."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(within_s * 1000))
+    finally:
+        os.close(pidfd)
 
 
 def _freezer(container: Container) -> Freezer | None:

@@ -24,11 +24,15 @@ from container_mgr.docker_host import (
     EngineRefusedError,
     EngineTimeoutError,
 )
+from container_mgr.held import has_ended
 from container_mgr.kit import Kit
 from container_mgr.nic import Nics
 from container_mgr.values import AgentError, Container, RankSpec
 
 _log = structlog.get_logger("container_mgr.launch")
+
+_END_S = 0.1
+"""A process loses its namespaces a little before its end can be seen."""
 
 Images = dict[str, "asyncio.Task[Program]"]
 
@@ -117,6 +121,11 @@ class Launcher:
             try:
                 await self._settle(found)
             except AgentError:
+                if await asyncio.to_thread(has_ended, found.pid, _END_S):
+                    # It ended while its NIC was on the way, which then had nowhere to go. How it
+                    # ended is what its job wants to know, so it stays to be looked at.
+                    await asyncio.to_thread(self._nics.release, found.key.room)
+                    return found
                 await self._remove(found)
                 raise
         return found

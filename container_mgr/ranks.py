@@ -7,7 +7,9 @@ a restart :meth:`Ranks.recover` finds everything again from labels and NIC alias
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -190,8 +192,10 @@ class Ranks:
             container.rdma_device,
         )
         self._reports[name] = report
-        path = self._dir(container) / NIC_FILE
-        await asyncio.to_thread(path.write_text, nic_assignments(report), "ascii")
+        try:
+            await asyncio.to_thread(put_in, self._dir(container), NIC_FILE, nic_assignments(report))
+        except OSError as error:
+            raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
         self._living.add(container)
         self._map_jobs()
 
@@ -305,6 +309,18 @@ def nic_assignments(report: NicReport) -> str:
     if report.dscp is not None:
         known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class holds DSCP and two ECN bits
     return "".join(f"export {name}={value}\n" for name, value in known.items())
+
+
+def put_in(directory: Path, name: str, text: str) -> None:
+    """Put a whole file into a directory that a container can write as well.
+
+    The job may have left a link under that name: it is replaced, never followed. Raises OSError.
+    """
+    descriptor, beside = tempfile.mkstemp(dir=directory)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        os.fchmod(descriptor, 0o444)
+        file.write(text)
+    Path(beside).replace(directory / name)
 
 
 def _gone(container: Container | None) -> bool:

@@ -8,12 +8,16 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 
+from container_mgr.nic import Nics
+from container_mgr.values import NicReport
 from controller.checkpoints import unwritten
 from controller.engine import EngineError, RankState
 from testbed import processes
@@ -89,6 +93,25 @@ async def test_what_a_container_may_not(rig: Rig) -> None:
     assert "NoNewPrivs:\t1" in lines
     assert "Seccomp:\t2" in lines
     assert "read-only" in lines
+
+
+async def test_a_command_waits_until_it_can_be_told_of_its_nic(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An RDMA device's GID comes a while after the carrier; NCCL must be told which."""
+    bind = Nics.bind
+
+    def slow(*arguments: Any) -> NicReport:
+        report = bind(*arguments)
+        time.sleep(1)
+        return report
+
+    monkeypatch.setattr(Nics, "bind", slow)
+    shows = [rig.spec(n, "sh", "-c", "echo $LIGHTLOOM_MTU") for n in range(2)]
+    await rig.engine.start(shows, 60)
+    for n in range(2):
+        await when_ended(rig, n)
+        assert await output(rig, n) == ["1500"]
 
 
 async def test_a_command_that_does_not_exist_is_told(rig: Rig) -> None:

@@ -9,20 +9,25 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 import pytest_asyncio
 
 from container_mgr.entry import EXIT_GPUS
-from container_mgr.values import ServedEndpoint
+from container_mgr.held import has_ended
+from container_mgr.nic import Nics
+from container_mgr.values import NicReport, NicSpec, ServedEndpoint
 from controller.engine import EngineError, RankSample, RankSpec, RankState
 from tests.contract.engine_contract import SLEEP, output, states, until, when_ended
 from tests.integration.agent_parts import (
+    NETNS,
     NICS,
     PrivateEngine,
     Rig,
     agent_rig,
+    ip,
     private_engine,
     two_nics,
 )
@@ -117,6 +122,23 @@ async def test_a_rank_that_sees_another_number_of_gpus_does_not_run(
         "not exactly one GPU was visible in the container",
     )
     assert await output(gpus.rig, 0) == ["lightloom: 0 GPUs are visible, this rank has 1"]
+
+
+async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
+    gpus: GpuRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gpus.rig.config.dev / "nvidia0").rename(gpus.rig.config.dev / "nvidiactl")
+    bind = Nics.bind
+
+    def late(nics: Nics, nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
+        if "-0-" in room:
+            assert has_ended(pid, 20)
+        return bind(nics, nic, room, pid, *rest)
+
+    monkeypatch.setattr(Nics, "bind", late)
+    await gpus.rig.engine.start([gpus.spec(0, "sh", "-c", "echo ran"), gpus.spec(1, *SLEEP)], 60)
+    assert (await when_ended(gpus.rig, 0)).exit_code == EXIT_GPUS
+    assert NICS[0] in await asyncio.to_thread(ip, "-n", NETNS, "-br", "link")
 
 
 async def test_a_lost_gpu_takes_only_its_own_endpoint_and_the_job_is_told(gpus: GpuRig) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from container_mgr.entry import NIC_FILE
+from container_mgr.held import has_ended
+from container_mgr.values import AgentError, NicReport, NicSpec
 from controller.engine import EngineError, RankState
 from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, states, until
+from tests.contract.engine_contract import SLEEP, states, until, when_ended
 
 
 @pytest_asyncio.fixture
@@ -114,3 +117,39 @@ async def test_recovery_takes_over_the_living_and_frees_what_the_dead_held(rig: 
     assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
     assert rig.nics.where["e-gpu1"] == ""
     assert await states(rig) == {0: RankState.RUNNING}
+
+
+async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NIC cannot go to a namespace that is gone: how the rank ended is the news."""
+
+    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+        assert has_ended(pid, 10)
+        rig.nics.where[nic.name] = room
+        raise AgentError("failed", nic.name, "mount failed")
+
+    monkeypatch.setattr(rig.nics, "bind", too_late)
+    await rig.engine.start([rig.spec(0, "sh", "-c", "sleep 0.5; exit 3")], 60)
+    assert (await when_ended(rig, 0)).exit_code == 3
+    assert rig.nics.where["e-gpu0"] == ""
+
+
+async def test_what_a_job_leaves_in_its_directory_harms_nobody(
+    rig: AgentRig, tmp_path: Path
+) -> None:
+    """The agent writes there too, with the machine's rights; a job may put anything in its way."""
+    await rig.engine.start([rig.spec(n, *SLEEP) for n in range(2)], 60)
+    victim = tmp_path / "of-the-machine"
+    victim.write_text("untouched", encoding="ascii")
+    link, wall = (tmp_path / "agent/ranks" / f"ll-red-{n}-1" / NIC_FILE for n in range(2))
+    for path in (link, wall):
+        path.unlink()
+    link.symlink_to(victim)
+    wall.mkdir()
+    await rig.ranks.close()
+    await rig.ranks.recover()
+    assert victim.read_text(encoding="ascii") == "untouched"
+    assert "LIGHTLOOM_MTU" in link.read_text(encoding="ascii")
+    assert not link.is_symlink()
+    assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
