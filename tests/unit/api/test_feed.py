@@ -117,9 +117,24 @@ async def test_a_reader_counts_from_the_moment_it_asks() -> None:
     assert [item.data for item in await reader.batch()] == [changed("early")]
 
 
-async def test_a_feed_that_closes_lets_its_readers_go() -> None:
+async def test_a_part_of_the_controller_asks_for_no_samples() -> None:
+    """It is always there, and a sample holds an object for every port: nobody would read them."""
     feed = Feed()
+    follower = feed.follow()
+    assert feed.readers == 0
+    feed.publish("changed", changed("a"))
+    assert [item.data for item in await follower.batch()] == [changed("a")]
     reader = feed.read(None)
+    feed.publish("sample", SampleView(time=1.0, jobs=[], containers=[], links=[]))
+    feed.publish("changed", changed("b"))
+    assert [item.type for item in await reader.batch()] == ["sample", "changed"]
+    assert [item.data for item in await follower.batch()] == [changed("b")]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_feed_that_closes_lets_its_readers_go(inside: bool) -> None:
+    feed = Feed()
+    reader = feed.follow() if inside else feed.read(None)
     waiting = asyncio.ensure_future(reader.batch())
     await asyncio.sleep(0)
     feed.close()
