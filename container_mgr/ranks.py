@@ -7,9 +7,7 @@ a restart :meth:`Ranks.recover` finds everything again from labels and NIC alias
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -28,6 +26,7 @@ from container_mgr.docker_host import (
 )
 from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, REASONS, SCRIPT
 from container_mgr.fence import Fence
+from container_mgr.files import is_there, put_in
 from container_mgr.freezing import Freezing, as_is
 from container_mgr.held import Held, Living, Sample
 from container_mgr.kit import Kit
@@ -86,8 +85,8 @@ class Ranks:
     async def recover(self) -> None:
         """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
         self._dirs.mkdir(parents=True, exist_ok=True)
-        self._entry.write_text(SCRIPT, encoding="utf-8")
-        self._entry.chmod(0o555)
+        # Whole and at once: a container that starts now must not read half of it, or nothing.
+        put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
         containers = await self._engine.list(self._server)
         self._fence.saw(max((c.term for c in containers), default=0))
         for container in containers:
@@ -150,10 +149,10 @@ class Ranks:
         where they are.
         """
         for held in self._living:
-            ready = self._dir(held.container) / READY_FILE
-            if held.container.share is not None and not held.share_applied and ready.exists():
+            share, ready = held.container.share, self._dir(held.container) / READY_FILE
+            if share is not None and not held.share_applied and is_there(ready):
                 held.share_applied = True
-                self._chore(self._apply_share(held, held.container.share))
+                self._chore(self._apply_share(held, share))
             if held.light_came_back():
                 self._chore(self._announce(held.container))
         return self._living.sample(self._kit.reading)
@@ -173,7 +172,7 @@ class Ranks:
         """
         if container.alive:
             reason = self._kit.why_unfit(container.gpu_uuid)
-            if not reason and (self._dir(container) / LOST_FILE).exists():
+            if not reason and is_there(self._dir(container) / LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if container.oom:
@@ -309,18 +308,6 @@ def nic_assignments(report: NicReport) -> str:
     if report.dscp is not None:
         known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class holds DSCP and two ECN bits
     return "".join(f"export {name}={value}\n" for name, value in known.items())
-
-
-def put_in(directory: Path, name: str, text: str) -> None:
-    """Put a whole file into a directory that a container can write as well.
-
-    The job may have left a link under that name: it is replaced, never followed. Raises OSError.
-    """
-    descriptor, beside = tempfile.mkstemp(dir=directory)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        os.fchmod(descriptor, 0o444)
-        file.write(text)
-    Path(beside).replace(directory / name)
 
 
 def _gone(container: Container | None) -> bool:

@@ -59,12 +59,18 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Measure once a second; a listener that does not keep up loses the oldest samples."""
         while True:
             started = time.monotonic()
-            batch = wire.telemetry_of(time.time(), self._ranks.sample())
-            for queue in self._listeners:
-                if queue.full():
-                    queue.get_nowait()
-                queue.put_nowait(batch)
+            try:
+                self._send(wire.telemetry_of(time.time(), self._ranks.sample()))
+            except Exception:
+                # One bad second must not be the last: nobody would apply shares any more.
+                _log.exception("not measured")
             await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
+
+    def _send(self, batch: pb.TelemetryBatch) -> None:
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(batch)
 
     async def Describe(  # noqa: N802
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext

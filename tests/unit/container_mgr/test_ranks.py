@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from container_mgr.entry import NIC_FILE
-from container_mgr.held import has_ended
-from container_mgr.values import AgentError, NicReport, NicSpec
+from container_mgr import service
+from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
+from container_mgr.held import Sample, has_ended
+from container_mgr.kit import Kit
+from container_mgr.service import AgentService
+from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.engine import EngineError, RankState
 from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import SLEEP, states, until, when_ended
@@ -153,3 +158,57 @@ async def test_what_a_job_leaves_in_its_directory_harms_nobody(
     assert "LIGHTLOOM_MTU" in link.read_text(encoding="ascii")
     assert not link.is_symlink()
     assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
+    assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "half a file was left"
+
+
+async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
+    rig: AgentRig, tmp_path: Path
+) -> None:
+    """Following one may take for ever, fail, or tell a job what the machine has."""
+    await rig.engine.start([replace(rig.spec(0, *SLEEP), emulated_share=0.5)], 60)
+    for name in (READY_FILE, LOST_FILE):
+        (tmp_path / "agent/ranks/ll-red-0-1" / name).symlink_to("x" * 300)  # ENAMETOOLONG
+    rig.ranks.sample()
+
+    async def limits() -> int:
+        return rig.docker.calls["limit_cpu"]
+
+    await until(limits, lambda calls: calls == 1)
+    (status,) = await rig.engine.observe()
+    assert status.reason == "the container may not open its GPU any more"
+
+
+async def test_one_bad_second_is_not_the_last(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter((False, True, False, True))
+    measured = asyncio.Event()
+
+    def sample() -> list[Sample]:
+        if next(seconds, True):
+            measured.set()
+            return []
+        raise ValueError("rubbish in sysfs")
+
+    monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(rig.ranks, "sample", sample)
+    agent = AgentService("srv0", rig.docker, rig.ranks, Kit(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
+    sampler = asyncio.create_task(agent.sample_forever())
+    for _ in range(2):
+        async with asyncio.timeout(30):
+            await measured.wait()
+        measured.clear()
+    sampler.cancel()
+
+
+async def test_a_script_that_is_being_read_does_not_change_under_its_reader(
+    rig: AgentRig, tmp_path: Path
+) -> None:
+    """A shell reads as it goes: a container that starts while an agent does would do nothing."""
+    entry = tmp_path / "agent" / "entry"
+    entry.chmod(0o755)
+    entry.write_text("echo of an older agent", encoding="ascii")
+    with entry.open(encoding="ascii") as reader:
+        await rig.ranks.recover()
+        assert reader.read() == "echo of an older agent"
+    assert entry.read_text(encoding="ascii") == SCRIPT
