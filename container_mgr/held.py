@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -16,6 +16,7 @@ from container_mgr import freezer
 from container_mgr.cgroup import Gauge, Reading, locate
 from container_mgr.freezer import Freezer
 from container_mgr.nvml import Reading as GpuReading
+from container_mgr.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
 
 _log = structlog.get_logger("container_mgr.held")
@@ -78,6 +79,7 @@ class Living:
     """
 
     on_end: Callable[[Container], None]
+    proc: Path = Path("/proc")
     _held: dict[str, Held] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
@@ -96,7 +98,7 @@ class Living:
         if name in self._held:
             return
         try:
-            pidfd = os.pidfd_open(container.pid)
+            pidfd = open_first(container, self.proc)
         except ProcessLookupError:
             self.on_end(container)
             return
@@ -152,20 +154,6 @@ class Living:
         if held is not None:
             self.forget(name)
             self.on_end(held.container)
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait at most ``within_s`` for a process's end; True for one that nobody has reaped, too."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(within_s * 1000))
-    finally:
-        os.close(pidfd)
 
 
 def _freezer(container: Container) -> Freezer | None:

@@ -7,6 +7,7 @@ a restart :meth:`Ranks.recover` finds everything again from labels and NIC alias
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -33,6 +34,7 @@ from container_mgr.kit import Kit
 from container_mgr.launch import Launcher
 from container_mgr.logs import Archive
 from container_mgr.nic import Nics
+from container_mgr.process import open_first
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 
 _log = structlog.get_logger("container_mgr.ranks")
@@ -50,6 +52,7 @@ class Ranks:
         host: Host,
         fence: Fence,
         state_dir: Path,
+        proc: Path = Path("/proc"),
     ) -> None:
         """``host.entry`` is written here; ranks' directories lie below ``state_dir``."""
         self._server = host.server
@@ -60,7 +63,8 @@ class Ranks:
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(state_dir / "logs")
-        self._living = Living(self._on_end)
+        self._living = Living(self._on_end, proc)
+        self._proc = proc
         self._reports: dict[str, NicReport] = {}
         # One change at a time per endpoint: covers the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -75,6 +79,7 @@ class Ranks:
             locks=self._locks,
             settle=self._settle_in,
             remove=self._remove,
+            proc=proc,
         )
 
     @property
@@ -182,14 +187,7 @@ class Ranks:
     async def _settle_in(self, container: Container) -> None:
         """Give a running container its NIC, tell it of it, and watch it."""
         name = container.key.container
-        report = await asyncio.to_thread(
-            self._nics.bind,
-            container.nic,
-            container.key.room,
-            container.pid,
-            self._kit.attach(container.endpoint),
-            container.rdma_device,
-        )
+        report = await asyncio.to_thread(self._bind, container)
         self._reports[name] = report
         try:
             await asyncio.to_thread(put_in, self._dir(container), NIC_FILE, nic_assignments(report))
@@ -197,6 +195,24 @@ class Ranks:
             raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
         self._living.add(container)
         self._map_jobs()
+
+    def _bind(self, container: Container) -> NicReport:
+        # A stranger under its number may be in any namespace, the machine's own among them.
+        try:
+            pidfd = open_first(container, self._proc)
+        except ProcessLookupError as error:
+            name = container.key.container
+            raise AgentError("failed", name, f"has ended before its NIC came: {error}") from error
+        try:
+            return self._nics.bind(
+                container.nic,
+                container.key.room,
+                container.pid,
+                self._kit.attach(container.endpoint),
+                container.rdma_device,
+            )
+        finally:
+            os.close(pidfd)
 
     async def _announce(self, container: Container) -> None:
         await asyncio.to_thread(self._nics.announce, container.nic, container.key.room)

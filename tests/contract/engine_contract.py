@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -44,6 +46,20 @@ async def when_ended(rig: Rig, rank: int) -> RankStatus:
         return any(s.rank == rank and s.state is RankState.EXITED for s in statuses)
 
     return next(s for s in await until(rig.engine.observe, ended) if s.rank == rank)
+
+
+def has_ended(pid: int) -> bool:
+    """Block until a process has ended, half a minute at most; one that nobody reaped has, too."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(30_000))
+    finally:
+        os.close(pidfd)
 
 
 async def output(rig: Rig, rank: int, job: str = "red") -> list[str]:

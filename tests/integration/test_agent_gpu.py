@@ -16,11 +16,17 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.entry import EXIT_GPUS
-from container_mgr.held import has_ended
 from container_mgr.nic import Nics
 from container_mgr.values import NicReport, NicSpec, ServedEndpoint
 from controller.engine import EngineError, RankSample, RankSpec, RankState
-from tests.contract.engine_contract import SLEEP, output, states, until, when_ended
+from tests.contract.engine_contract import (
+    SLEEP,
+    has_ended,
+    output,
+    states,
+    until,
+    when_ended,
+)
 from tests.integration.agent_parts import (
     NETNS,
     NICS,
@@ -132,7 +138,7 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
 
     def late(nics: Nics, nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
         if "-0-" in room:
-            assert has_ended(pid, 20)
+            assert has_ended(pid)
         return bind(nics, nic, room, pid, *rest)
 
     monkeypatch.setattr(Nics, "bind", late)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from container_mgr import service
 from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
-from container_mgr.held import Sample, has_ended
+from container_mgr.held import Sample
+from container_mgr.inspection import container_of
 from container_mgr.kit import Kit
 from container_mgr.service import AgentService
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.engine import EngineError, RankState
 from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, states, until, when_ended
+from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
 
 
 @pytest_asyncio.fixture
@@ -130,7 +133,7 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
     """A NIC cannot go to a namespace that is gone: how the rank ended is the news."""
 
     def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
-        assert has_ended(pid, 10)
+        assert has_ended(pid)
         rig.nics.where[nic.name] = room
         raise AgentError("failed", nic.name, "mount failed")
 
@@ -212,3 +215,45 @@ async def test_a_script_that_is_being_read_does_not_change_under_its_reader(
         await rig.ranks.recover()
         assert reader.read() == "echo of an older agent"
     assert entry.read_text(encoding="ascii") == SCRIPT
+
+
+async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that hangs names a process for hours; numbers are handed out again meanwhile."""
+    bound: list[int] = []
+    bind = rig.nics.bind
+
+    def noted(nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
+        bound.append(pid)
+        return bind(nic, room, pid, *rest)
+
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    await rig.ranks.close()
+    monkeypatch.setattr(rig.nics, "bind", noted)
+    stale = rig.docker.containers["ll-red-0-1"]
+    stale.raw["State"]["Pid"] = os.getpid()
+    await rig.ranks.recover()
+
+    async def where() -> str:
+        return rig.nics.where["e-gpu0"]
+
+    await until(where, lambda room: room == "")
+    assert bound == []
+    assert not rig.ranks.is_alive(container_of(stale.raw))
+
+
+async def test_a_rank_that_takes_long_to_end_has_ended(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its namespaces go first; to free its memory may take seconds, and then its end is seen."""
+
+    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+        (rig.docker.proc / str(pid) / "ns").unlink()
+        raise AgentError("failed", nic.name, "mount failed")
+
+    monkeypatch.setattr(rig.nics, "bind", too_late)
+    started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert len(started) == 1
+    assert rig.docker.calls["remove"] == 0
+    assert rig.nics.where["e-gpu0"] == ""
