@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -68,6 +69,9 @@ class Ranks:
         self._reports: dict[str, NicReport] = {}
         # One change at a time per endpoint: covers the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # One freeze or thaw at a time per job: two at once would undo each other for seconds.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._chores: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
         self._launcher = Launcher(
@@ -124,11 +128,25 @@ class Ranks:
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start what does not run yet; every rank succeeds or fails by itself."""
-        begun = await self._launcher.start(specs, self._fence.term)
+        over = asyncio.get_running_loop().create_future()
+        jobs = {spec.key.job for spec in specs}
+        for job in jobs:
+            self._starting[job].add(over)
+        try:
+            begun = await self._launcher.start(specs, self._fence.term)
+        finally:
+            over.set_result(None)
+            for job in jobs:
+                self._starting[job].discard(over)
+                if not self._starting[job]:
+                    del self._starting[job]
         return replace(begun, containers=tuple(self._as_is(c) for c in begun.containers))
 
     async def stop(self, job: str, grace_s: float) -> Outcome:
         """End and remove the job's containers, all epochs of them; reports how they ended."""
+        # A start whose caller gave up goes on. What it makes is to be ended, too.
+        if pending := self._starting.get(job):
+            await asyncio.wait(set(pending))
         try:
             containers = await self._engine.list(self._server, job)
         except EngineFailure as error:
@@ -137,11 +155,13 @@ class Ranks:
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
         """Freeze the job's living containers; see :meth:`Freezing.freeze`."""
-        return await self._freezing.freeze(self._of(job), settle_s)
+        async with self._turn(job):
+            return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
         """Let the job's living containers go on, whoever froze them."""
-        return await self._freezing.thaw(self._of(job))
+        async with self._turn(job):
+            return await self._freezing.thaw(self._of(job))
 
     async def observe(self, job: str | None = None) -> list[Container]:
         """All containers of this server as they are now."""
@@ -235,7 +255,8 @@ class Ranks:
                 held.ending = True
             try:
                 if now.alive:
-                    await self._freezing.release(now, held)
+                    async with self._turn(now.key.job):  # a freeze that is on looks no more
+                        await self._freezing.release(now, held)
                     await self._settle(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
                 await self._remove(now)
@@ -264,9 +285,12 @@ class Ranks:
             await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
-        self._living.forget(name)
-        await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
-        await self._clear_away(container)
+        try:
+            # Now: whether and when the engine removes the container is not known.
+            await asyncio.to_thread(self._nics.release, container.key.room)
+        finally:
+            await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
+            await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
         self._living.forget(container.key.container)
@@ -279,10 +303,13 @@ class Ranks:
         self._chore(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
+        name = container.key.container
         async with self._locks[container.endpoint]:
+            if name in self._living:
+                return  # removed and started again meanwhile: the NIC is the new one's
             await asyncio.to_thread(self._nics.release, container.key.room)
         self._map_jobs()
-        _log.info("rank ended, NIC given back", container=container.key.container)
+        _log.info("rank ended, NIC given back", container=name)
 
     async def _apply_share(self, held: Held, share: float) -> None:
         name = held.container.key.container
@@ -292,6 +319,9 @@ class Ranks:
             held.share_applied = False  # the same value again does no harm
             raise
         _log.info("CPU share applied", container=name, cores=share)
+
+    def _turn(self, job: str) -> asyncio.Lock:
+        return self._turns.setdefault(job, asyncio.Lock())
 
     def _of(self, job: str) -> list[Held]:
         return [held for held in self._living if held.container.key.job == job]

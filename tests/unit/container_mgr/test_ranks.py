@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,80 @@ async def test_a_rank_without_its_nic_does_not_stay(rig: AgentRig) -> None:
     assert failed.value.code == "failed"
     assert rig.docker.containers == {}
     assert set(rig.nics.where.values()) == {""}
+
+
+async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be removed much later, and nobody is told then."""
+
+    def half(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+        rig.nics.where[nic.name] = room
+        raise AgentError("failed", nic.name, "the kernel refused its address")
+
+    monkeypatch.setattr(rig.nics, "bind", half)
+    rig.docker.lost["remove"] = 9
+    with pytest.raises(EngineError):
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert rig.nics.where["e-gpu0"] == ""
+
+
+class Gate:
+    """Holds one of the engine's calls up before it takes effect."""
+
+    def __init__(self, rig: AgentRig, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._act = getattr(rig.docker, call)
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+        monkeypatch.setattr(rig.docker, call, self)
+
+    async def __call__(self, *arguments: Any) -> None:
+        self.reached.set()
+        await self.open.wait()
+        await self._act(*arguments)
+
+
+async def overtaken(gate: Gate, first: Awaitable[object], then: Awaitable[object]) -> None:
+    """Let ``first`` come to the gate, and ``then`` come by meanwhile if it can."""
+    async with asyncio.timeout(60):
+        one = asyncio.ensure_future(first)
+        await gate.reached.wait()
+        two = asyncio.ensure_future(then)
+        await asyncio.wait({two}, timeout=1)
+        gate.open.set()
+        await asyncio.gather(one, two)
+
+
+async def test_a_stop_ends_what_a_start_before_it_makes_later(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that gave up a start stops the job; the start goes on and knows nothing."""
+    gate = Gate(rig, "create", monkeypatch)
+    start = rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    await overtaken(gate, start, rig.engine.stop("red", 0))
+    assert await rig.engine.observe() == []
+
+
+async def test_a_thaw_undoes_the_freeze_before_it(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    gate = Gate(rig, "pause", monkeypatch)
+    await overtaken(gate, rig.engine.freeze("red"), rig.engine.thaw("red"))
+    assert await states(rig) == {0: RankState.RUNNING}
+
+
+async def test_an_end_told_late_takes_no_nic_from_the_rank_that_came_after(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rank, stopped and started at once: to wait for the endpoint, the start was first."""
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    gate = Gate(rig, "stop", monkeypatch)
+    again = rig.engine.start([replace(rig.spec(0, *SLEEP), env={"LIGHTLOOM_X": "1"})], 60)
+    await overtaken(gate, rig.engine.stop("red", 0), again)
+    await asyncio.gather(*rig.ranks._chores)
+    assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
+    assert await states(rig) == {0: RankState.RUNNING}
 
 
 async def test_a_nic_that_is_elsewhere(rig: AgentRig) -> None:
