@@ -182,9 +182,20 @@ class Ranks:
                 self._chore(self._announce(held.container))
         return self._living.sample(self._kit.reading)
 
-    def is_alive(self, container: Container) -> bool:
-        """True until the container's first process has ended."""
-        return container.key.container in self._living
+    async def is_written(self, container: Container) -> bool:
+        """True while the container's log may still grow.
+
+        The engine copies what programs write, later than they write it and even after they have
+        ended; it tells of an end when that is done. An engine that does not answer copies nothing.
+        """
+        name = container.key.container
+        if name in self._living:
+            return True
+        try:
+            now = await self._engine.inspect(name)
+        except EngineFailure:
+            return False
+        return now is not None and now.id == container.id and now.alive
 
     def report(self, container: Container) -> NicReport | None:
         """Return the NIC of a living container as it was bound."""

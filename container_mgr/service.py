@@ -179,15 +179,18 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             )
             return
 
-        def alive() -> bool:
-            return newest is not None and self._ranks.is_alive(newest)
+        async def alive() -> bool:
+            return newest is not None and await self._ranks.is_written(newest)
 
         async for lines in logs.read(path, tail=tail, follow=request.follow, alive=alive):
             yield wire.logs_of(lines)
 
     def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
-        if container is not None:
-            return Path(container.log_path) if container.log_path else None
+        if container is not None and not container.log_path:
+            return None
+        if container is not None and Path(container.log_path).exists():
+            return Path(container.log_path)
+        # Removed, perhaps this moment: what it wrote was put aside before.
         return self._ranks.archive.find(request.job, request.rank)
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,11 @@ import pytest_asyncio
 from container_mgr import service
 from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.held import Sample
-from container_mgr.inspection import container_of
 from container_mgr.kit import Kit
 from container_mgr.service import AgentService
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.engine import EngineError, RankState
+from tests.contract import engine_fakes
 from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
 
@@ -314,7 +315,7 @@ async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
 
     await until(where, lambda room: room == "")
     assert bound == []
-    assert not rig.ranks.is_alive(container_of(stale.raw))
+    assert not list(rig.ranks._living)
 
 
 async def test_a_rank_that_takes_long_to_end_has_ended(
@@ -331,3 +332,20 @@ async def test_a_rank_that_takes_long_to_end_has_ended(
     assert len(started) == 1
     assert rig.docker.calls["remove"] == 0
     assert rig.nics.where["e-gpu0"] == ""
+
+
+async def test_last_words_that_the_engine_copies_late_are_followed(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program's end is seen at once; what it wrote last may still be on its way to the log."""
+    copy = engine_fakes._copy
+
+    def late(source: Any, *where: Any) -> None:
+        text = source.read()  # until its end
+        time.sleep(1)
+        copy(text.splitlines(keepends=True), *where)
+
+    monkeypatch.setattr(engine_fakes, "_copy", late)
+    await rig.engine.start([rig.spec(0, "echo", "last")], 60)
+    followed = [line.text async for line in rig.engine.logs("red", 0, None, True)]
+    assert followed == ["last"]
