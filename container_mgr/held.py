@@ -38,8 +38,20 @@ class Held:
     last: Reading | None = None
     last_ns: int = 0
     share_applied: bool = False
+    oom: bool = False
+    """The kernel killed a process of it for want of memory."""
     light_seen: str = ""
     """``carrier_changes`` of its NIC when it had light last."""
+
+    def look_for_oom(self) -> None:
+        """Read it from the kernel, whose cgroup outlives the last process by some milliseconds.
+
+        Engines learn it from two notes, of the kill and of the end, and where the second
+        overtakes the first they never tell.
+        """
+        if self.gauge is not None and not self.oom:
+            with suppress(OSError, ValueError):
+                self.oom = self.gauge.oom_kills() > 0
 
     def light_came_back(self) -> bool:
         """True once after every change that left the NIC with a carrier.
@@ -78,7 +90,8 @@ class Living:
     A pidfd tells the end at once and whether or not the engine answers (pidfd_open(2)).
     """
 
-    on_end: Callable[[Container], None]
+    on_end: Callable[[Container, bool], None]
+    """With whether memory had run out."""
     proc: Path = Path("/proc")
     _held: dict[str, Held] = field(default_factory=dict)
 
@@ -100,7 +113,7 @@ class Living:
         try:
             pidfd = open_first(container, self.proc)
         except ProcessLookupError:
-            self.on_end(container)
+            self.on_end(container, False)
             return
         try:
             gauge = locate(container.pid)
@@ -132,6 +145,7 @@ class Living:
         now = time.monotonic_ns()
         found = []
         for held in self:
+            held.look_for_oom()
             share = held.container.share
             gpu = reading_of(held.container.gpu_uuid)
             if gpu is not None:
@@ -152,8 +166,9 @@ class Living:
     def _ended(self, name: str) -> None:
         held = self._held.get(name)
         if held is not None:
+            held.look_for_oom()
             self.forget(name)
-            self.on_end(held.container)
+            self.on_end(held.container, held.oom)
 
 
 def _freezer(container: Container) -> Freezer | None:

@@ -67,6 +67,7 @@ class Ranks:
         self._living = Living(self._on_end, proc)
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
+        self._oom: set[str] = set()
         # One change at a time per endpoint: covers the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # One freeze or thaw at a time per job: two at once would undo each other for seconds.
@@ -270,6 +271,7 @@ class Ranks:
                         await self._freezing.release(now, held)
                     await self._settle(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
+                now = self._as_is(now)
                 await self._remove(now)
             finally:
                 if held is not None:
@@ -306,11 +308,14 @@ class Ranks:
     async def _clear_away(self, container: Container) -> None:
         self._living.forget(container.key.container)
         self._reports.pop(container.key.container, None)
+        self._oom.discard(container.id)
         self._map_jobs()
         await asyncio.to_thread(self._nics.release, container.key.room)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
-    def _on_end(self, container: Container) -> None:
+    def _on_end(self, container: Container, oom: bool) -> None:
+        if oom:
+            self._oom.add(container.id)
         self._chore(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
@@ -338,7 +343,13 @@ class Ranks:
         return [held for held in self._living if held.container.key.job == job]
 
     def _as_is(self, container: Container) -> Container:
-        return as_is(container, self._living.get(container.key.container))
+        held = self._living.get(container.key.container)
+        if container.alive:
+            return as_is(container, held)
+        if held is not None:  # the engine knew of its end before we do
+            held.look_for_oom()
+        oom = container.oom or container.id in self._oom or (held is not None and held.oom)
+        return replace(container, oom=oom)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from container_mgr import service
+from container_mgr import held, service
+from container_mgr.cgroup import Gauge
 from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.held import Sample
 from container_mgr.kit import Kit
@@ -349,3 +350,19 @@ async def test_last_words_that_the_engine_copies_late_are_followed(
     await rig.engine.start([rig.spec(0, "echo", "last")], 60)
     followed = [line.text async for line in rig.engine.logs("red", 0, None, True)]
     assert followed == ["last"]
+
+
+async def test_memory_that_ran_out_is_told_by_the_kernel_where_the_engine_missed_it(
+    rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("oom 0\noom_kill 0\n", encoding="ascii")
+    monkeypatch.setattr(held, "locate", lambda pid: Gauge(2, tmp_path, tmp_path))
+    waits = ("sh", "-c", f"while grep -q 'kill 0' {events}; do sleep 0.05; done; exit 1")
+    await rig.engine.start([rig.spec(0, *waits)], 60)
+    events.write_text("oom 1\noom_kill 1\n", encoding="ascii")
+    status = await when_ended(rig, 0)
+    assert status.oom
+    assert status.reason == "it ran out of memory"
+    (ended,) = await rig.engine.stop("red", 0)
+    assert ended.oom
