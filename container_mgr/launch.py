@@ -27,7 +27,7 @@ from container_mgr.docker_host import (
 from container_mgr.kit import Kit
 from container_mgr.nic import Nics
 from container_mgr.process import is_ending
-from container_mgr.values import AgentError, Container, RankSpec
+from container_mgr.values import AgentError, Container, RankSpec, container_in
 
 _log = structlog.get_logger("container_mgr.launch")
 
@@ -168,7 +168,7 @@ class Launcher:
         if not (spec.command or program.command or program.entrypoint):
             raise AgentError("invalid", name, "neither the rank nor its image has a command")
         self._kit.check_free(spec.gpu_uuid, name)
-        if not await asyncio.to_thread(self._nics.present, spec.nic.name):
+        if not await self._is_home(spec.nic.name):
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
             )
@@ -204,6 +204,21 @@ class Launcher:
             share=spec.emulated_share,
             state="created",
         )
+
+    async def _is_home(self, nic: str) -> bool:
+        """Say whether a NIC is free; one that could not leave the dead earlier is fetched now."""
+        if await asyncio.to_thread(self._nics.present, nic):
+            return True
+        rooms = await asyncio.to_thread(self._nics.rooms)
+        room = next((room for room, name in rooms.items() if name == nic), None)
+        if room is None:
+            return False
+        holder = await self._engine.inspect(container_in(room))
+        if holder is not None and holder.alive:
+            return False
+        await asyncio.to_thread(self._nics.release, room)
+        _log.info("NIC of a dead container given back", room=room)
+        return await asyncio.to_thread(self._nics.present, nic)
 
     async def _program(self, reference: str) -> Program:
         image = await self._engine.image(reference)

@@ -214,10 +214,12 @@ class FakeNics:
         return NicReport(nic.mtu or 1500, rdma_device, None, nic.dscp)
 
     def release(self, room: str) -> None:
+        if room in self.broken:
+            raise AgentError("failed", room, "the kernel refused to move the NIC")
         self.where.update({nic: "" for nic, place in self.where.items() if place == room})
 
-    def rooms(self) -> list[str]:
-        return sorted(room for room in self.where.values() if room)
+    def rooms(self) -> dict[str, str]:
+        return {room: nic for nic, room in self.where.items() if room.startswith("ll-c-")}
 
 
 def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:

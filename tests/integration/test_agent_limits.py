@@ -191,6 +191,18 @@ async def test_what_a_crash_left_half_made_is_cleared_away(
     assert not orphan.exists()
 
 
+async def test_a_nic_that_cannot_come_home_yet_is_not_lost(rig: Rig) -> None:
+    """A veth ends with its namespace, and the fiber with it."""
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    ip("-n", NETNS, "link", "add", NICS[0], "type", "dummy")  # its place is taken
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.stop("red", 0)
+    assert failed.value.code == "failed"
+    ip("-n", NETNS, "link", "del", NICS[0])
+    await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+    await rig.engine.stop("blue", 0)
+
+
 async def test_a_stale_epoch_is_refused_while_a_newer_one_runs(rig: Rig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP, epoch=5)], 60)
     with pytest.raises(EngineError) as refused:

@@ -117,6 +117,24 @@ async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove
     assert rig.nics.where["e-gpu0"] == ""
 
 
+async def test_a_nic_that_could_not_come_home_comes_when_it_is_wanted(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    rig.nics.broken.add("ll-c-red-0-1")
+    with pytest.raises(EngineError):
+        await rig.engine.stop("red", 0)
+    rig.nics.broken.clear()
+    await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+    assert rig.nics.where == dict.fromkeys(rig.nics.where, "") | {"e-gpu0": "ll-c-blue-0-1"}
+
+
+async def test_a_nic_is_not_taken_from_the_living(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    rig.nics.where["e-gpu1"] = "ll-c-red-0-1"
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.start([rig.spec(1, *SLEEP, job="blue")], 60)
+    assert failed.value.code == "not_found"
+
+
 class Gate:
     """Holds one of the engine's calls up before it takes effect."""
 
@@ -176,7 +194,7 @@ async def test_an_end_told_late_takes_no_nic_from_the_rank_that_came_after(
 
 
 async def test_a_nic_that_is_elsewhere(rig: AgentRig) -> None:
-    rig.nics.where["e-gpu0"] = "ll-c-stranger"
+    rig.nics.where["e-gpu0"] = "of-a-stranger"
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert failed.value.code == "not_found"
