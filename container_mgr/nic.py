@@ -144,7 +144,8 @@ class Nics:
         found: dict[str, str] = {}
         for path in sorted(NETNS_DIR.glob(f"{_ROOM_PREFIX}*")):
             with suppress(OSError), _inside(path), IPRoute() as ip:
-                found |= {path.name: name for li in ip.get_links() if (name := self._owner(li))}
+                names = filter(None, map(self._owner, ip.get_links()))
+                found.update((path.name, name) for name in names)
         return found
 
     @contextmanager
