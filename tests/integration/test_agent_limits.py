@@ -194,7 +194,7 @@ async def test_what_a_crash_left_half_made_is_cleared_away(
 async def test_a_nic_that_cannot_come_home_yet_is_not_lost(rig: Rig) -> None:
     """A veth ends with its namespace, and the fiber with it."""
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
-    ip("-n", NETNS, "link", "add", NICS[0], "type", "dummy")  # its place is taken
+    ip("-n", NETNS, "link", "add", NICS[0], "type", "veth", "peer", "ll-tx")  # takes its place
     with pytest.raises(EngineError) as failed:
         await rig.engine.stop("red", 0)
     assert failed.value.code == "failed"
