@@ -45,6 +45,11 @@ class Gauge:
             cache = _field(self.memory / "memory.stat", "inactive_file")
         return Reading(cpu_ns, max(0, used - cache))
 
+    def oom_kills(self) -> int:
+        """Return how many of its processes the kernel killed for want of memory. OSError."""
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        return _field(self.memory / name, "oom_kill")
+
 
 def locate(pid: int, proc: Path = Path("/proc")) -> Gauge:
     """Find the cgroup of ``pid``. OSError when the process is gone, LookupError when unmounted."""

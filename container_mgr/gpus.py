@@ -34,7 +34,7 @@ class Slot:
 
 def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
     """Say what is wrong with a GPU, nothing when it is fit. Pure."""
-    if slot.begun is not None and now - slot.begun > hang_s:
+    if _hangs(slot, now, hang_s):
         return "NVML hangs on this GPU"
     if slot.lost:
         return f"the GPU is lost: {slot.lost}"
@@ -42,6 +42,11 @@ def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
     if xid is not None and xid in FATAL_XIDS:
         return f"Xid {xid}: {FATAL_XIDS[xid]}"
     return "" if slot.read_at is not None else "the GPU was not read yet"
+
+
+def _hangs(slot: Slot, now: float, hang_s: float) -> bool:
+    begun = slot.begun  # read once: the look may end between two lines
+    return begun is not None and now - begun > hang_s
 
 
 class Gpus:
@@ -79,7 +84,7 @@ class Gpus:
         """True once every GPU was read, is lost or hangs."""
         now = self._clock()
         return all(
-            s.read_at is not None or s.lost or (s.begun and now - s.begun > self._hang_s)
+            s.read_at is not None or s.lost or _hangs(s, now, self._hang_s)
             for s in self._slots.values()
         )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -16,6 +16,7 @@ from container_mgr import freezer
 from container_mgr.cgroup import Gauge, Reading, locate
 from container_mgr.freezer import Freezer
 from container_mgr.nvml import Reading as GpuReading
+from container_mgr.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
 
 _log = structlog.get_logger("container_mgr.held")
@@ -37,8 +38,20 @@ class Held:
     last: Reading | None = None
     last_ns: int = 0
     share_applied: bool = False
+    oom: bool = False
+    """The kernel killed a process of it for want of memory."""
     light_seen: str = ""
     """``carrier_changes`` of its NIC when it had light last."""
+
+    def look_for_oom(self) -> None:
+        """Read it from the kernel, whose cgroup outlives the last process by some milliseconds.
+
+        Engines learn it from two notes, of the kill and of the end, and where the second
+        overtakes the first they never tell.
+        """
+        if self.gauge is not None and not self.oom:
+            with suppress(OSError, ValueError):
+                self.oom = self.gauge.oom_kills() > 0
 
     def light_came_back(self) -> bool:
         """True once after every change that left the NIC with a carrier.
@@ -77,7 +90,9 @@ class Living:
     A pidfd tells the end at once and whether or not the engine answers (pidfd_open(2)).
     """
 
-    on_end: Callable[[Container], None]
+    on_end: Callable[[Container, bool], None]
+    """With whether memory had run out."""
+    proc: Path = Path("/proc")
     _held: dict[str, Held] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
@@ -96,9 +111,9 @@ class Living:
         if name in self._held:
             return
         try:
-            pidfd = os.pidfd_open(container.pid)
+            pidfd = open_first(container, self.proc)
         except ProcessLookupError:
-            self.on_end(container)
+            self.on_end(container, False)
             return
         try:
             gauge = locate(container.pid)
@@ -130,6 +145,7 @@ class Living:
         now = time.monotonic_ns()
         found = []
         for held in self:
+            held.look_for_oom()
             share = held.container.share
             gpu = reading_of(held.container.gpu_uuid)
             if gpu is not None:
@@ -150,22 +166,9 @@ class Living:
     def _ended(self, name: str) -> None:
         held = self._held.get(name)
         if held is not None:
+            held.look_for_oom()
             self.forget(name)
-            self.on_end(held.container)
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait at most ``within_s`` for a process's end; True for one that nobody has reaped, too."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(within_s * 1000))
-    finally:
-        os.close(pidfd)
+            self.on_end(held.container, held.oom)
 
 
 def _freezer(container: Container) -> Freezer | None:

@@ -3,16 +3,19 @@
 ``/proc/PID/net/tcp`` shows the sockets of the process's network namespace; in the column ``tr``
 1 means that the retransmission timer runs (proc_net_tcp.rst), which it does exactly while
 something sent is unacknowledged. Cutting the light then costs that time-out, and every doubling
-of it while it is dark. A full receiver (timer 4) and an idle connection (0, 2) cost nothing.
+of it while it is dark. A full receiver (timer 4) and an idle connection (0, 2) cost nothing. While
+the kernel acts on a timer that has gone off, the column says 0, and ``tx_queue`` that there is
+something yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-_RETRANSMIT = "01"
-_TIMER = 5
-"""Column of ``tr:tm->when``."""
+_NONE, _RETRANSMIT = "00", "01"
+_QUEUES, _TIMER = 4, 5
+"""Columns of ``tx_queue:rx_queue`` and of ``tr:tm->when``."""
 _TABLES = {"TCP": "tcp", "TCP6": "tcp6"}
 _UNSEEN = ("UDP", "UDP6", "UDPLITE", "UDPLITE6", "RAW", "RAW6")
 
@@ -30,13 +33,20 @@ def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
             return None
         # To read a table is to walk the whole machine's sockets, 1 to 2 ms: only what is needed.
         return not any(
-            line.split()[_TIMER].startswith(_RETRANSMIT)
+            _is_sending(line.split())
             for name, table in _TABLES.items()
             if used.get(name)
             for line in (net / table).read_text(encoding="ascii").splitlines()[1:]
         )
     except OSError:
         return None
+
+
+def _is_sending(columns: Sequence[str]) -> bool:
+    timer = columns[_TIMER].partition(":")[0]
+    return timer == _RETRANSMIT or (
+        timer == _NONE and int(columns[_QUEUES].partition(":")[0], 16) > 0
+    )
 
 
 def _in_use(net: Path) -> dict[str, int]:

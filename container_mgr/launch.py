@@ -24,15 +24,12 @@ from container_mgr.docker_host import (
     EngineRefusedError,
     EngineTimeoutError,
 )
-from container_mgr.held import has_ended
 from container_mgr.kit import Kit
 from container_mgr.nic import Nics
-from container_mgr.values import AgentError, Container, RankSpec
+from container_mgr.process import is_ending
+from container_mgr.values import AgentError, Container, RankSpec, container_in
 
 _log = structlog.get_logger("container_mgr.launch")
-
-_END_S = 0.1
-"""A process loses its namespaces a little before its end can be seen."""
 
 Images = dict[str, "asyncio.Task[Program]"]
 
@@ -59,6 +56,7 @@ class Launcher:
         locks: Locks,
         settle: Callable[[Container], Awaitable[None]],
         remove: Callable[[Container], Awaitable[None]],
+        proc: Path = Path("/proc"),
     ) -> None:
         """``settle`` binds the NIC of a running container and watches it."""
         self._engine = engine
@@ -69,6 +67,7 @@ class Launcher:
         self._locks = locks
         self._settle = settle
         self._remove = remove
+        self._proc = proc
 
     async def start(self, specs: Sequence[RankSpec], term: int) -> Outcome:
         """Start what does not run yet; every rank succeeds or fails by itself."""
@@ -121,7 +120,7 @@ class Launcher:
             try:
                 await self._settle(found)
             except AgentError:
-                if await asyncio.to_thread(has_ended, found.pid, _END_S):
+                if is_ending(found, self._proc):
                     # It ended while its NIC was on the way, which then had nowhere to go. How it
                     # ended is what its job wants to know, so it stays to be looked at.
                     await asyncio.to_thread(self._nics.release, found.key.room)
@@ -169,12 +168,12 @@ class Launcher:
         if not (spec.command or program.command or program.entrypoint):
             raise AgentError("invalid", name, "neither the rank nor its image has a command")
         self._kit.check_free(spec.gpu_uuid, name)
-        if not await asyncio.to_thread(self._nics.present, spec.nic.name):
+        if not await self._is_home(spec.nic.name):
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
             )
         rank_dir = self._dirs / name
-        shutil.rmtree(rank_dir, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
         rank_dir.mkdir(parents=True)
         rank_dir.chmod(0o1777)  # images choose their own user
         container, host = create_arguments(
@@ -205,6 +204,21 @@ class Launcher:
             share=spec.emulated_share,
             state="created",
         )
+
+    async def _is_home(self, nic: str) -> bool:
+        """Say whether a NIC is free; one that could not leave the dead earlier is fetched now."""
+        if await asyncio.to_thread(self._nics.present, nic):
+            return True
+        rooms = await asyncio.to_thread(self._nics.rooms)
+        room = next((room for room, name in rooms.items() if name == nic), None)
+        if room is None:
+            return False
+        holder = await self._engine.inspect(container_in(room))
+        if holder is not None and holder.alive:
+            return False
+        await asyncio.to_thread(self._nics.release, room)
+        _log.info("NIC of a dead container given back", room=room)
+        return await asyncio.to_thread(self._nics.present, nic)
 
     async def _program(self, reference: str) -> Program:
         image = await self._engine.image(reference)

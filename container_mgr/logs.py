@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +69,12 @@ def files(log: Path) -> list[Path]:
 
 
 async def read(
-    log: Path, *, tail: int | None, follow: bool, alive: Callable[[], bool]
+    log: Path, *, tail: int | None, follow: bool, alive: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[list[Line]]:
-    """Yield batches of lines; with ``follow`` until ``alive`` says no and all is read."""
+    """Yield batches of lines; with ``follow`` until ``alive`` says no and all is read.
+
+    ``alive`` is whether anybody may still write: an engine does for a while after a program's end.
+    """
     *rotated, current = await asyncio.to_thread(files, log) or [log]
     joiner = Joiner()
     last: deque[Line] = deque(maxlen=tail)
@@ -86,14 +89,19 @@ async def read(
         for batch in _batches(last):
             yield batch
         while follow:
-            living = alive()  # asked before the read, so that the last words are not missed
+            # Both asked before the read, so that the last words are not missed.
+            living, replaced = await alive(), _replaced(handle, log)
             lines = deque(_lines(handle, joiner))
             quiet = not lines
             for batch in _batches(lines):
                 yield batch
-            if _replaced(handle, log):
+            if replaced:
+                try:
+                    newer = log.open("rb")
+                except FileNotFoundError:  # removed meanwhile
+                    return
                 handle.close()
-                handle = log.open("rb")
+                handle = newer
             elif quiet and not living:
                 return
             elif quiet:
@@ -112,6 +120,7 @@ class Archive:
     def store(self, key: RankKey, log: Path) -> None:
         """Copy a container's logs here; what cannot be read is not kept."""
         target = self._dir / key.container
+        shutil.rmtree(target, ignore_errors=True)  # an earlier life of the same rank
         target.mkdir(parents=True, exist_ok=True)
         for path in files(log):
             with suppress(OSError):

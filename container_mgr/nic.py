@@ -133,17 +133,19 @@ class Nics:
             with _inside(self._home_path()), IPRoute() as ip:
                 for name in names:
                     for index in ip.link_lookup(ifname=name):
+                        # Not before: should it not get here, it must still be known as ours.
+                        ip.link("set", index=index, ifalias="")
                         ip.link("set", index=index, state="up")
             with suppress(FileNotFoundError):
                 netns.remove(room)
 
-    def rooms(self) -> list[str]:
-        """Rooms that hold a NIC of this server."""
-        found = []
+    def rooms(self) -> dict[str, str]:
+        """Rooms that hold a NIC of this server, each with the NIC's name."""
+        found: dict[str, str] = {}
         for path in sorted(NETNS_DIR.glob(f"{_ROOM_PREFIX}*")):
             with suppress(OSError), _inside(path), IPRoute() as ip:
-                if any(self._owner(link) for link in ip.get_links()):
-                    found.append(path.name)
+                names = filter(None, map(self._owner, ip.get_links()))
+                found.update((path.name, name) for name in names)
         return found
 
     @contextmanager
@@ -264,7 +266,6 @@ class Nics:
                 elif name:
                     ip.link("set", index=link["index"], state="down")
                     ip.link("set", index=link["index"], ifname=name)
-                    ip.link("set", index=link["index"], ifalias="")
                     ip.link("set", index=link["index"], net_ns_fd=target)
                     names.append(name)
         return names

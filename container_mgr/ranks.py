@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -28,12 +28,14 @@ from container_mgr.docker_host import (
 )
 from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, REASONS, SCRIPT
 from container_mgr.fence import Fence
+from container_mgr.files import is_there, put_in
 from container_mgr.freezing import Freezing, as_is
 from container_mgr.held import Held, Living, Sample
 from container_mgr.kit import Kit
 from container_mgr.launch import Launcher
 from container_mgr.logs import Archive
 from container_mgr.nic import Nics
+from container_mgr.process import open_first
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 
 _log = structlog.get_logger("container_mgr.ranks")
@@ -51,6 +53,7 @@ class Ranks:
         host: Host,
         fence: Fence,
         state_dir: Path,
+        proc: Path = Path("/proc"),
     ) -> None:
         """``host.entry`` is written here; ranks' directories lie below ``state_dir``."""
         self._server = host.server
@@ -61,10 +64,15 @@ class Ranks:
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(state_dir / "logs")
-        self._living = Living(self._on_end)
+        self._living = Living(self._on_end, proc)
+        self._proc = proc
         self._reports: dict[str, NicReport] = {}
+        self._oom: set[str] = set()
         # One change at a time per endpoint: covers the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # One freeze or thaw at a time per job: two at once would undo each other for seconds.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._chores: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
         self._launcher = Launcher(
@@ -76,6 +84,7 @@ class Ranks:
             locks=self._locks,
             settle=self._settle_in,
             remove=self._remove,
+            proc=proc,
         )
 
     @property
@@ -86,8 +95,8 @@ class Ranks:
     async def recover(self) -> None:
         """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
         self._dirs.mkdir(parents=True, exist_ok=True)
-        self._entry.write_text(SCRIPT, encoding="utf-8")
-        self._entry.chmod(0o555)
+        # Whole and at once: a container that starts now must not read half of it, or nothing.
+        put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
         containers = await self._engine.list(self._server)
         self._fence.saw(max((c.term for c in containers), default=0))
         for container in containers:
@@ -120,11 +129,25 @@ class Ranks:
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start what does not run yet; every rank succeeds or fails by itself."""
-        begun = await self._launcher.start(specs, self._fence.term)
+        over = asyncio.get_running_loop().create_future()
+        jobs = {spec.key.job for spec in specs}
+        for job in jobs:
+            self._starting[job].add(over)
+        try:
+            begun = await self._launcher.start(specs, self._fence.term)
+        finally:
+            over.set_result(None)
+            for job in jobs:
+                self._starting[job].discard(over)
+                if not self._starting[job]:
+                    del self._starting[job]
         return replace(begun, containers=tuple(self._as_is(c) for c in begun.containers))
 
     async def stop(self, job: str, grace_s: float) -> Outcome:
         """End and remove the job's containers, all epochs of them; reports how they ended."""
+        # A start whose caller gave up goes on. What it makes is to be ended, too.
+        if pending := self._starting.get(job):
+            await asyncio.wait(set(pending))
         try:
             containers = await self._engine.list(self._server, job)
         except EngineFailure as error:
@@ -133,11 +156,13 @@ class Ranks:
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
         """Freeze the job's living containers; see :meth:`Freezing.freeze`."""
-        return await self._freezing.freeze(self._of(job), settle_s)
+        async with self._turn(job):
+            return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
         """Let the job's living containers go on, whoever froze them."""
-        return await self._freezing.thaw(self._of(job))
+        async with self._turn(job):
+            return await self._freezing.thaw(self._of(job))
 
     async def observe(self, job: str | None = None) -> list[Container]:
         """All containers of this server as they are now."""
@@ -150,17 +175,28 @@ class Ranks:
         where they are.
         """
         for held in self._living:
-            ready = self._dir(held.container) / READY_FILE
-            if held.container.share is not None and not held.share_applied and ready.exists():
+            share, ready = held.container.share, self._dir(held.container) / READY_FILE
+            if share is not None and not held.share_applied and is_there(ready):
                 held.share_applied = True
-                self._chore(self._apply_share(held, held.container.share))
+                self._chore(self._apply_share(held, share))
             if held.light_came_back():
                 self._chore(self._announce(held.container))
         return self._living.sample(self._kit.reading)
 
-    def is_alive(self, container: Container) -> bool:
-        """True until the container's first process has ended."""
-        return container.key.container in self._living
+    async def is_written(self, container: Container) -> bool:
+        """True while the container's log may still grow.
+
+        The engine copies what programs write, later than they write it and even after they have
+        ended; it tells of an end when that is done. An engine that does not answer copies nothing.
+        """
+        name = container.key.container
+        if name in self._living:
+            return True
+        try:
+            now = await self._engine.inspect(name)
+        except EngineFailure:
+            return False
+        return now is not None and now.id == container.id and now.alive
 
     def report(self, container: Container) -> NicReport | None:
         """Return the NIC of a living container as it was bound."""
@@ -173,7 +209,7 @@ class Ranks:
         """
         if container.alive:
             reason = self._kit.why_unfit(container.gpu_uuid)
-            if not reason and (self._dir(container) / LOST_FILE).exists():
+            if not reason and is_there(self._dir(container) / LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if container.oom:
@@ -183,14 +219,7 @@ class Ranks:
     async def _settle_in(self, container: Container) -> None:
         """Give a running container its NIC, tell it of it, and watch it."""
         name = container.key.container
-        report = await asyncio.to_thread(
-            self._nics.bind,
-            container.nic,
-            container.key.room,
-            container.pid,
-            self._kit.attach(container.endpoint),
-            container.rdma_device,
-        )
+        report = await asyncio.to_thread(self._bind, container)
         self._reports[name] = report
         try:
             await asyncio.to_thread(put_in, self._dir(container), NIC_FILE, nic_assignments(report))
@@ -198,6 +227,24 @@ class Ranks:
             raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
         self._living.add(container)
         self._map_jobs()
+
+    def _bind(self, container: Container) -> NicReport:
+        # A stranger under its number may be in any namespace, the machine's own among them.
+        try:
+            pidfd = open_first(container, self._proc)
+        except ProcessLookupError as error:
+            name = container.key.container
+            raise AgentError("failed", name, f"has ended before its NIC came: {error}") from error
+        try:
+            return self._nics.bind(
+                container.nic,
+                container.key.room,
+                container.pid,
+                self._kit.attach(container.endpoint),
+                container.rdma_device,
+            )
+        finally:
+            os.close(pidfd)
 
     async def _announce(self, container: Container) -> None:
         await asyncio.to_thread(self._nics.announce, container.nic, container.key.room)
@@ -220,9 +267,11 @@ class Ranks:
                 held.ending = True
             try:
                 if now.alive:
-                    await self._freezing.release(now, held)
+                    async with self._turn(now.key.job):  # a freeze that is on looks no more
+                        await self._freezing.release(now, held)
                     await self._settle(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
+                now = self._as_is(now)
                 await self._remove(now)
             finally:
                 if held is not None:
@@ -249,25 +298,34 @@ class Ranks:
             await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
-        self._living.forget(name)
-        await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
-        await self._clear_away(container)
+        try:
+            # Now: whether and when the engine removes the container is not known.
+            await asyncio.to_thread(self._nics.release, container.key.room)
+        finally:
+            await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
+            await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
         self._living.forget(container.key.container)
         self._reports.pop(container.key.container, None)
+        self._oom.discard(container.id)
         self._map_jobs()
         await asyncio.to_thread(self._nics.release, container.key.room)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
-    def _on_end(self, container: Container) -> None:
+    def _on_end(self, container: Container, oom: bool) -> None:
+        if oom:
+            self._oom.add(container.id)
         self._chore(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
+        name = container.key.container
         async with self._locks[container.endpoint]:
+            if name in self._living:
+                return  # removed and started again meanwhile: the NIC is the new one's
             await asyncio.to_thread(self._nics.release, container.key.room)
         self._map_jobs()
-        _log.info("rank ended, NIC given back", container=container.key.container)
+        _log.info("rank ended, NIC given back", container=name)
 
     async def _apply_share(self, held: Held, share: float) -> None:
         name = held.container.key.container
@@ -278,11 +336,20 @@ class Ranks:
             raise
         _log.info("CPU share applied", container=name, cores=share)
 
+    def _turn(self, job: str) -> asyncio.Lock:
+        return self._turns.setdefault(job, asyncio.Lock())
+
     def _of(self, job: str) -> list[Held]:
         return [held for held in self._living if held.container.key.job == job]
 
     def _as_is(self, container: Container) -> Container:
-        return as_is(container, self._living.get(container.key.container))
+        held = self._living.get(container.key.container)
+        if container.alive:
+            return as_is(container, held)
+        if held is not None:  # the engine knew of its end before we do
+            held.look_for_oom()
+        oom = container.oom or container.id in self._oom or (held is not None and held.oom)
+        return replace(container, oom=oom)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container
@@ -309,18 +376,6 @@ def nic_assignments(report: NicReport) -> str:
     if report.dscp is not None:
         known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class holds DSCP and two ECN bits
     return "".join(f"export {name}={value}\n" for name, value in known.items())
-
-
-def put_in(directory: Path, name: str, text: str) -> None:
-    """Put a whole file into a directory that a container can write as well.
-
-    The job may have left a link under that name: it is replaced, never followed. Raises OSError.
-    """
-    descriptor, beside = tempfile.mkstemp(dir=directory)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        os.fchmod(descriptor, 0o444)
-        file.write(text)
-    Path(beside).replace(directory / name)
 
 
 def _gone(container: Container | None) -> bool:

@@ -59,12 +59,18 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Measure once a second; a listener that does not keep up loses the oldest samples."""
         while True:
             started = time.monotonic()
-            batch = wire.telemetry_of(time.time(), self._ranks.sample())
-            for queue in self._listeners:
-                if queue.full():
-                    queue.get_nowait()
-                queue.put_nowait(batch)
+            try:
+                self._send(wire.telemetry_of(time.time(), self._ranks.sample()))
+            except Exception:
+                # One bad second must not be the last: nobody would apply shares any more.
+                _log.exception("not measured")
             await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
+
+    def _send(self, batch: pb.TelemetryBatch) -> None:
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(batch)
 
     async def Describe(  # noqa: N802
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
@@ -173,15 +179,18 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             )
             return
 
-        def alive() -> bool:
-            return newest is not None and self._ranks.is_alive(newest)
+        async def alive() -> bool:
+            return newest is not None and await self._ranks.is_written(newest)
 
         async for lines in logs.read(path, tail=tail, follow=request.follow, alive=alive):
             yield wire.logs_of(lines)
 
     def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
-        if container is not None:
-            return Path(container.log_path) if container.log_path else None
+        if container is not None and not container.log_path:
+            return None
+        if container is not None and Path(container.log_path).exists():
+            return Path(container.log_path)
+        # Removed, perhaps this moment: what it wrote was put aside before.
         return self._ranks.archive.find(request.job, request.rank)
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:

@@ -82,6 +82,11 @@ class RankKey:
         return f"{PREFIX}c-{self.job}-{self.rank}-{self.epoch}"
 
 
+def container_in(room: str) -> str:
+    """Return the name of the container whose network namespace is kept under ``room``."""
+    return PREFIX + room.removeprefix(f"{PREFIX}c-")
+
+
 @dataclass(slots=True, frozen=True)
 class NicSpec:
     """The data NIC of a rank. ``mtu`` and ``dscp`` None keep what the interface has."""

@@ -73,7 +73,7 @@ class AgentEngine:
         self._term = 0
         self._liars: dict[str, str] = {}
         self._unfit: dict[str, dict[str, str]] = {}
-        self._doubts: set[asyncio.Task[None]] = set()
+        self._doubts: dict[str, asyncio.Task[None]] = {}
         self._why: dict[str, str] = {}
         self._stubs: dict[str, Any] = {
             server: agent_pb2_grpc.AgentStub(channel)  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class AgentEngine:
 
     async def close(self) -> None:
         """Close all channels; ranks go on."""
-        for task in self._doubts:
+        for task in self._doubts.values():
             task.cancel()
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
 
@@ -377,7 +377,7 @@ class AgentEngine:
 
     def _wonder(self, server: str) -> None:
         """Find out whether a server that cannot be reached is a matter of certificates."""
-        if self._trust.secure and not self._doubts:
+        if self._trust.secure and server not in self._doubts:
 
             async def ask() -> None:
                 why = await self._trust.why_refused(server, self._agents[server])
@@ -387,9 +387,8 @@ class AgentEngine:
                     self._why[server] = why
                     _log.error("agent refused", server=server, reason=why)
 
-            task = asyncio.create_task(ask())
-            self._doubts.add(task)
-            task.add_done_callback(self._doubts.discard)
+            task = self._doubts[server] = asyncio.create_task(ask())
+            task.add_done_callback(lambda _: self._doubts.pop(server))
 
     def _heard(self, server: str, answered: bool) -> None:
         if self._reachable[server] != answered:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -78,8 +77,9 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         _make(directory)
-        _write(directory / CA_KEY_FILE, _key_pem(key), mode=0o600)
+        # The key last: by it an authority is known to be whole.
         _write(directory / CA_FILE, certificate.public_bytes(serialization.Encoding.PEM))
+        _write(directory / CA_KEY_FILE, _key_pem(key), mode=0o600)
         return cls(key, certificate)
 
     @classmethod
@@ -193,7 +193,9 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as out:
             out.write(data)
-        shutil.move(beside, path)
+            out.flush()
+            os.fsync(out.fileno())  # else a crash may leave the new name with nothing in it
+        beside.replace(path)
     except OSError as error:
         raise TrustError(
             "failed",

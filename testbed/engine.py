@@ -30,6 +30,8 @@ DATA_ROOT = Path("/var/lib/lightloom/docker")
 
 _START_TIMEOUT_S = 180.0
 """Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
+_SLOW_S = 30.0
+"""How long one that runs is given to answer before it counts as stuck and is ended."""
 _STOP_TIMEOUT_S = 15.0
 _API_TIMEOUT_S = 10
 
@@ -85,7 +87,10 @@ class Engine:
         if self._prefer_host and HOST_SOCKET.exists() and _answers(_url(HOST_SOCKET)):
             return EngineInfo(_url(HOST_SOCKET), private=False)
         url = _url(self._socket)
-        if self._socket.exists() and _answers(url):
+        slow_until = time.monotonic() + _SLOW_S
+        while not (answers := _answers(url)) and self._daemon() and time.monotonic() < slow_until:
+            time.sleep(0.1)
+        if answers:
             return EngineInfo(url, private=True)
         self._end_everything(())
         # The child is asked whether it lives, not /proc: between close-on-exec and the end of

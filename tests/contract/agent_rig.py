@@ -64,6 +64,7 @@ async def agent_rig(directory: Path) -> AsyncIterator[AgentRig]:
         host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
         fence=fence,
         state_dir=home,
+        proc=docker.proc,
     )
     await ranks.recover()
     server = grpc.aio.server(interceptors=[Gate(fence, secured=False)])

@@ -38,25 +38,41 @@ class FakeContainer:
 
     raw: dict[str, Any]
     command: list[str]
+    proc: Path
     process: subprocess.Popen[bytes] | None = None
+    copiers: list[threading.Thread] = field(default_factory=list)
 
     def spawn(self) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(self.command, stdout=pipe, stderr=pipe, process_group=0)
-        self.raw["State"] |= {"Status": "running", "Pid": self.process.pid, "StartedAt": _now()}
+        pid = self.process.pid
+        self.raw["State"] |= {"Status": "running", "Pid": pid, "StartedAt": _now()}
+        self.appear(pid)
         log = Path(self.raw["LogPath"])
         log.touch()
         lock = threading.Lock()
         for stream in ("stdout", "stderr"):
             source = getattr(self.process, stream)
-            threading.Thread(target=_copy, args=(source, stream, log, lock), daemon=True).start()
+            copier = threading.Thread(target=_copy, args=(source, stream, log, lock), daemon=True)
+            copier.start()
+            self.copiers.append(copier)
+
+    def appear(self, pid: int) -> None:
+        """Be seen as the container of this process."""
+        as_seen = self.proc / str(pid)
+        as_seen.mkdir(parents=True, exist_ok=True)
+        with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
+            groups.write(f"0::/ll-test/{self.raw['Id']}\n")
+        if not (as_seen / "ns").is_symlink():
+            (as_seen / "ns").symlink_to(f"/proc/{pid}/ns")
 
     def refresh(self) -> None:
         state = self.raw["State"]
         if self.process is None or state["Status"] == "exited":
             return
         code = self.process.poll()
-        if code is not None:
+        # As Docker: what it wrote is in its log before it is told to have exited.
+        if code is not None and not any(copier.is_alive() for copier in self.copiers):
             state |= {"Status": "exited", "Pid": 0, "FinishedAt": _now()}
             state["ExitCode"] = code if code >= 0 else 128 - code
 
@@ -71,6 +87,11 @@ class FakeDocker:
     calls: Counter[str] = field(default_factory=Counter)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     container_type: ClassVar[type[FakeContainer]] = FakeContainer
+
+    @property
+    def proc(self) -> Path:
+        """Stands in for /proc where it says whose process is whose."""
+        return self.logs / "proc"
 
     async def facts(self) -> EngineFacts:
         return EngineFacts("fake", "cgroupfs", 8 << 30)
@@ -102,7 +123,7 @@ class FakeDocker:
             "HostConfig": {},
             "LogPath": str(self.logs / f"{name}-json.log"),
         }
-        self.containers[name] = self.container_type(raw, container["command"])
+        self.containers[name] = self.container_type(raw, container["command"], self.proc)
         self._end("create")
 
     async def start(self, name: str) -> None:
@@ -152,7 +173,9 @@ class FakeDocker:
     def _kill(self, one: FakeContainer) -> None:
         if one.process is not None and one.process.poll() is None:
             os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait(timeout=10)
+            one.process.wait(timeout=30)
+        for copier in one.copiers:
+            copier.join(timeout=30)
         one.refresh()
 
     def _begin(self, call: str) -> None:
@@ -191,10 +214,12 @@ class FakeNics:
         return NicReport(nic.mtu or 1500, rdma_device, None, nic.dscp)
 
     def release(self, room: str) -> None:
+        if room in self.broken:
+            raise AgentError("failed", room, "the kernel refused to move the NIC")
         self.where.update({nic: "" for nic, place in self.where.items() if place == room})
 
-    def rooms(self) -> list[str]:
-        return sorted(room for room in self.where.values() if room)
+    def rooms(self) -> dict[str, str]:
+        return {room: nic for nic, room in self.where.items() if room.startswith("ll-c-")}
 
 
 def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:

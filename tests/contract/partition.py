@@ -33,6 +33,7 @@ class PaperContainer(FakeContainer):
 
     def spawn(self) -> None:
         self.raw["State"] |= {"Status": "running", "Pid": os.getpid(), "StartedAt": ""}
+        self.appear(os.getpid())
 
     def refresh(self) -> None:
         return
@@ -82,6 +83,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
             host=Host("srv0", "/ll", directory / "entry", Limits(1 << 30)),
             fence=fence,
             state_dir=directory,
+            proc=docker.proc,
         )
 
     ranks = agent()

@@ -69,6 +69,7 @@ async def tls_rig(directory: Path, shown: Path | None = None) -> AsyncIterator[T
         host=Host("srv0", "/ll-test", directory / "agent" / "entry", Limits(1 << 30)),
         fence=fence,
         state_dir=directory / "agent",
+        proc=docker.proc,
     )
     await ranks.recover()
     server = grpc.aio.server(interceptors=[Gate(fence, secured=True)])

@@ -21,9 +21,8 @@ from controller.agent_engine import AgentEngine
 from controller.agent_trust import AgentTrust
 from controller.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
-from testbed import processes
 from testbed.engine import Engine, EngineInfo
-from tests.contract.engine_contract import until
+from tests.contract.engine_contract import seen, until
 from tests.integration.tiny_image import tiny_image_tar
 
 IMAGE = "ll-tiny:test"
@@ -53,8 +52,8 @@ class PrivateEngine:
         return contextlib.closing(docker.APIClient(self.info.host_url))
 
     def dockerd(self) -> int:
-        (pid,) = processes.running("dockerd", self.run_dir)
-        return pid
+        # Not by its command line: until it executes, what it has forked has the same.
+        return int((self.run_dir / "docker" / "dockerd.pid").read_text(encoding="ascii"))
 
 
 @contextlib.contextmanager
@@ -144,20 +143,21 @@ async def agent_rig(
         "docker_host": private.info.host_url,
         "state_dir": directory / "agent",
         "cgroup": "ll-test",
-        "engine_timeout_s": 5,
         "tls": directory / server,
         **config,
     }
     trust = AgentTrust(Credentials.load(directory / "controller", CONTROLLER, now=now))
     agent = AgentConfig(**given)
     one = Rig(agent, AgentEngine({server: agent.listen}, trust=trust))
-    await one.up()
     try:
-        yield one
+        await one.up()
+        try:
+            yield one
+        finally:
+            for job in {s.job for s in await seen(one)}:
+                await one.engine.stop(job, 0)
+            left = server != "srv0" or await nics_at_home()
     finally:
-        for job in {s.job for s in await one.engine.observe()}:
-            await one.engine.stop(job, 0)
-        left = server != "srv0" or await nics_at_home()
-        await one.down()
         await one.engine.close()
+        await one.down()
     assert left, "a NIC did not come back"

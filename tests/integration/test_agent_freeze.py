@@ -12,7 +12,7 @@ import pytest
 
 from container_mgr.freezer import Cold, find
 from controller.engine import RankState
-from tests.contract.engine_contract import SLEEP, TICKS, output, states, until
+from tests.contract.engine_contract import SLEEP, TICKS, output, seen, states, until
 from tests.integration.agent_parts import (
     PrivateEngine,
     Rig,
@@ -84,7 +84,7 @@ async def test_what_docker_paused_is_shown_thawed_and_stopped(
         api.pause(NAMES[0])
     await rig.engine.freeze("red")
     await rig.engine.stop("red", 0)
-    assert await rig.engine.observe() == []
+    assert await seen(rig) == []
 
 
 async def test_a_frozen_job_is_stopped_by_an_agent_that_did_not_freeze_it(rig: Rig) -> None:
@@ -93,7 +93,7 @@ async def test_a_frozen_job_is_stopped_by_an_agent_that_did_not_freeze_it(rig: R
     await rig.down()
     await rig.up()
     await rig.engine.stop("red", 1)
-    assert await rig.engine.observe() == []
+    assert await seen(rig) == []
     assert await nics_at_home()
 
 

@@ -16,11 +16,18 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.entry import EXIT_GPUS
-from container_mgr.held import has_ended
 from container_mgr.nic import Nics
 from container_mgr.values import NicReport, NicSpec, ServedEndpoint
 from controller.engine import EngineError, RankSample, RankSpec, RankState
-from tests.contract.engine_contract import SLEEP, output, states, until, when_ended
+from tests.contract.engine_contract import (
+    SLEEP,
+    has_ended,
+    output,
+    seen,
+    states,
+    until,
+    when_ended,
+)
 from tests.integration.agent_parts import (
     NETNS,
     NICS,
@@ -69,7 +76,7 @@ async def gpus(
     private: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[GpuRig]:
     told, dev, job_map = tmp_path / "gpus", tmp_path / "dev", tmp_path / "jobs"
-    monkeypatch.setenv("MOCK_NVML", str(told))
+    mock.look_at(told)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     pynvml._nvmlGetFunctionPointer_cache.clear()
     mock.behave(told, dict.fromkeys(UUIDS, "ok"))
@@ -132,7 +139,7 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
 
     def late(nics: Nics, nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
         if "-0-" in room:
-            assert has_ended(pid, 20)
+            assert has_ended(pid)
         return bind(nics, nic, room, pid, *rest)
 
     monkeypatch.setattr(Nics, "bind", late)
@@ -151,7 +158,7 @@ async def test_a_lost_gpu_takes_only_its_own_endpoint_and_the_job_is_told(gpus: 
         return dict(engine.unfit())
 
     assert set(await until(unfit, bool)) == {"gpu0"}
-    reasons = {s.rank: s.reason for s in await engine.observe()}
+    reasons = {s.rank: s.reason for s in await seen(gpus.rig)}
     assert "GPU is lost" in reasons[0]
     assert reasons[1] == ""
     await engine.stop("red", 0)
@@ -185,16 +192,14 @@ async def test_a_container_that_loses_its_gpus_node_is_told(
     await asyncio.to_thread(Path(f"/proc/{pid}/root/dev/nvidia0").chmod, 0)
 
     async def reasons() -> dict[int, str]:
-        return {s.rank: s.reason for s in await engine.observe()}
+        return {s.rank: s.reason for s in await seen(gpus.rig)}
 
     found = await until(reasons, lambda r: bool(r[0]))
     assert found == {0: "the container may not open its GPU any more", 1: ""}
 
 
-async def test_a_gpu_that_somebody_else_uses_is_refused(
-    gpus: GpuRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MOCK_NVML_PID", str(os.getpid()))
+async def test_a_gpu_that_somebody_else_uses_is_refused(gpus: GpuRig) -> None:
+    mock.behave(gpus.told, dict.fromkeys(UUIDS, "ok"), pid=os.getpid())
 
     async def refused() -> str:
         try:
@@ -206,7 +211,7 @@ async def test_a_gpu_that_somebody_else_uses_is_refused(
 
     text = await until(refused, bool)
     assert f"is used by process {os.getpid()}" in text
-    assert await gpus.rig.engine.observe() == []
+    assert await seen(gpus.rig) == []
 
 
 async def test_figures_and_the_job_map(gpus: GpuRig) -> None:

@@ -15,7 +15,7 @@ from pyroute2 import netns
 
 from container_mgr.values import Attach, ServedEndpoint
 from controller.engine import EngineError, Pull, RankLimits, RankState
-from tests.contract.engine_contract import SLEEP, output, states, until, when_ended
+from tests.contract.engine_contract import SLEEP, output, seen, states, until, when_ended
 from tests.integration.agent_parts import (
     NETNS,
     NICS,
@@ -87,7 +87,7 @@ async def test_limits_beyond_the_server_leave_nothing_behind(rig: Rig) -> None:
     with pytest.raises(EngineError) as refused:
         await rig.engine.start([greedy, rig.spec(1, *SLEEP)], 60)
     assert refused.value.code == "invalid"
-    assert await rig.engine.observe() == []
+    assert await seen(rig) == []
 
 
 async def test_the_root_is_read_only_and_scratch_is_not(rig: Rig) -> None:
@@ -108,7 +108,7 @@ async def test_an_image_that_cannot_be_fetched(rig: Rig) -> None:
         await rig.engine.start([absent, rig.spec(1, *SLEEP)], 60)
     assert refused.value.code == "not_found"
     assert "cannot be fetched by srv0" in str(refused.value)
-    assert await rig.engine.observe() == []
+    assert await seen(rig) == []
 
 
 async def test_an_image_that_is_there_is_not_fetched(rig: Rig) -> None:
@@ -121,13 +121,12 @@ async def test_the_nic_is_reported_and_its_mtu_is_set(rig: Rig) -> None:
     await rig.engine.start(
         [replace(rig.spec(0, "sh", "-c", shows), mtu=1400), rig.spec(1, *SLEEP)], 60
     )
-    statuses = {s.rank: s for s in await rig.engine.observe()}
+    statuses = {s.rank: s for s in await seen(rig)}
     report = statuses[1].nic
     assert report is not None
     assert (report.mtu, report.rdma_device, report.gid_index) == (1500, "", None)
     await when_ended(rig, 0)
     assert await output(rig, 0) == ["1400", "1400"]
-    ip("-n", NETNS, "link", "set", NICS[0], "mtu", "1500")
 
 
 class Sniffer(threading.Thread):
@@ -143,14 +142,14 @@ class Sniffer(threading.Thread):
         netns.setns(NETNS)
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806)) as wire:
             wire.bind((NICS[1], 0))
-            wire.settimeout(20)
+            wire.settimeout(30)
             self.ready.set()
             while not self.frame:
                 with contextlib.suppress(OSError):  # ENETDOWN, told once when the link goes down
                     self.frame = wire.recv(100)
 
     async def heard(self) -> bytes:
-        await asyncio.to_thread(self.join, 25)
+        await asyncio.to_thread(self.join, 60)
         return self.frame
 
 
@@ -158,10 +157,10 @@ async def test_a_nic_says_where_it_is_whenever_light_comes(rig: Rig) -> None:
     ip("-n", NETNS, "link", "set", NICS[1], "up")
     for moved in (False, True):
         sniffer = Sniffer()
-        await asyncio.to_thread(sniffer.ready.wait, 10)
+        await asyncio.to_thread(sniffer.ready.wait, 30)
         if moved:
             ip("-n", NETNS, "link", "set", NICS[1], "down")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(1.5)  # dark for longer than the agent takes to look
             ip("-n", NETNS, "link", "set", NICS[1], "up")
         else:
             await rig.engine.start([rig.spec(0, *SLEEP)], 60)
@@ -192,6 +191,18 @@ async def test_what_a_crash_left_half_made_is_cleared_away(
     assert not orphan.exists()
 
 
+async def test_a_nic_that_cannot_come_home_yet_is_not_lost(rig: Rig) -> None:
+    """A veth ends with its namespace, and the fiber with it."""
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    ip("-n", NETNS, "link", "add", NICS[0], "type", "veth", "peer", "ll-tx")  # takes its place
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.stop("red", 0)
+    assert failed.value.code == "failed"
+    ip("-n", NETNS, "link", "del", NICS[0])
+    await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+    await rig.engine.stop("blue", 0)
+
+
 async def test_a_stale_epoch_is_refused_while_a_newer_one_runs(rig: Rig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP, epoch=5)], 60)
     with pytest.raises(EngineError) as refused:
@@ -209,7 +220,7 @@ async def test_a_macvlan_leaves_the_interface_where_it_is(
     ]
     with two_nics():
         async with agent_rig(private, tmp_path, endpoints=served) as rig:
-            ping = ("sh", "-c", "cat /sys/class/net/e0/address; ping -c 1 -W 5 10.77.9.2")
+            ping = ("sh", "-c", "cat /sys/class/net/e0/address; ping -c 1 -W 30 10.77.9.2")
             await rig.engine.start([rig.spec(0, *ping), rig.spec(1, *SLEEP)], 60)
             assert NICS[0] in ip("-n", NETNS, "-br", "link")
             status = await when_ended(rig, 0)
@@ -224,9 +235,9 @@ async def test_a_command_that_does_not_want_to_end_is_killed(rig: Rig) -> None:
     stubborn = "trap '' TERM; echo on; while :; do sleep 1; done"
     await rig.engine.start([rig.spec(0, "sh", "-c", stubborn), rig.spec(1, *SLEEP)], 60)
     await until(lambda: output(rig, 0), lambda lines: lines == ["on"])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await rig.engine.stop("red", 1)
-    assert await rig.engine.observe() == []
+    assert await seen(rig) == []
 
 
 async def test_two_agents_of_one_machine_see_only_their_own(
@@ -239,8 +250,8 @@ async def test_two_agents_of_one_machine_see_only_their_own(
             private, tmp_path / "other", "srv1", listen="127.0.0.1:7792", nic_netns="ll-tsrv2"
         ) as other:
             await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
-            assert await other.engine.observe() == []
+            assert await seen(other) == []
             await other.engine.stop("red", 0)
-            assert len(await rig.engine.observe()) == 2
+            assert len(await seen(rig)) == 2
     finally:
         ip("netns", "del", "ll-tsrv2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import shutil
 import subprocess
@@ -23,9 +24,22 @@ def library() -> str:
     return str(out)
 
 
-def behave(path: Path, gpus: Mapping[str, str], xids: Mapping[str, int] | None = None) -> None:
-    """Write the file that MOCK_NVML names: UUID -> ok, plain, lost, hang or absent."""
-    lines = [f"{uuid} {state} {(xids or {}).get(uuid, 0)}\n" for uuid, state in gpus.items()]
+def look_at(path: Path) -> None:
+    """Make the mock read this file from now on.
+
+    No environment variable: a thread that looks one up while another sets one may crash.
+    """
+    ctypes.CDLL(library()).mock_nvml_look_at(str(path).encode())
+
+
+def behave(
+    path: Path, gpus: Mapping[str, str], xids: Mapping[str, int] | None = None, pid: int = 0
+) -> None:
+    """Write the file that the mock reads: UUID -> ok, plain, lost, hang or absent.
+
+    ``pid`` computes on all of them.
+    """
+    lines = [f"{uuid} {state} {(xids or {}).get(uuid, 0)} {pid}\n" for uuid, state in gpus.items()]
     beside = path.with_suffix(".new")
     beside.write_text("".join(lines), encoding="utf-8")
     beside.replace(path)

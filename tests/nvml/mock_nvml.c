@@ -1,8 +1,8 @@
 /* A libnvidia-ml.so with GPUs that can be told to misbehave: see tests/nvml/mock.py.
  *
- * MOCK_NVML names a file, read anew on every call, with one GPU a line:
- *     UUID STATE XID
- * STATE: ok, plain (memory is all it tells), lost, hang, absent. XID: 0 for none. */
+ * mock_nvml_look_at names a file, read anew on every call, with one GPU a line:
+ *     UUID STATE XID PID
+ * STATE: ok, plain (memory is all it tells), lost, hang, absent. XID, PID: 0 for none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +11,22 @@
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
 enum { MAX_GPUS = 8 };
 
-struct gpu { char uuid[64]; char state[16]; unsigned xid; int index; };
+struct gpu { char uuid[64]; char state[16]; unsigned xid; unsigned pid; int index; };
 static struct gpu seen[MAX_GPUS];
 static unsigned told[MAX_GPUS];
+
+static const char *volatile file = "";
+
+void mock_nvml_look_at(const char *path) { file = strdup(path); /* others may still read the old */ }
 
 /* The line of a GPU as the file has it now; -1 when it is not there. */
 static int look(const char *uuid, struct gpu *out)
 {
-    FILE *in = fopen(getenv("MOCK_NVML"), "r");
+    FILE *in = fopen(file, "r");
     int index = 0, found = -1;
     if (!in)
         return -1;
-    while (fscanf(in, "%63s %15s %u", out->uuid, out->state, &out->xid) == 3) {
+    while (fscanf(in, "%63s %15s %u %u", out->uuid, out->state, &out->xid, &out->pid) == 4) {
         if (strcmp(out->uuid, uuid) == 0) { found = index; break; }
         index++;
     }
@@ -135,12 +139,11 @@ int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *out
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *out)
 {
-    const char *pid = getenv("MOCK_NVML_PID");
     GUARD
-    if (!pid) { *count = 0; return SUCCESS; }
+    if (!now.pid) { *count = 0; return SUCCESS; }
     if (!out) { *count = 1; return 7; /* INSUFFICIENT_SIZE */ }
     *count = 1;
-    out[0].pid = atoi(pid); out[0].memory = 1 << 20; out[0].gi = out[0].ci = 0xffffffff;
+    out[0].pid = now.pid; out[0].memory = 1 << 20; out[0].gi = out[0].ci = 0xffffffff;
     return SUCCESS;
 }
 int nvmlEventSetCreate(void **set) { *set = calloc(1, sizeof(void *)); return SUCCESS; }

@@ -23,6 +23,7 @@ def test_version_1_with_separate_controllers(tmp_path: Path) -> None:
     (cpu / "cpuacct.usage").write_text("5000\n")
     (memory / "memory.usage_in_bytes").write_text("900\n")
     (memory / "memory.stat").write_text("cache 1\ntotal_inactive_file 200\n")
+    (memory / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
     base = proc(
         tmp_path,
         "4:memory:/ll/x\n3:cpuacct:/ll/x\n2:cpu:/ll/x\n0::/\n",
@@ -32,6 +33,7 @@ def test_version_1_with_separate_controllers(tmp_path: Path) -> None:
     gauge = locate(42, base)
     assert gauge.version == 1
     assert (gauge.read().cpu_ns, gauge.read().memory_bytes) == (5000, 700)
+    assert gauge.oom_kills() == 2
 
 
 def test_version_1_with_joined_controllers_and_a_mount_root(tmp_path: Path) -> None:
@@ -54,6 +56,7 @@ def test_version_2(tmp_path: Path) -> None:
     (group / "cpu.stat").write_text("usage_usec 7\nuser_usec 3\n")
     (group / "memory.current").write_text("900\n")
     (group / "memory.stat").write_text("anon 1\ninactive_file 1000\n")
+    (group / "memory.events").write_text("max 4\noom 1\noom_kill 1\n")
     base = proc(
         tmp_path,
         "0::/ll-rack.slice/x\n",
@@ -62,6 +65,7 @@ def test_version_2(tmp_path: Path) -> None:
     gauge = locate(42, base)
     assert gauge.version == 2
     assert (gauge.read().cpu_ns, gauge.read().memory_bytes) == (7000, 0)
+    assert gauge.oom_kills() == 1
 
 
 def test_a_process_that_is_gone(tmp_path: Path) -> None:

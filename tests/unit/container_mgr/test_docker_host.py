@@ -54,9 +54,9 @@ async def daemon(path: Path, answer: Callable[[str], Answer]) -> AsyncIterator[s
         server.close()
 
 
-async def failure(path: Path, answer: Callable[[str], Answer]) -> EngineFailure:
+async def failure(path: Path, answer: Callable[[str], Answer], timeout_s: int = 1) -> EngineFailure:
     async with daemon(path, answer) as url:
-        host = DockerHost(url, timeout_s=1)
+        host = DockerHost(url, timeout_s)
         try:
             with pytest.raises(EngineFailure) as failed:
                 await host.inspect("ll-red-0-1")
@@ -78,13 +78,14 @@ async def test_a_refusal_carries_the_daemons_words(tmp_path: Path) -> None:
     refused = await failure(
         tmp_path / "s",
         lambda path: VERSION if "version" in path else (500, {"message": "no space left"}),
+        timeout_s=60,
     )
     assert isinstance(refused, EngineRefusedError)
     assert str(refused) == "no space left"
 
 
 async def test_no_daemon(tmp_path: Path) -> None:
-    host = DockerHost(f"unix://{tmp_path}/none", timeout_s=1)
+    host = DockerHost(f"unix://{tmp_path}/none", timeout_s=60)
     with pytest.raises(EngineUnavailableError):
         await host.facts()
     host.close()
@@ -95,7 +96,7 @@ async def test_what_is_absent_is_none_not_an_error(tmp_path: Path) -> None:
         return VERSION if "version" in path else (404, {"message": "No such object"})
 
     async with daemon(tmp_path / "s", answer) as url:
-        host = DockerHost(url, timeout_s=5)
+        host = DockerHost(url, timeout_s=60)
         assert await host.inspect("ll-red-0-1") is None
         assert await host.image("ll-none:1") is None
         await host.remove("ll-red-0-1")

@@ -11,9 +11,10 @@ from container_mgr.in_flight import settled
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 
 
-def sock(timer: str, state: str = "01") -> str:
+def sock(timer: str, state: str = "01", unacknowledged: int = 0) -> str:
     return (
-        f"   1: 0B004D0A:5BA0 0D004D0A:C580 {state} 00000040:00000000 {timer}:00000013 00000000 0\n"
+        f"   1: 0B004D0A:5BA0 0D004D0A:C580 {state} {unacknowledged:08X}:00000000"
+        f" {timer}:00000013 00000000 0\n"
     )
 
 
@@ -36,13 +37,20 @@ def net(tmp_path: Path, tcp: str = "", tcp6: str = "", **used: int) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("timer", ["00", "02", "03", "04"])
-def test_idle_kept_alive_and_full_connections_are_settled(tmp_path: Path, timer: str) -> None:
-    assert settled(42, net(tmp_path, sock("00", "0A") + sock(timer))) is True
+@pytest.mark.parametrize(("timer", "queued"), [("00", 0), ("02", 0), ("03", 0), ("04", 64)])
+def test_idle_kept_alive_and_full_connections_are_settled(
+    tmp_path: Path, timer: str, queued: int
+) -> None:
+    listening = sock("00", "0A")
+    assert settled(42, net(tmp_path, listening + sock(timer, unacknowledged=queued))) is True
 
 
 def test_a_retransmission_timer_is_something_in_flight(tmp_path: Path) -> None:
     assert settled(42, net(tmp_path, sock("00") + sock("01"))) is False
+
+
+def test_a_timer_that_is_going_off_just_now_is_something_in_flight(tmp_path: Path) -> None:
+    assert settled(42, net(tmp_path, sock("00") + sock("00", unacknowledged=64))) is False
 
 
 def test_connections_of_dual_stack_sockets_count(tmp_path: Path) -> None:

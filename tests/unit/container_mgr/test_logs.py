@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -15,8 +16,12 @@ def record(text: str, stream: str = "stdout", time: str = "2026-01-01T00:00:00Z"
     return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
 
 
+async def nobody() -> bool:
+    return False
+
+
 async def everything(log: Path, tail: int | None = None) -> list[str]:
-    batches = read(log, tail=tail, follow=False, alive=lambda: False)
+    batches = read(log, tail=tail, follow=False, alive=nobody)
     return [line.text async for batch in batches for line in batch]
 
 
@@ -59,7 +64,7 @@ async def test_follow_sees_growth_rotation_and_the_end(tmp_path: Path) -> None:
     log.write_bytes(record("1\n"))
     steps = iter(("grow", "half", "rotate", "end"))
 
-    def alive() -> bool:
+    async def alive() -> bool:
         match next(steps, "dead"):
             case "grow":
                 with log.open("ab") as out:
@@ -78,6 +83,40 @@ async def test_follow_sees_growth_rotation_and_the_end(tmp_path: Path) -> None:
 
     seen = [line.text async for b in read(log, tail=None, follow=True, alive=alive) for line in b]
     assert seen == ["1", "2", "3", "4"]
+
+
+async def test_what_is_written_while_a_file_is_rotated_away_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine writes and rotates between the last read of the old file and the look at it."""
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("1\n"))
+    look = logs._replaced
+
+    def rotated(handle: BinaryIO, path: Path) -> bool:
+        if not (tmp_path / "x-json.log.1").exists():
+            with log.open("ab") as out:
+                out.write(record("2\n"))
+            log.rename(tmp_path / "x-json.log.1")
+            log.write_bytes(record("3\n"))
+        return look(handle, path)
+
+    monkeypatch.setattr(logs, "_replaced", rotated)
+    seen = [line.text async for b in read(log, tail=None, follow=True, alive=nobody) for line in b]
+    assert seen == ["1", "2", "3"]
+
+
+async def test_a_rank_started_again_keeps_nothing_of_its_earlier_life(tmp_path: Path) -> None:
+    archive, key, log = Archive(tmp_path / "logs"), RankKey("red", 0, 1), tmp_path / "x-json.log"
+    log.write_bytes(record("2\n"))
+    (tmp_path / "x-json.log.1").write_bytes(record("1\n"))
+    archive.store(key, log)
+    (tmp_path / "x-json.log.1").unlink()
+    log.write_bytes(record("3\n"))
+    archive.store(key, log)
+    found = archive.find("red", 0)
+    assert found is not None
+    assert await everything(found) == ["3"]
 
 
 async def test_the_archive_keeps_the_newest(tmp_path: Path) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from container_mgr.entry import NIC_FILE
-from container_mgr.held import has_ended
-from container_mgr.values import AgentError, NicReport, NicSpec
+from container_mgr import held, service
+from container_mgr.cgroup import Gauge
+from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
+from container_mgr.held import Sample
+from container_mgr.kit import Kit
+from container_mgr.service import AgentService
+from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.engine import EngineError, RankState
+from tests.contract import engine_fakes
 from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, states, until, when_ended
+from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
 
 
 @pytest_asyncio.fixture
@@ -91,8 +101,100 @@ async def test_a_rank_without_its_nic_does_not_stay(rig: AgentRig) -> None:
     assert set(rig.nics.where.values()) == {""}
 
 
+async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be removed much later, and nobody is told then."""
+
+    def half(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+        rig.nics.where[nic.name] = room
+        raise AgentError("failed", nic.name, "the kernel refused its address")
+
+    monkeypatch.setattr(rig.nics, "bind", half)
+    rig.docker.lost["remove"] = 9
+    with pytest.raises(EngineError):
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert rig.nics.where["e-gpu0"] == ""
+
+
+async def test_a_nic_that_could_not_come_home_comes_when_it_is_wanted(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    rig.nics.broken.add("ll-c-red-0-1")
+    with pytest.raises(EngineError):
+        await rig.engine.stop("red", 0)
+    rig.nics.broken.clear()
+    await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+    assert rig.nics.where == dict.fromkeys(rig.nics.where, "") | {"e-gpu0": "ll-c-blue-0-1"}
+
+
+async def test_a_nic_is_not_taken_from_the_living(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    rig.nics.where["e-gpu1"] = "ll-c-red-0-1"
+    with pytest.raises(EngineError) as failed:
+        await rig.engine.start([rig.spec(1, *SLEEP, job="blue")], 60)
+    assert failed.value.code == "not_found"
+
+
+class Gate:
+    """Holds one of the engine's calls up before it takes effect."""
+
+    def __init__(self, rig: AgentRig, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._act = getattr(rig.docker, call)
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+        monkeypatch.setattr(rig.docker, call, self)
+
+    async def __call__(self, *arguments: Any) -> None:
+        self.reached.set()
+        await self.open.wait()
+        await self._act(*arguments)
+
+
+async def overtaken(gate: Gate, first: Awaitable[object], then: Awaitable[object]) -> None:
+    """Let ``first`` come to the gate, and ``then`` come by meanwhile if it can."""
+    async with asyncio.timeout(60):
+        one = asyncio.ensure_future(first)
+        await gate.reached.wait()
+        two = asyncio.ensure_future(then)
+        await asyncio.wait({two}, timeout=1)
+        gate.open.set()
+        await asyncio.gather(one, two)
+
+
+async def test_a_stop_ends_what_a_start_before_it_makes_later(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that gave up a start stops the job; the start goes on and knows nothing."""
+    gate = Gate(rig, "create", monkeypatch)
+    start = rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    await overtaken(gate, start, rig.engine.stop("red", 0))
+    assert await rig.engine.observe() == []
+
+
+async def test_a_thaw_undoes_the_freeze_before_it(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    gate = Gate(rig, "pause", monkeypatch)
+    await overtaken(gate, rig.engine.freeze("red"), rig.engine.thaw("red"))
+    assert await states(rig) == {0: RankState.RUNNING}
+
+
+async def test_an_end_told_late_takes_no_nic_from_the_rank_that_came_after(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rank, stopped and started at once: to wait for the endpoint, the start was first."""
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    gate = Gate(rig, "stop", monkeypatch)
+    again = rig.engine.start([replace(rig.spec(0, *SLEEP), env={"LIGHTLOOM_X": "1"})], 60)
+    await overtaken(gate, rig.engine.stop("red", 0), again)
+    await asyncio.gather(*rig.ranks._chores)
+    assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
+    assert await states(rig) == {0: RankState.RUNNING}
+
+
 async def test_a_nic_that_is_elsewhere(rig: AgentRig) -> None:
-    rig.nics.where["e-gpu0"] = "ll-c-stranger"
+    rig.nics.where["e-gpu0"] = "of-a-stranger"
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert failed.value.code == "not_found"
@@ -125,7 +227,7 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
     """A NIC cannot go to a namespace that is gone: how the rank ended is the news."""
 
     def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
-        assert has_ended(pid, 10)
+        assert has_ended(pid)
         rig.nics.where[nic.name] = room
         raise AgentError("failed", nic.name, "mount failed")
 
@@ -153,3 +255,132 @@ async def test_what_a_job_leaves_in_its_directory_harms_nobody(
     assert "LIGHTLOOM_MTU" in link.read_text(encoding="ascii")
     assert not link.is_symlink()
     assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
+    assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "half a file was left"
+
+
+async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
+    rig: AgentRig, tmp_path: Path
+) -> None:
+    """Following one may take for ever, fail, or tell a job what the machine has."""
+    await rig.engine.start([replace(rig.spec(0, *SLEEP), emulated_share=0.5)], 60)
+    for name in (READY_FILE, LOST_FILE):
+        (tmp_path / "agent/ranks/ll-red-0-1" / name).symlink_to("x" * 300)  # ENAMETOOLONG
+    rig.ranks.sample()
+
+    async def limits() -> int:
+        return rig.docker.calls["limit_cpu"]
+
+    await until(limits, lambda calls: calls == 1)
+    (status,) = await rig.engine.observe()
+    assert status.reason == "the container may not open its GPU any more"
+
+
+async def test_one_bad_second_is_not_the_last(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter((False, True, False, True))
+    measured = asyncio.Event()
+
+    def sample() -> list[Sample]:
+        if next(seconds, True):
+            measured.set()
+            return []
+        raise ValueError("rubbish in sysfs")
+
+    monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(rig.ranks, "sample", sample)
+    agent = AgentService("srv0", rig.docker, rig.ranks, Kit(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
+    sampler = asyncio.create_task(agent.sample_forever())
+    for _ in range(2):
+        async with asyncio.timeout(30):
+            await measured.wait()
+        measured.clear()
+    sampler.cancel()
+
+
+async def test_a_script_that_is_being_read_does_not_change_under_its_reader(
+    rig: AgentRig, tmp_path: Path
+) -> None:
+    """A shell reads as it goes: a container that starts while an agent does would do nothing."""
+    entry = tmp_path / "agent" / "entry"
+    entry.chmod(0o755)
+    entry.write_text("echo of an older agent", encoding="ascii")
+    with entry.open(encoding="ascii") as reader:
+        await rig.ranks.recover()
+        assert reader.read() == "echo of an older agent"
+    assert entry.read_text(encoding="ascii") == SCRIPT
+
+
+async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that hangs names a process for hours; numbers are handed out again meanwhile."""
+    bound: list[int] = []
+    bind = rig.nics.bind
+
+    def noted(nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
+        bound.append(pid)
+        return bind(nic, room, pid, *rest)
+
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    await rig.ranks.close()
+    monkeypatch.setattr(rig.nics, "bind", noted)
+    stale = rig.docker.containers["ll-red-0-1"]
+    stale.raw["State"]["Pid"] = os.getpid()
+    await rig.ranks.recover()
+
+    async def where() -> str:
+        return rig.nics.where["e-gpu0"]
+
+    await until(where, lambda room: room == "")
+    assert bound == []
+    assert not list(rig.ranks._living)
+
+
+async def test_a_rank_that_takes_long_to_end_has_ended(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its namespaces go first; to free its memory may take seconds, and then its end is seen."""
+
+    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+        (rig.docker.proc / str(pid) / "ns").unlink()
+        raise AgentError("failed", nic.name, "mount failed")
+
+    monkeypatch.setattr(rig.nics, "bind", too_late)
+    started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert len(started) == 1
+    assert rig.docker.calls["remove"] == 0
+    assert rig.nics.where["e-gpu0"] == ""
+
+
+async def test_last_words_that_the_engine_copies_late_are_followed(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program's end is seen at once; what it wrote last may still be on its way to the log."""
+    copy = engine_fakes._copy
+
+    def late(source: Any, *where: Any) -> None:
+        text = source.read()  # until its end
+        time.sleep(1)
+        copy(text.splitlines(keepends=True), *where)
+
+    monkeypatch.setattr(engine_fakes, "_copy", late)
+    await rig.engine.start([rig.spec(0, "echo", "last")], 60)
+    followed = [line.text async for line in rig.engine.logs("red", 0, None, True)]
+    assert followed == ["last"]
+
+
+async def test_memory_that_ran_out_is_told_by_the_kernel_where_the_engine_missed_it(
+    rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("oom 0\noom_kill 0\n", encoding="ascii")
+    monkeypatch.setattr(held, "locate", lambda pid: Gauge(2, tmp_path, tmp_path))
+    waits = ("sh", "-c", f"while grep -q 'kill 0' {events}; do sleep 0.05; done; exit 1")
+    await rig.engine.start([rig.spec(0, *waits)], 60)
+    events.write_text("oom 1\noom_kill 1\n", encoding="ascii")
+    status = await when_ended(rig, 0)
+    assert status.oom
+    assert status.reason == "it ran out of memory"
+    (ended,) = await rig.engine.stop("red", 0)
+    assert ended.oom

@@ -43,7 +43,7 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
     """What the mock of the driver's library says of a healthy GPU."""
     path = tmp_path / "gpus"
-    monkeypatch.setenv("MOCK_NVML", str(path))
+    mock.look_at(path)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     pynvml._nvmlGetFunctionPointer_cache.clear()
     mock.behave(path, {A: "ok"})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pki import CONTROLLER, Authority, Credentials, TrustError, agent_name
+from pki import authority as authority_module
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -47,6 +48,26 @@ def test_an_authority_is_never_overwritten(authority: Authority, tmp_path: Path)
         Authority.create(tmp_path / "ca", "other", now=NOW)
     assert error.value.code == "conflict"
     assert (tmp_path / "ca" / "ca-key.pem").read_bytes() == before
+
+
+def test_an_authority_that_a_crash_left_half_made_can_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = authority_module._write
+
+    def crash(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if list((tmp_path / "ca").iterdir()):
+            raise KeyboardInterrupt
+        write(path, data, mode)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(authority_module, "_write", crash)
+        Authority.create(tmp_path / "ca", "paper", now=NOW)
+    with pytest.raises(TrustError) as none:
+        Authority.load(tmp_path / "ca")
+    assert none.value.code == "not_found"
+    Authority.create(tmp_path / "ca", "paper", now=NOW)
+    Authority.load(tmp_path / "ca").issue_controller(tmp_path / "c", now=NOW)
 
 
 def test_a_certificate_can_be_renewed(authority: Authority, tmp_path: Path) -> None:

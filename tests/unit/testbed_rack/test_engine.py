@@ -39,3 +39,15 @@ def test_a_dockerd_without_a_command_line_yet_is_not_taken_for_dead(
     fake_dockerd(tmp_path, "sleep 1; echo late >&2; exit 4")
     with pytest.raises(EngineError, match="ended with status 4: late"):
         engine.start()
+
+
+def test_an_engine_that_is_slow_to_answer_is_not_ended(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine: with the engine all containers of the rack would end."""
+    answers = iter((False, False, True))
+    monkeypatch.setattr("testbed.engine._answers", lambda url: next(answers))
+    monkeypatch.setattr(processes, "running", lambda program, path: [1])
+    monkeypatch.setattr(processes, "send", lambda pid, sig: pytest.fail("signalled"))
+    fake_dockerd(tmp_path, "exit 1")
+    assert engine.start().private
