@@ -25,13 +25,15 @@ import structlog
 
 from testbed import processes
 
+LABEL = "lightloom.job"
+"""Every container of ours carries it; no other container of the host's engine is touched."""
 HOST_SOCKET = Path("/var/run/docker.sock")
 DATA_ROOT = Path("/var/lib/lightloom/docker")
 
 _START_TIMEOUT_S = 180.0
 """Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
-_STOP_TIMEOUT_S = 15.0
-_API_TIMEOUT_S = 10
+_STOP_TIMEOUT_S = 30.0
+_API_TIMEOUT_S = 60
 
 _log = structlog.get_logger("testbed.engine")
 
@@ -99,6 +101,8 @@ class Engine:
             if time.monotonic() > deadline:
                 raise self._not_up(f"dockerd did not answer within {_START_TIMEOUT_S:g} s")
             time.sleep(0.1)
+        # A rack whose engine was killed left them in the data root, under names that are wanted.
+        _remove_containers(url)
         _log.info("private engine started", socket=str(self._socket))
         return EngineInfo(url, private=True)
 

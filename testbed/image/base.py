@@ -14,6 +14,7 @@ import docker
 import requests
 import structlog
 
+from testbed.engine import LABEL
 from testbed.image.errors import ImageError
 
 REGISTRY_BASE = "python:3.11-slim-bookworm"
@@ -46,6 +47,7 @@ def python_version(client: docker.DockerClient, base: str) -> str:
         network_mode="none",
         remove=True,
         name=f"ll-python-version-{os.getpid()}",
+        labels={LABEL: "image"},
     )
     return str(output.decode().strip())
 

@@ -8,7 +8,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,23 @@ class Program:
     argv: tuple[str, ...]
     netns: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def marked(run_dir: Path) -> Iterator[None]:
+    """Let whatever is started in here carry the rack's marker: tools and builders, too.
+
+    They outlive this process when it is killed; by the marker they are found and ended.
+    """
+    before = os.environ.get(procfs.MARKER)
+    os.environ[procfs.MARKER] = str(run_dir)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[procfs.MARKER]
+        else:
+            os.environ[procfs.MARKER] = before
 
 
 def spawn(program: Program, log_dir: Path, marker: str) -> Process:

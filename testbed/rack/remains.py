@@ -36,6 +36,8 @@ class Remains:
     mounts: tuple[str, ...] = ()
     processes: tuple[tuple[int, int], ...] = ()
     files: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    """Of an engine that is not the rack's; :func:`find` does not look for them."""
 
     @property
     def empty(self) -> bool:
@@ -51,6 +53,7 @@ class Remains:
             ("mounts", self.mounts),
             ("processes", tuple(str(pid) for pid, _ in self.processes)),
             ("files", self.files),
+            ("containers", self.containers),
         )
         return [f"{kind} {', '.join(names)}" for kind, names in kinds if names]
 
