@@ -10,7 +10,9 @@ command lines, container processes carry their container's id in ``/proc/PID/cgr
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -196,7 +198,20 @@ class Engine:
         )
         self._pid_file.unlink(missing_ok=True)
         self._socket.unlink(missing_ok=True)
+        self._remove_shim_sockets()
+        # A containerd that finds what a killed one left here does not come up.
+        shutil.rmtree(self._exec_root, ignore_errors=True)
         processes.remove_cgroups(self._cgroup)
+
+    def _remove_shim_sockets(self) -> None:
+        """Remove the sockets that killed container shims left in /run/containerd.
+
+        They lie outside the run directory, but each container's bundle in it names its own.
+        """
+        for note in self._exec_root.glob("containerd/daemon/*/*/*/address"):
+            with contextlib.suppress(OSError):
+                address = note.read_text(encoding="utf-8").strip()
+                Path(address.removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _url(socket: Path) -> str:

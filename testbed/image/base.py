@@ -79,6 +79,7 @@ def bootstrap(client: docker.DockerClient, cache: Path, tag: str, packages: str)
         _log.info("bootstrapping base image", tag=tag)
         command = [
             *("mmdebstrap", "--variant=minbase", f"--include={packages}"),
+            *("--aptopt", 'Acquire::Retries "5"'),
             *(codename(), str(root), str(listing)),
         ]
         try:

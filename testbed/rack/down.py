@@ -52,7 +52,6 @@ def take_down(run_dir: Path, *, progress: Progress) -> None:
     Engine(run_dir).stop()
     progress("processes, namespaces and links")
     remains.end_processes(run_dir, grace_s=GRACE_S)
-    remains.remove_shim_sockets(run_dir)
     remains.remove_kernel_objects(run_dir)
     _remove_folder(run_dir)
     with contextlib.suppress(OSError):

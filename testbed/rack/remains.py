@@ -78,17 +78,6 @@ def end_processes(run_dir: Path, *, grace_s: float) -> None:
     end_all(found, grace_s=grace_s)
 
 
-def remove_shim_sockets(run_dir: Path) -> None:
-    """Remove the sockets that killed container shims left in /run/containerd.
-
-    They lie outside the run directory, but each container's bundle in it names its own.
-    """
-    for note in (run_dir / "docker").glob("exec/containerd/daemon/*/*/*/address"):
-        with contextlib.suppress(OSError):
-            address = note.read_text(encoding="utf-8").strip()
-            Path(address.removeprefix("unix://")).unlink(missing_ok=True)
-
-
 def remove_kernel_objects(run_dir: Path) -> None:
     """Remove mounts, namespaces, links and control groups. Processes must have ended."""
     kernel_view.unmount_below(run_dir)
