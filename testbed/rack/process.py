@@ -17,6 +17,8 @@ from testbed.rack.errors import RackError
 
 LOG_TAIL_LINES = 8
 POLL_S = 0.02
+BURIAL_S = 30.0
+"""How long the kernel may take to end what was killed, on a machine that swaps or is stalled."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -159,7 +161,7 @@ def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
                 os.close(handle)
                 continue
             handles[handle] = pid
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, BURIAL_S)):
             for handle in handles:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)

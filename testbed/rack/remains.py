@@ -23,7 +23,9 @@ from testbed.rack.process import end_all
 
 NETNS_DIR = Path("/run/netns")
 CGROUP_DIR = Path("/sys/fs/cgroup")
-CGROUP_TIMEOUT_S = 5.0
+CGROUP_TIMEOUT_S = 30.0
+LAST_S = 60.0
+"""How long new processes may go on to appear while a rack is ended."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,11 +73,12 @@ def find(run_dir: Path) -> Remains:
 
 
 def end_processes(run_dir: Path, *, grace_s: float) -> None:
-    """End every process of the rack, frozen ones included."""
-    found = _processes(run_dir)
-    for pid, _ in found:
-        kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
-    end_all(found, grace_s=grace_s)
+    """End every process of the rack, frozen ones included, and what they start meanwhile."""
+    deadline = time.monotonic() + LAST_S
+    while (found := _processes(run_dir)) and time.monotonic() < deadline:
+        for pid, _ in found:
+            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+        end_all(found, grace_s=grace_s)
 
 
 def remove_kernel_objects(run_dir: Path) -> None:

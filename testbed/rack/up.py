@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -231,12 +232,14 @@ def _healthy(url: str, run_dir: Path) -> bool:
 
 def _keep_logs(run_dir: Path, error: BaseException) -> RackError | None:
     """Copy the logs to where they outlive the rack; return ``error`` with their new place."""
-    shutil.rmtree(KEPT_LOGS, ignore_errors=True)
-    KEPT_LOGS.mkdir(parents=True, exist_ok=True)
     hint = error.hint if isinstance(error, RackError) else ""
-    for log in run_dir.rglob("*.log"):
-        shutil.copyfile(log, KEPT_LOGS / log.name)
-        hint = hint.replace(str(log), str(KEPT_LOGS / log.name))
+    # A full disk may be why the start failed: the rack is taken down all the same.
+    with contextlib.suppress(OSError, shutil.Error):
+        shutil.rmtree(KEPT_LOGS, ignore_errors=True)
+        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+        for log in run_dir.rglob("*.log"):
+            shutil.copyfile(log, KEPT_LOGS / log.name)
+            hint = hint.replace(str(log), str(KEPT_LOGS / log.name))
     if not isinstance(error, RackError):
         return None
     return RackError(error.code, error.message, object=error.object, hint=hint)

@@ -17,7 +17,7 @@ import pytest
 from pyroute2 import netns
 
 from testbed import processes
-from testbed.rack import network, preflight, procfs, record
+from testbed.rack import RackError, network, preflight, procfs, record, remains
 from testbed.rack.process import marked
 
 down = importlib.import_module("testbed.rack.down")  # the name is its function's, too
@@ -104,6 +104,28 @@ def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     down._remove_folder(run_dir)
     assert removed[-1]
     assert not run_dir.exists()
+
+
+def test_logs_that_can_not_be_kept_do_not_keep_the_rack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = importlib.import_module("testbed.rack.up")
+    (tmp_path / "x.log").write_text("full")
+    monkeypatch.setattr(up, "KEPT_LOGS", tmp_path / "x.log" / "no-folder-can-be-here")
+    said = up._keep_logs(tmp_path, RackError("failed", "no space", hint="see the log"))
+    assert (said.message, said.hint) == ("no space", "see the log")
+
+
+def test_what_a_dying_process_starts_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = [((1, 10), (2, 20)), ((3, 30),), ()]
+    ended: list[tuple[tuple[int, int], ...]] = []
+    monkeypatch.setattr(remains, "_processes", lambda _: rounds.pop(0))
+    monkeypatch.setattr(remains, "end_all", lambda found, grace_s: ended.append(found))
+    monkeypatch.setattr(processes, "thaw", lambda _: None)
+    remains.end_processes(tmp_path, grace_s=0.0)
+    assert ended == [((1, 10), (2, 20)), ((3, 30),)]
 
 
 class FakeContainer:
