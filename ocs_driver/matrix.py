@@ -300,7 +300,8 @@ class MatrixDriver(ConvergingDriver):
         taken_at = time.time()
         owners = (await self._ledger()).owners({key(w.pair) for w in found})
         present = {w.pair for w in found}
-        self._made_at = {p: at for p, at in self._made_at.items() if p in present}
+        if not self.changing:  # else this reading may be older than what is being made
+            self._made_at = {p: at for p, at in self._made_at.items() if p in present}
         return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
 
     def _young(self, pair: Pair) -> bool:
