@@ -18,6 +18,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.console_service import synthetic_console
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or f"{sys.prefix}/bin/chromium"
 ARMS = {
     "by_aggregator": "#/topology?by=aggregator",
     "by_server": "#/topology?by=server",

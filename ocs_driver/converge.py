@@ -115,7 +115,7 @@ class ConvergingDriver(OcsDriver):
         except TimeoutError:
             raise OcsUnreachable("switch_busy", self.name, "another change is running") from None
         try:
-            before = await self._first_read(job)
+            before = await self._read_in_time(job.until)
             changes = diff(before, job.delete, job.make, mode=mode, group=self.group)
             while changes and await self._send(job, changes) is False:
                 changes = self._still_missing(job, await self._read_again(job))
@@ -138,9 +138,10 @@ class ConvergingDriver(OcsDriver):
         """Turn requests into the names that bulks are written in."""
         return list(requests)
 
-    async def _first_read(self, job: _Job) -> CircuitMap:
+    async def _read_in_time(self, until: float) -> CircuitMap:
+        """Read the map before anything is sent. OcsUnreachable when that takes too long."""
         try:
-            async with asyncio.timeout_at(job.until):
+            async with asyncio.timeout_at(until):
                 return await self._read_map()
         except (TimeoutError, OcsTimeout):
             raise OcsUnreachable(
@@ -156,20 +157,28 @@ class ConvergingDriver(OcsDriver):
         job.sent_makes.update(changes.makes)
         self.revision += 1
         try:
-            if changes.deletes:
-                errors = await self._delete_bulk(changes.deletes, self._share(job))
-                for circuit, error in zip(changes.deletes, errors, strict=True):
-                    if error is not None:
-                        job.refused[Action.DELETE, _request(circuit)] = error
-            if changes.makes:
-                errors = await self._make_bulk(changes.makes, self._share(job))
-                for request, error in zip(changes.makes, errors, strict=True):
-                    if error is not None:
-                        job.refused[Action.MAKE, request] = error
+            # A bulk of several steps, or a reading amid it, may have longer waits than is left.
+            async with asyncio.timeout_at(job.until):
+                await self._send_bulks(job, changes)
+        except TimeoutError:
+            _log.warning("%s: the bulk was not done before the deadline", self.name)
+            return False
         except (OcsTimeout, OcsUnreachable) as error:
             _log.warning("%s; reading the switch again", error)
             return False
         return True
+
+    async def _send_bulks(self, job: _Job, changes: Changes) -> None:
+        if changes.deletes:
+            errors = await self._delete_bulk(changes.deletes, self._share(job))
+            for circuit, error in zip(changes.deletes, errors, strict=True):
+                if error is not None:
+                    job.refused[Action.DELETE, _request(circuit)] = error
+        if changes.makes:
+            errors = await self._make_bulk(changes.makes, self._share(job))
+            for request, error in zip(changes.makes, errors, strict=True):
+                if error is not None:
+                    job.refused[Action.MAKE, request] = error
 
     def _share(self, job: _Job) -> float:
         """Return how long a bulk may wait for its answers: some time is kept to read again."""
@@ -236,7 +245,9 @@ class ConvergingDriver(OcsDriver):
             ]
             waiting = [request for request, state in found if state in _UNSETTLED]
             failed = [request for request, state in found if state is CircuitState.FAILED]
-            if failed and patience is None:
+            if not failed:
+                patience = None
+            elif patience is None:
                 patience = loop.time() + _FAIL_GRACE_S
             lasting = patience is not None and loop.time() >= patience
             if not waiting and (not failed or lasting):
@@ -250,14 +261,18 @@ class ConvergingDriver(OcsDriver):
                 await asyncio.sleep(pause)
                 if loop.time() > eager_until:
                     pause = min(pause * 1.5, _POLL_LONGEST_S)
-                if loop.time() >= read_at or await self._worth_reading((waiting or failed)[-1]):
+                looked_at = (waiting or failed)[-1]
+                if loop.time() >= read_at or await self._worth_reading(job, looked_at):
                     break
             with contextlib.suppress(OcsTimeout):
                 now = await self._read_again(job)
 
-    async def _worth_reading(self, request: CircuitRequest) -> bool:
+    async def _worth_reading(self, job: _Job, request: CircuitRequest) -> bool:
         try:
-            return await self._may_be_lit(request)
+            async with asyncio.timeout_at(job.until):
+                return await self._may_be_lit(request)
+        except TimeoutError:
+            return False  # too late for a reading, too
         except OcsError:
             return True
 

@@ -73,9 +73,11 @@ class Ledger:
         fresh = [p for p, (_, made) in claims.items() if p in present and made > _SEEN]
         if stale or fresh:
             with self._changing(durable=False) as changing:
-                for pair in stale:
-                    changing.pop(pair, None)
-                changing.update({p: (claims[p][0], _SEEN) for p in fresh if p in changing})
+                # What another process claimed anew since is not what was read.
+                same = {p for p, claim in claims.items() if changing.get(p) == claim}
+                for pair in same.intersection(stale):
+                    del changing[pair]
+                changing.update({p: (claims[p][0], _SEEN) for p in same.intersection(fresh)})
         return {pair: group for pair, (group, _) in claims.items() if pair in present}
 
     @contextlib.contextmanager

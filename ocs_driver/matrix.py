@@ -205,15 +205,17 @@ class MatrixDriver(ConvergingDriver):
         deadline_s: float = 10.0,
     ) -> ApplyResult:
         """See ``OcsDriver.apply``. ``Mode.OVERWRITE`` adopts a lit circuit without touching it."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + deadline_s
         ports = (await self.identity()).ports
         asked = {ports.inward(r): r for r in (*delete, *make)}
         if mode is Mode.OVERWRITE:
-            await self._adopt([ports.inward(r) for r in make])
+            await self._adopt([ports.inward(r) for r in make], until)
         done = await super().apply(
             [ports.inward(r) for r in delete],
             [ports.inward(r) for r in make],
             mode=mode,
-            deadline_s=deadline_s,
+            deadline_s=until - loop.time(),
         )
         present = {key(pair) for c in done.circuits.circuits for pair in ports.wire(c)}
         ended = {key(p) for r in asked for p in ports.wire(r)} - present
@@ -271,9 +273,9 @@ class MatrixDriver(ConvergingDriver):
             await self._disconnect(halves, timeout_s)
         return merged
 
-    async def _adopt(self, wanted: Sequence[CircuitRequest]) -> None:
+    async def _adopt(self, wanted: Sequence[CircuitRequest], until: float) -> None:
         ports = (await self.identity()).ports
-        now = await self._inward()
+        now = await self._read_in_time(until)
         adopted = [
             key(pair)
             for request in wanted
@@ -298,7 +300,8 @@ class MatrixDriver(ConvergingDriver):
         taken_at = time.time()
         owners = (await self._ledger()).owners({key(w.pair) for w in found})
         present = {w.pair for w in found}
-        self._made_at = {p: at for p, at in self._made_at.items() if p in present}
+        if not self.changing:  # else this reading may be older than what is being made
+            self._made_at = {p: at for p, at in self._made_at.items() if p in present}
         return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
 
     def _young(self, pair: Pair) -> bool:

@@ -180,15 +180,17 @@ class _Experiment:
         return str(self._found.document["vendor"]).lower() == "calient"
 
     async def _timed_read(self) -> float:
-        began = time.monotonic()
+        now = asyncio.get_running_loop().time
+        began = now()
         await self._driver.read()
-        return time.monotonic() - began
+        return now() - began
 
     async def _make(self, circuits: Sequence[CircuitRequest]) -> tuple[float, float]:
         """Make circuits; return when they were accepted and, from then on, when they were lit."""
-        began = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         errors = await self._driver.provoke(circuits)
-        accepted = time.monotonic()
+        accepted = clock()
         for error in errors:
             if error is not None:
                 raise error
@@ -199,8 +201,8 @@ class _Experiment:
             if not all(found):
                 states.add(None)
             if states == {CircuitState.TUNED}:
-                return accepted - began, time.monotonic() - accepted
-            if None in states or time.monotonic() - accepted > _LIGHT_S:
+                return accepted - began, clock() - accepted
+            if None in states or clock() - accepted > _LIGHT_S:
                 raise OcsError(
                     "no_light",
                     ",".join(self._ports),

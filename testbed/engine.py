@@ -10,7 +10,9 @@ command lines, container processes carry their container's id in ``/proc/PID/cgr
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -25,6 +27,8 @@ import structlog
 
 from testbed import processes
 
+LABEL = "lightloom.job"
+"""Every container of ours carries it; no other container of the host's engine is touched."""
 HOST_SOCKET = Path("/var/run/docker.sock")
 DATA_ROOT = Path("/var/lib/lightloom/docker")
 
@@ -32,8 +36,8 @@ _START_TIMEOUT_S = 180.0
 """Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
 _SLOW_S = 30.0
 """How long one that runs is given to answer before it counts as stuck and is ended."""
-_STOP_TIMEOUT_S = 15.0
-_API_TIMEOUT_S = 10
+_STOP_TIMEOUT_S = 30.0
+_API_TIMEOUT_S = 60
 
 _log = structlog.get_logger("testbed.engine")
 
@@ -104,6 +108,8 @@ class Engine:
             if time.monotonic() > deadline:
                 raise self._not_up(f"dockerd did not answer within {_START_TIMEOUT_S:g} s")
             time.sleep(0.1)
+        # A rack whose engine was killed left them in the data root, under names that are wanted.
+        _remove_containers(url)
         _log.info("private engine started", socket=str(self._socket))
         return EngineInfo(url, private=True)
 
@@ -197,7 +203,20 @@ class Engine:
         )
         self._pid_file.unlink(missing_ok=True)
         self._socket.unlink(missing_ok=True)
+        self._remove_shim_sockets()
+        # A containerd that finds what a killed one left here does not come up.
+        shutil.rmtree(self._exec_root, ignore_errors=True)
         processes.remove_cgroups(self._cgroup)
+
+    def _remove_shim_sockets(self) -> None:
+        """Remove the sockets that killed container shims left in /run/containerd.
+
+        They lie outside the run directory, but each container's bundle in it names its own.
+        """
+        for note in self._exec_root.glob("containerd/daemon/*/*/*/address"):
+            with contextlib.suppress(OSError):
+                address = note.read_text(encoding="utf-8").strip()
+                Path(address.removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _url(socket: Path) -> str:

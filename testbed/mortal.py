@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -14,11 +15,11 @@ from typing import Any
 import httpx
 
 from controller import failpoints
-from testbed.rack import RackError, RackStatus
+from testbed.rack import RackError, RackStatus, procfs
 from testbed.token import rack_token
 
 ANSWER_S = 60.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 POLL_S = 0.01
 ALONE = "--no-keeper"
 """One process that stays dead until it is started again."""
@@ -36,7 +37,7 @@ class Mortal:
         self._argv = [*_words(first, "cmdline"), ALONE, *options]
         self._env = dict(pair.split("=", 1) for pair in _words(first, "environ") if "=" in pair)
         self._env[failpoints.VARIABLE] = f"@{self.deathbed}"
-        os.kill(first, signal.SIGKILL)
+        kill_with_children(first)
         self._process: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(
             base_url=f"{rack.url}/api/v1",
@@ -115,6 +116,24 @@ class Mortal:
                 last = self.log.read_text(encoding="utf-8")[-4000:]
                 raise RackError("timeout", f"waited {limit_s:g} s; {last}", object=str(self.log))
             time.sleep(POLL_S)
+
+
+def kill_with_children(pid: int) -> None:
+    """Kill a keeper and return when its child, which the kernel kills with it, is gone as well.
+
+    Until then the child holds its addresses and its store. RackError when one does not go.
+    """
+    handles = [os.pidfd_open(one) for one in (pid, *procfs.children(pid))]
+    try:
+        os.kill(pid, signal.SIGKILL)
+        for handle in handles:
+            poller = select.poll()
+            poller.register(handle, select.POLLIN)
+            if not poller.poll(PATIENCE_S * 1000):
+                raise RackError("timeout", f"process {pid} does not end", object="process")
+    finally:
+        for handle in handles:
+            os.close(handle)
 
 
 def _words(pid: int, what: str) -> list[str]:

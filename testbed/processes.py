@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD (linux/sched.h) in field 9 of ``stat``."""
+_YOUNG_S = 60.0
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -22,6 +26,31 @@ def running(program: str, path: Path) -> list[int]:
             if Path(name).name.startswith(program) and any(str(path) in a for a in arguments):
                 found.append(pid)
     return found
+
+
+def await_named(within_s: float = 10.0) -> None:
+    """Wait until no young process is in the middle of exec, ``within_s`` at most.
+
+    For that time the kernel shows neither arguments nor environment, on a machine with cold
+    caches for long: nobody could tell whose process it is.
+    """
+    deadline = time.monotonic() + within_s
+    while any(map(_nameless, _pids())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _nameless(pid: int) -> bool:
+    entry = _PROC / str(pid)
+    try:
+        if (entry / "cmdline").read_bytes():
+            return False
+        text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        fields = text.rpartition(")")[2].split()
+        uptime_s = float((_PROC / "uptime").read_text(encoding="ascii").split()[0])
+    except OSError:
+        return False
+    born_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return not int(fields[6]) & _KERNEL_THREAD and uptime_s - born_s < _YOUNG_S
 
 
 def in_cgroups(names: Collection[str]) -> list[int]:

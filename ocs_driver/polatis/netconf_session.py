@@ -300,7 +300,10 @@ class NetconfSession:
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
         while True:
-            await asyncio.sleep(min(self._timing.notification_s, self._timing.keepalive_s))
+            rest = min(self._timing.notification_s, self._timing.keepalive_s)
+            if self._manager is None:
+                rest = max(rest, self._next_try_at - loop.time())
+            await asyncio.sleep(rest)
             up = self._manager is not None and self._manager.connected
             if up and loop.time() - quiet_since < self._timing.keepalive_s:
                 continue

@@ -59,9 +59,10 @@ class PolatisScpiDriver(LinkedDriver):
         if len(lists) != 2 or len(lists[0]) != len(lists[1]):
             raise OcsDenied("bad_reply", self.name, f"CONNect:STATe? was answered {state[:60]!r}")
         pairs = [Pair(a, b) for a, b in zip(*lists, strict=True)]
-        self._unsettled &= set(pairs)
-        if self._unsettled and not self.changing:
-            await self._ask_settled()
+        if not self.changing:  # else this reading may be older than what is being made
+            self._unsettled &= set(pairs)
+            if self._unsettled:
+                await self._ask_settled()
         # Port states come last: a port without light fails when its mirror has settled.
         failed = await self._failed_among(sorted({p for q in pairs for p in (q.a, q.b)}, key=int))
         return [self._state(pair, failed) for pair in pairs]

@@ -21,6 +21,7 @@ class ScpiTiming:
     """All waits of a connection, in seconds."""
 
     connect_s: float = 5.0
+    hello_s: float = 5.0
     answer_s: float = 30.0
     keepalive_s: float = 45.0
     backoff_first_s: float = 0.2
@@ -56,8 +57,10 @@ class ScpiSession:
 
     async def open(self) -> None:
         """Connect. OcsUnreachable when that fails; OcsError when something else answers."""
+        async with self._lock:
+            await self._ensure(asyncio.get_running_loop().time() + self._timing.connect_s)
         try:
-            (name,) = await self.ask("*IDN?", timeout_s=self._timing.connect_s)
+            (name,) = await self.ask("*IDN?", timeout_s=self._timing.hello_s)
         except OcsTimeout as error:
             raise OcsUnreachable(
                 "no_answer", self.name, f"connected, but {error.hint}: is this the SCPI port?"

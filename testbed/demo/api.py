@@ -18,7 +18,7 @@ Document = dict[str, Any]
 PREFIX = "/api/v1"
 CONNECT_S = 5.0
 ANSWER_S = 60.0
-SILENCE_S = 240.0
+SILENCE_S = 600.0
 """Longest time without a line of output: TensorFlow's start on a loaded machine."""
 
 

@@ -12,11 +12,11 @@ from testbed.demo.errors import DemoError
 from testbed.demo.trainer_log import EndLine, StepLine, TrainerLog
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
-STARTED_S = 60.0
+STARTED_S = 180.0
 """A job on an idle rack is placed and started in this time, or something is wrong."""
-TRAINING_S = 240.0
+TRAINING_S = 600.0
 """TensorFlow starts in 10 s on a quiet machine and in a minute on a loaded one."""
-ENDED_S = 60.0
+ENDED_S = 180.0
 LOOK_S = 0.25
 
 OnStep = Callable[[int, StepLine], None]
@@ -108,12 +108,15 @@ class Jobs:
     def follow(self, name: str, ranks: int, on_step: OnStep) -> TrainerLog:
         """Read a job's output until every rank has ended; ``on_step`` sees each new step."""
         log = TrainerLog(name, ranks)
-        for rank, text in self.controller.logs(name, follow=True):
-            line = log.add(rank, text)
-            if isinstance(line, StepLine):
-                on_step(rank, line)
-            if isinstance(line, EndLine) and log.complete:
-                return log
+        # What a rank says last may be missing where the output is followed only until the job
+        # has ended: then all of it is read once more.
+        for follow in (True, False):
+            for rank, text in self.controller.logs(name, follow=follow):
+                line = log.add(rank, text)
+                if isinstance(line, StepLine):
+                    on_step(rank, line)
+                if isinstance(line, EndLine) and log.complete:
+                    return log
         raise _ended_early(self.view(name))
 
     def require_running(self, name: str) -> None:

@@ -14,6 +14,7 @@ import docker
 import requests
 import structlog
 
+from testbed.engine import LABEL
 from testbed.image.errors import ImageError
 
 REGISTRY_BASE = "python:3.11-slim-bookworm"
@@ -46,6 +47,7 @@ def python_version(client: docker.DockerClient, base: str) -> str:
         network_mode="none",
         remove=True,
         name=f"ll-python-version-{os.getpid()}",
+        labels={LABEL: "image"},
     )
     return str(output.decode().strip())
 
@@ -77,6 +79,7 @@ def bootstrap(client: docker.DockerClient, cache: Path, tag: str, packages: str)
         _log.info("bootstrapping base image", tag=tag)
         command = [
             *("mmdebstrap", "--variant=minbase", f"--include={packages}"),
+            *("--aptopt", 'Acquire::Retries "5"'),
             *(codename(), str(root), str(listing)),
         ]
         try:

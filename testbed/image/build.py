@@ -36,6 +36,8 @@ _REQUIREMENTS = _HERE / "requirements.txt"
 _ENTRIES = (Path("testbed/trainer.py"), Path("examples/tf_vgg16.py"))
 _BUILD_TIMEOUT_S = 900
 _DOWNLOAD_TIMEOUT_S = 1800
+_RETRIES = "10"
+"""Of one request to the package index, with growing pauses: indexes have hiccups."""
 
 _log = structlog.get_logger("testbed.image")
 
@@ -145,7 +147,7 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
         partial = Path(scratch) / "wheels"
         command = [
             *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"),
-            *("--python-version", python, "--require-hashes"),
+            *("--retries", _RETRIES, "--python-version", python, "--require-hashes"),
             *("--requirement", str(_REQUIREMENTS), "--dest", str(partial)),
         ]
         try:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import docker
 import requests
+from docker.models.containers import Container
 
-from testbed.engine import HOST_SOCKET, Engine
+from testbed import processes as kernel_view
+from testbed.engine import HOST_SOCKET, LABEL, Engine
 from testbed.rack import preflight, record, remains
 from testbed.rack.errors import RackError
 from testbed.rack.layout import PREFIX
 from testbed.rack.process import end_all
 
-LABEL = "lightloom.job"
-"""Every container of ours carries it; no other container is touched."""
 GRACE_S = 5.0
-DOCKER_TIMEOUT_S = 20
+DOCKER_TIMEOUT_S = 60
+GOING_S = 60.0
+"""How long a container that somebody else is removing may take to go."""
+LOOK_S = 0.2
 
 Progress = Callable[[str], None]
 
@@ -39,19 +44,19 @@ def down(run_dir: Path, *, progress: Progress) -> None:
 
 def take_down(run_dir: Path, *, progress: Progress) -> None:
     """Perform :func:`down`; the caller holds the machine's rack."""
+    kernel_view.await_named()  # whatever a killed `up` has just started
     progress("controller and agents")
     _end_recorded(run_dir)
     progress("containers")
-    _remove_host_containers()
+    containers = _remove_host_containers()
     Engine(run_dir).stop()
     progress("processes, namespaces and links")
     remains.end_processes(run_dir, grace_s=GRACE_S)
-    remains.remove_shim_sockets(run_dir)
     remains.remove_kernel_objects(run_dir)
-    shutil.rmtree(run_dir, ignore_errors=True)
+    _remove_folder(run_dir)
     with contextlib.suppress(OSError):
         run_dir.parent.rmdir()  # only when no other rack's folder is in it
-    left = remains.find(run_dir)
+    left = dataclasses.replace(remains.find(run_dir), containers=containers)
     if not left.empty:
         raise RackError(
             "failed",
@@ -87,21 +92,41 @@ def _end_recorded(run_dir: Path) -> None:
     end_all(others, grace_s=GRACE_S)
 
 
-def _remove_host_containers() -> None:
-    """Remove our containers from the machine's own Docker Engine, when it has one."""
+def _remove_folder(run_dir: Path) -> None:
+    """Remove the run directory, its record last: by that a half-removed one is still known."""
+    with contextlib.suppress(OSError):
+        for entry in run_dir.iterdir():
+            if entry.name != record.FILE:
+                shutil.rmtree(entry, ignore_errors=True)  # refuses what is no folder
+                with contextlib.suppress(OSError):
+                    entry.unlink(missing_ok=True)
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _remove_host_containers() -> tuple[str, ...]:
+    """Remove our containers from the machine's own Docker Engine; return those that stayed."""
     if not HOST_SOCKET.exists():
-        return
+        return ()
+    deadline = time.monotonic() + GOING_S
     try:
         with closing(
             docker.DockerClient(base_url=f"unix://{HOST_SOCKET}", timeout=DOCKER_TIMEOUT_S)
         ) as client:
-            found = client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-            for container in found:
-                if not (container.name or "").startswith(PREFIX):
-                    continue
-                with contextlib.suppress(docker.errors.NotFound):
-                    if container.status == "paused":
-                        container.unpause()
-                    container.remove(force=True)
+            while found := _ours(client):
+                for container in found:
+                    # An agent that was just ended may have begun to remove it (409).
+                    with contextlib.suppress(docker.errors.APIError):
+                        if container.status == "paused":
+                            container.unpause()
+                        container.remove(force=True)
+                if time.monotonic() > deadline:
+                    return tuple(str(container.name) for container in _ours(client))
+                time.sleep(LOOK_S)
     except (docker.errors.DockerException, requests.RequestException):
-        return  # no engine answers: its containers end with their namespaces
+        pass  # no engine answers: its containers end with their namespaces
+    return ()
+
+
+def _ours(client: docker.DockerClient) -> list[Container]:
+    found = client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+    return [container for container in found if (container.name or "").startswith(PREFIX)]

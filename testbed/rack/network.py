@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import errno
 
-from pyroute2 import IPRoute, NetNS, netns
+from pyroute2 import IPRoute, NetNS, config, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from testbed.rack.errors import RackError
 from testbed.rack.layout import MTU, OCS_NETNS, Layout, Veth
+
+PATIENCE_S = 60
+"""How long a namespace may take. The kernel makes none while it buries others, and pyroute2,
+which makes them in a child process, gives up after two seconds."""
+config.default_communicate_timeout = PATIENCE_S
+config.default_create_socket_timeout = 2 * PATIENCE_S
 
 
 def build(layout: Layout) -> None:

@@ -16,7 +16,7 @@ from testbed.rack.layout import FABRIC_NETNS, Bridge
 from testbed.rack.process import Program
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-CALL_TIMEOUT_S = 15
+CALL_TIMEOUT_S = 60
 MAX_BACKOFF_MS = 1000
 """Longest pause between two attempts of a bridge to reach its controller."""
 INACTIVITY_PROBE_MS = 5000

@@ -133,7 +133,8 @@ def need_absent(run_dir: Path, layout: Layout) -> None:
 
 def is_ours(run_dir: Path) -> bool:
     """Whether all in this folder may be deleted: it is a rack's, or where racks' folders are."""
-    return (run_dir / record.FILE).exists() or run_dir.parent == RACKS
+    names = (record.FILE, record.DRAFT)
+    return run_dir.parent == RACKS or any((run_dir / name).exists() for name in names)
 
 
 def addresses(site: CabledSite) -> dict[str, tuple[str, int]]:

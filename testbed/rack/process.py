@@ -8,7 +8,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from testbed.rack.errors import RackError
 
 LOG_TAIL_LINES = 8
 POLL_S = 0.02
+BURIAL_S = 30.0
+"""How long the kernel may take to end what was killed, on a machine that swaps or is stalled."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,6 +45,23 @@ class Program:
     argv: tuple[str, ...]
     netns: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def marked(run_dir: Path) -> Iterator[None]:
+    """Let whatever is started in here carry the rack's marker: tools and builders, too.
+
+    They outlive this process when it is killed; by the marker they are found and ended.
+    """
+    before = os.environ.get(procfs.MARKER)
+    os.environ[procfs.MARKER] = str(run_dir)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[procfs.MARKER]
+        else:
+            os.environ[procfs.MARKER] = before
 
 
 def spawn(program: Program, log_dir: Path, marker: str) -> Process:
@@ -142,7 +161,7 @@ def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
                 os.close(handle)
                 continue
             handles[handle] = pid
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, BURIAL_S)):
             for handle in handles:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)

@@ -5,6 +5,7 @@ Reads /proc (proc(5)): field 22 of ``stat`` is the start time in clock ticks sin
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,17 @@ def pids() -> Iterator[int]:
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
             yield int(entry.name)
+
+
+def children(parent: int) -> tuple[int, ...]:
+    """Return the processes whose parent is ``parent``."""
+    found: list[int] = []
+    for pid in pids():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8")
+            if parse_stat(stat)[1] == parent:
+                found.append(pid)
+    return tuple(found)
 
 
 def own_line() -> frozenset[int]:

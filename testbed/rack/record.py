@@ -12,6 +12,7 @@ from testbed.rack.errors import RackError
 from testbed.rack.process import Process
 
 FILE = "rack.json"
+DRAFT = f"{FILE}.new"
 
 
 def site_copy(run_dir: Path) -> Path:
@@ -46,7 +47,7 @@ class Record:
 def save(run_dir: Path, record: Record) -> None:
     """Write the record in one stroke: a reader sees the old one or the new one."""
     text = json.dumps(dataclasses.asdict(record), indent=1)
-    draft = run_dir / f"{FILE}.new"
+    draft = run_dir / DRAFT
     draft.write_text(text, encoding="utf-8")
     draft.replace(run_dir / FILE)
 

@@ -23,7 +23,9 @@ from testbed.rack.process import end_all
 
 NETNS_DIR = Path("/run/netns")
 CGROUP_DIR = Path("/sys/fs/cgroup")
-CGROUP_TIMEOUT_S = 5.0
+CGROUP_TIMEOUT_S = 30.0
+LAST_S = 60.0
+"""How long new processes may go on to appear while a rack is ended."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,6 +38,8 @@ class Remains:
     mounts: tuple[str, ...] = ()
     processes: tuple[tuple[int, int], ...] = ()
     files: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    """Of an engine that is not the rack's; :func:`find` does not look for them."""
 
     @property
     def empty(self) -> bool:
@@ -51,6 +55,7 @@ class Remains:
             ("mounts", self.mounts),
             ("processes", tuple(str(pid) for pid, _ in self.processes)),
             ("files", self.files),
+            ("containers", self.containers),
         )
         return [f"{kind} {', '.join(names)}" for kind, names in kinds if names]
 
@@ -68,22 +73,12 @@ def find(run_dir: Path) -> Remains:
 
 
 def end_processes(run_dir: Path, *, grace_s: float) -> None:
-    """End every process of the rack, frozen ones included."""
-    found = _processes(run_dir)
-    for pid, _ in found:
-        kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
-    end_all(found, grace_s=grace_s)
-
-
-def remove_shim_sockets(run_dir: Path) -> None:
-    """Remove the sockets that killed container shims left in /run/containerd.
-
-    They lie outside the run directory, but each container's bundle in it names its own.
-    """
-    for note in (run_dir / "docker").glob("exec/containerd/daemon/*/*/*/address"):
-        with contextlib.suppress(OSError):
-            address = note.read_text(encoding="utf-8").strip()
-            Path(address.removeprefix("unix://")).unlink(missing_ok=True)
+    """End every process of the rack, frozen ones included, and what they start meanwhile."""
+    deadline = time.monotonic() + LAST_S
+    while (found := _processes(run_dir)) and time.monotonic() < deadline:
+        for pid, _ in found:
+            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+        end_all(found, grace_s=grace_s)
 
 
 def remove_kernel_objects(run_dir: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Layout, Patch
 
-TC_TIMEOUT_S = 20.0
+TC_TIMEOUT_S = 60.0
 MIN_BPS = 8_000.0
 """Below this the smallest burst takes longer than any protocol waits."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,7 +25,7 @@ from testbed.rack import network, ovs, preflight, procfs, programs, record, shap
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
 from testbed.rack.layout import Layout, lay_out
-from testbed.rack.process import Process, Program, spawn, wait_ready
+from testbed.rack.process import Process, Program, marked, spawn, wait_ready
 from testbed.rack.record import Record
 from testbed.rack.status import RackStatus, of_record
 from testbed.token import rack_token
@@ -33,11 +34,13 @@ RUN_DIR = preflight.RACKS / "rack"
 KEPT_LOGS = Path("/var/lib/lightloom/failed-up")
 """Logs of the last rack that did not come up; the rack itself leaves nothing."""
 
-OVS_READY_S = 10.0
-OCS_READY_S = 15.0
-AGENT_READY_S = 20.0
-CONTROLLER_READY_S = 40.0
-PROBE_TIMEOUT_S = 2.0
+# One that dies is noticed at once; only one that hangs is waited for as long. On two cores that
+# others keep busy all the agents of a rack, which start together, take a minute.
+OVS_READY_S = 60.0
+OCS_READY_S = 60.0
+AGENT_READY_S = 120.0
+CONTROLLER_READY_S = 180.0
+PROBE_TIMEOUT_S = 10.0
 
 Progress = Callable[[str], None]
 
@@ -85,7 +88,8 @@ def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackS
             ),
         )
         try:
-            return start.run()
+            with marked(run_dir):
+                return start.run()
         except BaseException as error:
             progress("failed; taking everything down again")
             explained = _keep_logs(run_dir, error)
@@ -109,9 +113,10 @@ class _Start:
 
     def run(self) -> RackStatus:
         """Perform all steps; Docker Engine starts beside the network, it takes the longest."""
-        record.logs(self._dir).mkdir(parents=True)
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self._save()  # before anything else: a folder without a record is not taken down
+        record.logs(self._dir).mkdir()
         shutil.copyfile(self._site_path, record.site_copy(self._dir))
-        self._save()
         programs.make_certificates(self._dir, self._site)
         with ThreadPoolExecutor(max_workers=1) as beside:
             engine = beside.submit(_start_engine, self._dir)
@@ -227,12 +232,14 @@ def _healthy(url: str, run_dir: Path) -> bool:
 
 def _keep_logs(run_dir: Path, error: BaseException) -> RackError | None:
     """Copy the logs to where they outlive the rack; return ``error`` with their new place."""
-    shutil.rmtree(KEPT_LOGS, ignore_errors=True)
-    KEPT_LOGS.mkdir(parents=True, exist_ok=True)
     hint = error.hint if isinstance(error, RackError) else ""
-    for log in run_dir.rglob("*.log"):
-        shutil.copyfile(log, KEPT_LOGS / log.name)
-        hint = hint.replace(str(log), str(KEPT_LOGS / log.name))
+    # A full disk may be why the start failed: the rack is taken down all the same.
+    with contextlib.suppress(OSError, shutil.Error):
+        shutil.rmtree(KEPT_LOGS, ignore_errors=True)
+        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+        for log in run_dir.rglob("*.log"):
+            shutil.copyfile(log, KEPT_LOGS / log.name)
+            hint = hint.replace(str(log), str(KEPT_LOGS / log.name))
     if not isinstance(error, RackError):
         return None
     return RackError(error.code, error.message, object=error.object, hint=hint)

@@ -48,7 +48,8 @@ def ensure(build: Callable[[EngineInfo], str]) -> str:
     """
     with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say):
         written = record.load(RUN_DIR)
-        if written is not None and any(process.alive() for process in written.processes):
+        serving = written is not None and any(process.alive() for process in written.processes)
+        if written is not None and serving and written.docker_host:  # none: a start was killed
             return build(EngineInfo(written.docker_host, written.docker_private))
         engine = Engine(RUN_DIR)
         try:

@@ -5,11 +5,15 @@
 # is left as it is. Progress goes to stderr.
 #   LIGHTLOOM_PYTHON   Python to use (3.11 or newer), otherwise the first one found
 #   LIGHTLOOM_VENV     where the virtual environment goes, otherwise .venv beside setup.cfg
+#   LIGHTLOOM_PAUSES   seconds between attempts at what comes over the network (default 5 20 60)
+#   LIGHTLOOM_OS_RELEASE  what says which distribution this is, otherwise /etc/os-release
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 venv=${LIGHTLOOM_VENV:-$root/.venv}
+os_release=${LIGHTLOOM_OS_RELEASE:-/etc/os-release}
 policy=/usr/sbin/policy-rc.d
+policy_mark='# made by lightloom, for as long as it installs packages'
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -20,6 +24,18 @@ fail() {
 }
 
 have() { command -v "$1" >/dev/null 2>&1; }
+
+# attempt WHAT COMMAND...: mirrors and registries have hiccups; status of the last attempt.
+attempt() {
+    what=$1
+    shift
+    for pause in ${LIGHTLOOM_PAUSES-5 20 60}; do
+        "$@" && return
+        say "$what: did not work, trying again in $pause s"
+        sleep "$pause"
+    done
+    "$@"
+}
 
 recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
@@ -34,6 +50,9 @@ find_python() {
     done
 }
 
+# Ubuntu has a browser as a snap only, which needs a daemon that not every machine runs.
+snaps_only() { grep -qx 'ID="\{0,1\}ubuntu"\{0,1\}' "$os_release"; }
+
 # One package name a line for everything that is missing.
 missing_packages() {
     have ovs-vswitchd || echo openvswitch-switch
@@ -44,7 +63,7 @@ missing_packages() {
     have ping || echo iputils-ping
     have cc || printf 'gcc\nlibc6-dev\n' # tests build a stand-in for libnvidia-ml
     { have prometheus && have promtool; } || echo prometheus
-    have chromium || echo chromium
+    have chromium || snaps_only || echo chromium
     python=$(find_python)
     if [ -z "$python" ]; then
         # The distribution's own Python is recent enough on both supported systems.
@@ -54,21 +73,30 @@ missing_packages() {
     fi
 }
 
+# A machine that has just been set up may still be upgrading itself: its locks are waited for.
+apt() {
+    apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@" >&2
+}
+
 # The rack starts its own daemons; those of the packages stay down. A policy that the machine
-# has already is respected.
+# has already is respected, unless it is ours of a set-up that was killed.
 install_packages() {
-    if [ ! -e "$policy" ]; then
+    if [ ! -e "$policy" ] || grep -qxF "$policy_mark" "$policy"; then
         trap 'rm -f "$policy"' EXIT
         trap 'exit 130' INT
         trap 'exit 143' TERM
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" >"$policy"
         chmod 0755 "$policy"
         ours=yes
     fi
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >&2
+    # Without a word apt takes an index that it could not fetch for one that has not changed.
+    attempt 'package lists' apt -o APT::Update::Error-Mode=any update ||
+        say 'package lists: not all could be fetched, going on with those there are'
     # shellcheck disable=SC2086  # one word a package
-    apt-get install -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 $1 >&2
+    attempt packages apt install -y --no-install-recommends $1 ||
+        fail "the packages could not be installed: $1" \
+            'see what apt-get says above; is a mirror reachable? Then run this again'
     if [ "${ours:-no}" = yes ]; then
         rm -f "$policy"
         trap - EXIT INT TERM
@@ -87,6 +115,11 @@ set_up_packages() {
     install_packages "$packages"
 }
 
+# What was interrupted while it was made has a Python, but no pip yet.
+usable() { [ -x "$1/bin/python" ] && recent "$1/bin/python" && "$1/bin/python" -m pip -V >/dev/null 2>&1; }
+
+pip() { PYTHONWARNINGS=ignore "$venv/bin/python" -m pip -q --disable-pip-version-check "$@" >&2; }
+
 set_up_venv() {
     stamp=$venv/.lightloom-lock
     wanted=$(cat "$root/requirements.lock" "$root/setup.cfg" | sha256sum | cut -d' ' -f1)
@@ -94,7 +127,7 @@ set_up_venv() {
         say "virtual environment: $venv is up to date"
         return
     fi
-    if [ ! -x "$venv/bin/python" ] || ! recent "$venv/bin/python"; then
+    if ! usable "$venv"; then
         python=$(find_python)
         [ -n "$python" ] || fail 'no Python 3.11 or newer found' \
             'install python3.11 or newer, or name one: LIGHTLOOM_PYTHON=/path/to/python3'
@@ -103,11 +136,25 @@ set_up_venv() {
     fi
     say 'virtual environment: installing what requirements.lock names'
     rm -f "$stamp"
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check \
-        --require-hashes -r "$root/requirements.lock" >&2
-    PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install -q --disable-pip-version-check \
-        --no-deps --no-build-isolation -e "$root" >&2
+    attempt 'virtual environment' pip install --require-hashes -r "$root/requirements.lock" ||
+        fail 'the packages of requirements.lock could not be installed' \
+            "see what pip says above; is its index reachable ($venv/bin/pip config list)?"
+    pip install --no-deps --no-build-isolation -e "$root"
     printf '%s\n' "$wanted" >"$stamp"
+}
+
+# Where no package has a browser, Playwright's own. Nothing but tests of the console needs it.
+set_up_browser() {
+    if have chromium || [ -x "$venv/bin/chromium" ]; then return; fi
+    say "browser: fetching Playwright's Chromium"
+    attempt browser env PLAYWRIGHT_BROWSERS_PATH="$venv/browsers" \
+        "$venv/bin/python" -m playwright install --with-deps --no-shell chromium >&2 || true
+    chrome=$(find "$venv/browsers" -path '*/chrome-linux*/chrome' 2>/dev/null | sort | tail -n 1)
+    if [ -n "$chrome" ]; then
+        ln -sf "$chrome" "$venv/bin/chromium"
+    else
+        say 'browser: none could be had; `make web`, and so `make test`, will miss it'
+    fi
 }
 
 set_up_image() {
@@ -118,5 +165,6 @@ set_up_image() {
 [ "$(id -u)" -eq 0 ] || fail 'set-up needs root' 'run it with sudo'
 set_up_packages
 set_up_venv
+set_up_browser
 set_up_image
 say 'done'

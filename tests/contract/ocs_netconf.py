@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ocs_driver.errors import OcsDenied, OcsTimeout
+from ocs_driver.errors import OcsDenied, OcsTimeout, OcsUnreachable
 from testbed.ocs_emulator.emulator import Emulator
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.netconf_rpc import NetconfDialect
 from testbed.ocs_emulator.netconf_xml import OPTICAL, Element, RpcError, parse, reply
+from testbed.ocs_emulator.sessions import Sessions
 
 _NC = "urn:ietf:params:xml:ns:netconf:base:1.0"
 
@@ -17,16 +18,25 @@ _NC = "urn:ietf:params:xml:ns:netconf:base:1.0"
 class LocalNetconf:
     """Has the calls of ``NetconfSession``; a cut connection is one error and then whole again."""
 
-    def __init__(self, dialect: NetconfDialect, emulator: Emulator) -> None:
+    def __init__(
+        self, dialect: NetconfDialect, emulator: Emulator, rules: Sessions | None = None
+    ) -> None:
+        """``rules``: the switch's count of sessions, where there is a limit."""
         self._dialect = dialect
         self._faults = emulator.switch.faults
+        self._rules = rules
+        self._entered = False
         self.capabilities = (f"{OPTICAL}?module=optical-switch&revision=2018-03-22",)
 
     async def open(self) -> None:
-        return
+        if self._rules is not None and not self._rules.enter():
+            raise OcsUnreachable("session_limit", "netconf", "no session left")
+        self._entered = True
 
     async def close(self) -> None:
-        return
+        if self._rules is not None and self._entered:
+            self._rules.leave()
+        self._entered = False
 
     async def get(self, filter_: str) -> str:
         rpc = parse(f'<get xmlns="{_NC}"><filter>{filter_}</filter></get>'.encode())

@@ -5,19 +5,70 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import ocs_driver
-from ocs_driver import OcsDriver
+from ocs_driver import CircuitMap, OcsDriver
+from ocs_driver.converge import ConvergingDriver
 from ocs_driver.matrix import MatrixDriver
 from testbed.ocs_emulator import Emulator, load_personality
 
 CREDENTIAL = "pa;ss:word"
 FOREIGN = "SOMEBODY"
 SETTLE_S = 0.3
+PATIENCE_S = 60.0
+"""Longest that a machine with much other work is waited for."""
+FOREVER_S = 1e6
+"""For mirrors that are still moving whenever they are looked at."""
+
+Address = tuple[str, int]
+
+
+async def until(fact: Callable[[], object], what: str) -> None:
+    """Wait until ``fact()``; fail with ``what`` when it does not come to be."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not fact():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s: {what}"
+        await asyncio.sleep(0.001)
+
+
+class Clock:
+    """The running loop's clock, which can be put forward.
+
+    So time-outs can be so long that no machine is too slow for them, and need not be waited for.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ahead_s = 0.0
+        real = loop.time
+        loop.time = lambda: real() + self._ahead_s  # type: ignore[method-assign]
+
+    def forward(self, seconds: float) -> None:
+        """Let that time have passed."""
+        self._ahead_s += seconds
+
+
+@contextlib.contextmanager
+def reserved(count: int) -> Iterator[list[Address]]:
+    """Yield addresses that nobody else gets, also while nobody listens there.
+
+    A bound socket keeps its port from being given away; whoever asks for it by number, and
+    for its reuse, as servers do, can still listen.
+    """
+    with contextlib.ExitStack() as held:
+        addresses = []
+        for _ in range(count):
+            holder = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            addresses.append(holder.getsockname())
+        yield addresses
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,14 +185,9 @@ class Rig:
             driver.profile = dataclasses.replace(driver.profile, settle_s=self.settle_s)
         return driver
 
-    async def heard(self, tricks: int) -> None:
-        """Wait until the emulator has played ``tricks`` more tricks."""
-        rules = self.emulator.switch.faults.rules
-        left = max(len(rules) - tricks, 0)
-        ticks = 0
-        while len(rules) > left and ticks < 100_000:
-            ticks += 1
-            await asyncio.sleep(0.001)
+    async def heard(self) -> None:
+        """Wait until the emulator has played all its tricks."""
+        await until(lambda: not self.emulator.switch.faults.rules, "a trick to be played")
 
     def foreign(self, a: str, b: str) -> None:
         """Somebody else makes a circuit."""
@@ -163,10 +209,35 @@ async def rig(
         mirror_s=mirror_s, bulk_s=bulk_s, command_s=0.0, boot_s=0.1
     )
     dataplane = RecordingDataPlane()
-    listen = [("127.0.0.1", 0)] * len(personality.front_ends)
-    async with Emulator(personality, listen, dataplane=dataplane, password=CREDENTIAL) as emulator:
-        with tempfile.TemporaryDirectory() as folder:
+    with reserved(len(personality.front_ends)) as listen, tempfile.TemporaryDirectory() as folder:
+        emulator = Emulator(personality, listen, dataplane=dataplane, password=CREDENTIAL)
+        async with emulator:
             yield Rig(vendor, emulator, dataplane, Path(folder), settle_s)
+
+
+@dataclass(slots=True)
+class Readings:
+    """Counts how often a driver has read all circuits of its switch."""
+
+    done: int = 0
+
+    @classmethod
+    def of(cls, driver: OcsDriver) -> Readings:
+        assert isinstance(driver, ConvergingDriver)
+        count, read = cls(), driver._read_map
+
+        async def counted() -> CircuitMap:
+            found = await read()
+            count.done += 1
+            return found
+
+        driver._read_map = counted  # type: ignore[method-assign]
+        return count
+
+    async def settling(self) -> None:
+        """Wait until the driver has read what became of a change, and so waits for its light."""
+        # Once before the change, once after it, and once more because not all was lit.
+        await until(lambda: self.done >= 3, "the circuits to be read again")
 
 
 class CuttingProxy:

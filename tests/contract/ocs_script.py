@@ -1,12 +1,14 @@
 """Random desired maps and random fault scripts, and what must hold whatever happens.
 
 * ``apply`` either brings about what was asked or says exactly why not, circuit by circuit;
+* it has ended by its deadline;
 * a circuit nobody asked to change never drops a frame;
 * a foreign circuit is never changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,9 @@ from tests.contract.ocs_netconf import LocalNetconf
 
 FRAMES_PER_LOOK = 1
 _CREDENTIAL = "x"
+_DEADLINE_S = 4.0
+_LATE_S = 0.001
+"""For the rounding of a sum of times."""
 _SHAPES: Mapping[str, str] = {
     "calient-s320": "{banks: 1, rows: 2, columns: 6}",
     "polatis-24x24": "{inputs: 12, outputs: 12, first_input: 1, first_output: 13}",
@@ -232,12 +237,16 @@ class _Script:
         desired: Sequence[CircuitRequest],
         mode: Mode,
     ) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _DEADLINE_S
         try:
-            done = await self.driver.apply(delete, make, mode=mode, deadline_s=4.0)
+            done = await self.driver.apply(delete, make, mode=mode, deadline_s=_DEADLINE_S)
         except OcsError as error:
+            self._expect(loop.time() <= until + _LATE_S, f"late by {loop.time() - until:.3f} s")
             self._expect(bool(error.code and error.hint and error.obj), f"bare {error!r}")
             self.tally.explained += 1
             return
+        self._expect(loop.time() <= until + _LATE_S, f"late by {loop.time() - until:.3f} s")
         if done.ok:
             self.tally.converged += 1
             self._check_map(desired)

@@ -26,7 +26,19 @@ from ocs_driver import (
 )
 from testbed.ocs_emulator.faults import Rule, Trick
 from testbed.ocs_emulator.model import Fault, ModelError
-from tests.contract.ocs_rig import CREDENTIAL, FOREIGN, VENDORS, CuttingProxy, Rig, Vendor, rig
+from tests.contract.ocs_rig import (
+    CREDENTIAL,
+    FOREIGN,
+    FOREVER_S,
+    PATIENCE_S,
+    VENDORS,
+    Clock,
+    CuttingProxy,
+    Readings,
+    Rig,
+    Vendor,
+    rig,
+)
 
 
 @pytest.fixture(params=VENDORS, ids=str)
@@ -218,9 +230,14 @@ async def test_no_light_is_a_failure_and_an_alarm(bench: Rig, driver: OcsDriver)
 
 
 async def test_a_circuit_still_tuning_at_the_deadline_is_not_done(vendor: Vendor) -> None:
-    patient = rig(vendor, mirror_s=60.0, bulk_s=60.0, settle_s=60.0)
+    patient = rig(vendor, mirror_s=FOREVER_S, bulk_s=FOREVER_S, settle_s=FOREVER_S)
     async with patient as slow, slow.driver() as driver:
-        result = await driver.apply([], straight(slow, 1), deadline_s=0.5)
+        clock, readings = Clock(), Readings.of(driver)
+        deadline_s = 2 * PATIENCE_S
+        changing = asyncio.create_task(driver.apply([], straight(slow, 1), deadline_s=deadline_s))
+        await readings.settling()
+        clock.forward(deadline_s)
+        result = await changing
     assert result.results[0].code == "not_tuned"
     assert result.circuits.circuits[0].state is CircuitState.TUNING
 
@@ -245,10 +262,11 @@ async def test_a_lost_answer_is_resolved_by_reading_again(bench: Rig, after_effe
 async def test_a_switch_that_dies_amid_a_change_leaves_the_outcome_unknown(bench: Rig) -> None:
     bench.emulator.switch.faults.rules.append(Rule(Trick.NO_REPLY))
     async with bench.driver() as driver:
-        changing = asyncio.create_task(driver.apply([], straight(bench), deadline_s=1.0))
-        async with asyncio.timeout(30):
-            await bench.heard(1)
+        clock, deadline_s = Clock(), 4 * PATIENCE_S
+        changing = asyncio.create_task(driver.apply([], straight(bench), deadline_s=deadline_s))
+        await bench.heard()
         await bench.emulator.stop()
+        clock.forward(deadline_s)
         with pytest.raises(OcsTimeout, match="outcome_unknown"):
             await changing
 
@@ -294,18 +312,18 @@ async def test_events_of_port_and_session(bench: Rig, driver: OcsDriver) -> None
         await watch.stop()
         watch.start()
     bench.dataplane.missing.add(bench.ports[0])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (alarm := await anext(events)).kind is not EventKind.ALARM:
             pass
     assert bench.ports[0] in alarm.obj or bench.ports[0] in alarm.text or alarm.text
     assert alarm.severity in {"critical", "major"}
     bench.foreign(bench.ports[1], bench.ports[5])
     bench.emulator.switch.changed("foreign", FOREIGN)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (await anext(events)).kind is not EventKind.CIRCUIT:
             pass
     await bench.emulator.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (await anext(events)).kind is not EventKind.SESSION_LOST:
             pass
     await driver.close()
@@ -323,10 +341,10 @@ async def test_wrong_password(bench: Rig) -> None:
 
 async def test_nobody_listens(vendor: Vendor) -> None:
     async with rig(vendor) as gone:
-        url = gone.url()
-    with pytest.raises(OcsUnreachable):
-        async with ocs_driver.open(url, password=CREDENTIAL):
-            pass
+        await gone.emulator.stop()
+        with pytest.raises(OcsUnreachable):
+            async with ocs_driver.open(gone.url(), password=CREDENTIAL):
+                pass
 
 
 async def test_documents_for_the_command_line(bench: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

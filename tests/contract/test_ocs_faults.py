@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,13 +13,32 @@ from typing import Any
 import pytest
 
 import ocs_driver
-from ocs_driver import CircuitRequest, EventKind, OcsDriver, OcsError, OcsUnreachable, Outcome
+from ocs_driver import (
+    CircuitRequest,
+    EventKind,
+    OcsDriver,
+    OcsError,
+    OcsUnreachable,
+    Outcome,
+    converge,
+)
 from ocs_driver.polatis.netconf_session import NetconfTiming
 from ocs_driver.scpi.session import ScpiTiming
 from ocs_driver.tl1.session import Tl1Timing
 from testbed.ocs_emulator.control import KINDS, Control
 from testbed.ocs_emulator.faults import Trick
-from tests.contract.ocs_rig import CREDENTIAL, VENDORS, Rig, Vendor, rig
+from testbed.ocs_emulator.sessions import Sessions
+from tests.contract.ocs_rig import (
+    CREDENTIAL,
+    PATIENCE_S,
+    VENDORS,
+    Clock,
+    Readings,
+    Rig,
+    Vendor,
+    rig,
+    until,
+)
 
 
 @pytest.fixture(params=VENDORS, ids=str)
@@ -39,19 +59,19 @@ async def order(bench: Rig, **what: Any) -> None:
     assert answer == {"ok": True}
 
 
-DARK_S = 1.7
-"""Long enough to tell darkness from light that is still coming."""
-
-
 def two(bench: Rig) -> list[CircuitRequest]:
     return [CircuitRequest(bench.ports[i], bench.ports[4 + i]) for i in range(2)]
 
 
 @pytest.mark.parametrize("trick", list(Trick))
-async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(bench: Rig, trick: Trick) -> None:
+async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(
+    bench: Rig, trick: Trick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a minute, an answer that never comes is given one second.
+    monkeypatch.setattr(converge, "_BULK_SHARE", 1.0 / PATIENCE_S)
     await order(bench, fault=trick.value, code="SROF")
     async with bench.driver() as driver:
-        result = await driver.apply([], two(bench), deadline_s=1.0)
+        result = await driver.apply([], two(bench), deadline_s=PATIENCE_S)
         lost = {r.code for r in result.results if r.outcome is Outcome.FAILED}
         if trick is Trick.DENY:
             # Lists that are refused are tried one by one, so the one refusal may be mended.
@@ -83,7 +103,12 @@ async def test_slow_and_stuck_mirrors(bench: Rig, driver: OcsDriver) -> None:
     await order(bench, fault="slow", seconds=0.2, count=4)
     assert (await driver.apply([], two(bench)[:1])).ok
     await order(bench, fault="stuck", count=2)
-    result = await driver.apply([], two(bench)[1:], deadline_s=1.0)
+    clock, readings = Clock(), Readings.of(driver)
+    deadline_s = 2 * PATIENCE_S
+    changing = asyncio.create_task(driver.apply([], two(bench)[1:], deadline_s=deadline_s))
+    await readings.settling()
+    clock.forward(deadline_s)
+    result = await changing
     assert result.results[0].outcome is Outcome.FAILED
     assert result.results[0].code in {"not_tuned", "circuit_failed"}
 
@@ -97,13 +122,13 @@ async def test_light_that_goes_astray_creeps_away_or_never_came(
     elsewhere = bench.ports[7]
     beside = {f: o for o, f in bench.emulator.personality.partner.items()}
     await order(bench, fault="stray", port=beside.get(elsewhere, elsewhere))
-    astray = await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)
+    astray = await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)
     assert astray.results[0].code == "circuit_failed"
-    assert (await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)).ok, "made anew"
+    assert (await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)).ok, "made anew"
     await driver.apply([CircuitRequest(a, b)], [])
     for fault, extra in (("dark", {}), ("creep", {"db": 45.0}), ("fail", {})):
         await order(bench, fault=fault, port=a, **extra)
-        failed = await driver.apply([], [CircuitRequest(a, b)], deadline_s=DARK_S)
+        failed = await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)
         assert not failed.ok, fault
         assert failed.results[0].message
         await driver.apply([CircuitRequest(a, b)], [])
@@ -117,7 +142,7 @@ async def test_a_reboot_under_the_driver(bench: Rig, keeps: str) -> None:
         await driver.apply([], two(bench))
         events = driver.subscribe()
         await bench.emulator.reboot(preserve=keeps == "preserve")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while (await anext(events)).kind is not EventKind.SESSION_RESTORED:
                 pass
         circuits = (await driver.read()).circuits
@@ -134,10 +159,25 @@ async def test_one_session_too_many(bench: Rig, driver: OcsDriver) -> None:
     assert (await driver.read()).circuits == ()
 
 
-async def test_idle_logout_is_mended_unseen(bench: Rig, driver: OcsDriver) -> None:
-    await order(bench, fault="idle-logout", seconds=0.05)
+async def test_idle_logout_is_mended_unseen(
+    bench: Rig, driver: OcsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = 0
+    leave = Sessions.leave
+
+    def leaving(self: Sessions) -> None:
+        nonlocal ended
+        ended += 1
+        leave(self)
+
+    monkeypatch.setattr(Sessions, "leave", leaving)
     for request in two(bench):
-        await asyncio.sleep(0.2)
+        before = ended
+        await order(bench, fault="idle-logout", seconds=0.05)
+        with contextlib.suppress(OcsError):  # a slow machine is silent for as long amid a reading
+            await driver.read()
+        await until(lambda before=before: ended > before, "the session to be ended")
+        await order(bench, fault="idle-logout", seconds=0)
         assert (await driver.apply([], [request])).ok
 
 
@@ -188,11 +228,11 @@ async def test_orders_through_the_socket(bench: Rig, tmp_path: Path) -> None:
     assert bench.emulator.switch.faults.delay_s == 0.01
 
 
-_PATIENCE_S = 0.3
+_HELLO_S = 0.3
 _IMPATIENT = {
-    "tl1": Tl1Timing(login_s=_PATIENCE_S),
-    "scpi": ScpiTiming(connect_s=_PATIENCE_S),
-    "netconf": NetconfTiming(connect_s=_PATIENCE_S),
+    "tl1": Tl1Timing(connect_s=PATIENCE_S, login_s=_HELLO_S),
+    "scpi": ScpiTiming(connect_s=PATIENCE_S, hello_s=_HELLO_S),
+    "netconf": NetconfTiming(connect_s=_HELLO_S),
 }
 
 
@@ -214,6 +254,6 @@ async def test_the_scheme_of_another_dialect(bench: Rig) -> None:
         assert isinstance(caught.value, OcsUnreachable)
         waited = re.search(r"(0\.\d+) s", caught.value.hint)
         assert "is this the" in caught.value.hint
-        assert waited is None or 0 < float(waited[1]) <= _PATIENCE_S
+        assert waited is None or 0 < float(waited[1]) <= _HELLO_S
         assert waited is not None or "banner" in caught.value.hint
     assert bench.emulator.model.circuits == {}

@@ -12,6 +12,7 @@ import ocs_driver
 from ocs_driver import CircuitRequest, EventKind, OcsError
 from ocs_driver.polatis import xml
 from testbed.ocs_emulator import Emulator, load_personality
+from tests.contract.ocs_rig import PATIENCE_S
 
 CREDENTIAL = "x"
 LISTEN = [("127.0.0.1", 0)] * 3
@@ -52,7 +53,7 @@ async def test_the_old_framing(tmp_path: Path) -> None:
                 host, port, username="admin", password=CREDENTIAL, known_hosts=None
             ) as ssh,
             ssh.create_process(subsystem="netconf", encoding=None) as session,
-            asyncio.timeout(10),
+            asyncio.timeout(PATIENCE_S),
         ):
             assert b":base:1.1" in await session.stdout.readuntil(END)
             session.stdin.write(HELLO.encode() + END)
@@ -75,7 +76,7 @@ async def test_a_host_key_that_is_not_the_switch_s(tmp_path: Path) -> None:
 async def test_notifications_arrive_unasked(tmp_path: Path) -> None:
     async with Emulator(load_personality("polatis-48xCC"), LISTEN) as emulator:
         driver = ocs_driver.open(url(emulator), password=CREDENTIAL, state_dir=tmp_path)
-        async with driver, asyncio.timeout(10):
+        async with driver, asyncio.timeout(PATIENCE_S):
             events = driver.subscribe()
             emulator.model.connect("1", "5", "", 0.0)
             emulator.switch.changed("1,5", "somebody")

@@ -11,13 +11,14 @@ import pytest
 from ocs_driver import OcsDenied, OcsLogin, OcsTimeout, OcsUnreachable
 from ocs_driver.tl1.messages import Command
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
+from tests.contract.ocs_rig import PATIENCE_S, Clock, reserved, until
 
 QUICK = Tl1Timing(
-    connect_s=2.0,
-    login_s=2.0,
-    answer_s=5.0,
-    logout_s=0.5,
-    keepalive_s=30.0,
+    connect_s=PATIENCE_S,
+    login_s=PATIENCE_S,
+    answer_s=PATIENCE_S,
+    logout_s=PATIENCE_S,
+    keepalive_s=4 * PATIENCE_S,
     login_race_s=0.01,
     backoff_first_s=0.01,
     backoff_longest_s=0.05,
@@ -165,8 +166,12 @@ async def test_answers_are_matched_by_ctag() -> None:
 
 async def test_silence_leaves_a_write_unknown_and_is_not_repeated() -> None:
     async with session_with(lambda v, c: b"" if v == "ENT-CRS" else answer(c)) as (s, switch):
+        clock = Clock()
+        writing = asyncio.create_task(s.bulk([WRITE], PATIENCE_S))
+        await until(lambda: "ENT-CRS" in switch.verbs, "the command to arrive")
+        clock.forward(PATIENCE_S)
         with pytest.raises(OcsTimeout, match="no_answer"):
-            await s.bulk([WRITE], 0.1)
+            await writing
         assert switch.verbs.count("ENT-CRS") == 1
         assert (await s.ask(READ)).ok
         assert switch.connections == 2
@@ -229,7 +234,7 @@ async def test_idle_sessions_are_kept_alive() -> None:
     timing = Tl1Timing(keepalive_s=0.05)
     async with session_with(script, timing) as (session, switch):
         await session.open()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await pinged.wait()
         assert switch.connections == 1
 
@@ -242,18 +247,17 @@ async def test_a_lost_session_comes_back_by_itself() -> None:
         )
         await session.open()
         switch.cut()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert [await heard.get() for _ in range(3)] == [True, False, True]
         await session.close()
 
 
 async def test_while_backing_off_short_calls_fail_at_once() -> None:
-    async with ScriptedSwitch(obedient).running() as switch:
-        address = switch.address
-    timing = Tl1Timing(backoff_first_s=30.0)
-    session = Tl1Session(*address, Login("admin", "pw"), timing=timing)
-    with pytest.raises(OcsUnreachable, match="unreachable"):
-        await session.bulk([READ], 5.0)
-    with pytest.raises(OcsUnreachable, match="next attempt in"):
-        await session.bulk([READ], 5.0)
-    await session.close()
+    timing = Tl1Timing(backoff_first_s=4 * PATIENCE_S, backoff_longest_s=4 * PATIENCE_S)
+    with reserved(1) as (nobody,):
+        session = Tl1Session(*nobody, Login("admin", "pw"), timing=timing)
+        with pytest.raises(OcsUnreachable, match="unreachable"):
+            await session.bulk([READ], PATIENCE_S)
+        with pytest.raises(OcsUnreachable, match="next attempt in"):
+            await session.bulk([READ], PATIENCE_S)
+        await session.close()

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ OCS = "ll-t-ocs"
 ENDPOINTS = {"ll-t-a": "1.1.1", "ll-t-b": "1.1.2", "ll-t-c": "1.1.3"}
 """Endpoint namespace to switch port."""
 CREDENTIAL = "x"
+PATIENCE_S = 60
+"""Longest that a machine with much other work is waited for."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,13 +52,16 @@ DIALECTS = (
 
 
 def ip(*words: str, check: bool = True) -> str:
-    done = subprocess.run(["ip", *words], check=check, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        ["ip", *words], check=check, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     return done.stdout
 
 
 def tc(*words: str) -> str:
     command = ["tc", "-n", OCS, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+    return done.stdout
 
 
 def link_name(endpoint: str) -> str:
@@ -79,11 +85,14 @@ def has_carrier(endpoint: str) -> bool:
     return "LOWER_UP" in link["flags"]
 
 
-def reaches(source: str, target: str, *, patience_s: int = 10) -> bool:
+def reaches(source: str, target: str, *, patience_s: int = PATIENCE_S) -> bool:
     """Whether one ping crosses. After carrier returns, the first ARP requests may be lost."""
     words = ["ping", "-q", "-c", "1", "-i", "0.2", "-w", str(patience_s), address(target)]
     command = ["ip", "netns", "exec", source, *words]
-    return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
+    return (
+        subprocess.run(command, capture_output=True, check=False, timeout=2 * PATIENCE_S).returncode
+        == 0
+    )
 
 
 async def cut_off(source: str, target: str) -> bool:
@@ -133,7 +142,7 @@ async def emulator(folder: Path, dialect: Dialect | None = None) -> AsyncIterato
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             ready = json.loads(await process.stdout.readline())
         assert ready["event"] == "listening"
         url = f"{dialect.scheme}://admin@{ready['listen'][dialect.front_end]}{dialect.query}"
@@ -168,12 +177,19 @@ def between(a: str, b: str) -> CircuitRequest:
     return CircuitRequest(ENDPOINTS[a], ENDPOINTS[b])
 
 
-async def carrier_comes(endpoint: str) -> bool:
-    for _ in range(100):
-        if has_carrier(endpoint):
-            return True
+async def carrier_comes(endpoint: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not has_carrier(endpoint):
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
-    return False
+
+
+async def only_state_comes(driver: OcsDriver, state: CircuitState) -> None:
+    """The switch says what it did to the links when it is done with all of them."""
+    deadline = time.monotonic() + PATIENCE_S
+    while [c.state for c in (await driver.read()).circuits] != [state]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
 
 
 async def test_packets_follow_the_light(switch: Running) -> None:
@@ -204,17 +220,16 @@ async def test_an_endpoint_made_anew_gets_its_light_back(switch: Running) -> Non
     assert (await switch.driver.apply([], [between(a, b)])).ok
     events = switch.driver.subscribe()
     ip("-n", b, "link", "delete", "e0")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await anext(events)).obj == ENDPOINTS[b]
     (circuit,) = (await switch.driver.read()).circuits
     assert circuit.state is CircuitState.FAILED
     assert not has_carrier(a)
     plug(b)
-    assert await carrier_comes(b)
-    assert await carrier_comes(a)
+    await carrier_comes(b)
+    await carrier_comes(a)
     assert await asyncio.to_thread(reaches, a, b)
-    (circuit,) = (await switch.driver.read()).circuits
-    assert circuit.state is CircuitState.TUNED
+    await only_state_comes(switch.driver, CircuitState.TUNED)
 
 
 async def test_a_link_that_appears_later_is_found(switch: Running) -> None:
@@ -222,7 +237,7 @@ async def test_a_link_that_appears_later_is_found(switch: Running) -> None:
     ip("-n", b, "link", "delete", "e0")
     assert not (await switch.driver.apply([], [between(a, b)])).ok
     plug(b)
-    assert await carrier_comes(b)
+    await carrier_comes(b)
     assert (await switch.driver.apply([], [between(a, b)])).ok
     assert await asyncio.to_thread(reaches, a, b)
 
@@ -235,7 +250,7 @@ async def test_termination_darkens_everything_and_touches_nothing_foreign(switch
     tc("filter", "add", *on, "ingress", "prio", "60000", *match_all)
     tc("qdisc", "add", *on, "root", "pfifo", "limit", "77")
     switch.process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert await switch.process.wait() == os.EX_OK
     assert not any(map(has_carrier, ENDPOINTS))
     assert filters(a) == [60000]

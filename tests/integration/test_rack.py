@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import docker
@@ -23,9 +24,9 @@ import testbed
 from ocs_driver import CircuitRequest
 from sitefile import CabledSite, load_site
 from testbed import processes as kernel_view
-from testbed.engine import DATA_ROOT, Engine
+from testbed.engine import DATA_ROOT, LABEL, Engine
 from testbed.rack import RackError, RackStatus, down, network, ovs, programs, set_rates, status, up
-from testbed.rack.down import LABEL, take_down
+from testbed.rack.down import take_down
 from testbed.rack.layout import lay_out
 from testbed.rack.process import spawn, wait_ready
 from testbed.rack.remains import find
@@ -303,6 +304,31 @@ def test_an_engine_that_was_there_keeps_its_other_containers(
         engine.stop()
         shutil.rmtree(engine_dir)
     assert traces(run_dir) == []
+
+
+def test_a_fresh_engine_knows_nothing_of_containers_of_one_that_was_killed(tmp_path: Path) -> None:
+    engine_dir = Path(f"/run/lightloom/killed-{os.getpid()}")
+    engine = Engine(engine_dir, tmp_path / "data", prefer_host=False)
+    try:
+        with closing(docker.DockerClient(engine.start().host_url, timeout=60)) as client:
+            client.api.import_image_from_data(tiny_image_tar(), repository="ll-tiny", tag="rack")
+            client.containers.run(
+                "ll-tiny:rack",
+                ["/bin/sleep", "600"],
+                name="ll-red-0-1",
+                network_mode="none",
+                detach=True,
+            )
+        for pid in (*engine._daemon(), *engine._helpers()):
+            os.kill(pid, signal.SIGKILL)
+        engine.stop()
+        with closing(docker.DockerClient(engine.start().host_url, timeout=60)) as client:
+            assert client.containers.list(all=True) == []
+            assert client.images.list(name="ll-tiny:rack")
+    finally:
+        engine.stop()
+        shutil.rmtree(engine_dir)
+    assert traces(engine_dir) == []
 
 
 def test_what_is_not_the_racks_stays(run_dir: Path, tmp_path: Path) -> None:

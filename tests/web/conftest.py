@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.web.world import TalkingRack, served
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or f"{sys.prefix}/bin/chromium"
 expect.set_options(timeout=30_000)
 """A busy machine is slow."""
 NO_RECHECK = """{

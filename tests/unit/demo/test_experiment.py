@@ -144,3 +144,25 @@ def test_a_folder_that_can_not_be_made_is_refused(machine: FakeRack, tmp_path: P
     with pytest.raises(DemoError, match="can not be made a folder") as caught:
         run("a", out_dir=tmp_path / "file" / "out", progress=machine.said.append)
     assert caught.value.code == "invalid"
+
+
+def test_last_lines_that_the_followed_output_lacks_are_read_once_more(
+    fake: FakeController, machine: FakeRack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output is followed until the job has ended, which may be before it all came."""
+    logs = Controller.logs
+
+    def cut_short(
+        self: Controller,
+        job: str,
+        *,
+        follow: bool,
+        rank: int | None = None,
+        tail: int | None = None,
+    ) -> list[tuple[int, str]]:
+        lines = list(logs(self, job, follow=follow, rank=rank, tail=tail))
+        return [line for line in lines if '"end"' not in line[1]] if follow else lines
+
+    monkeypatch.setattr(Controller, "logs", cut_short)
+    result = run("a", arms=["fragmented"], out_dir=tmp_path, progress=lambda _: None)
+    assert set(result["arms"]) == {"fragmented"}

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ocs_driver import OcsError
-from ocs_driver.ledger import Ledger
+from ocs_driver.ledger import Claims, Ledger
 
 
 def ledger(folder: Path, now: list[float], group: str = "lightloom") -> Ledger:
@@ -41,3 +41,24 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "SN1@host:5025.json").write_text("{")
     with pytest.raises(OcsError, match="bad_ledger"):
         ledger(tmp_path, [0.0]).owners(set())
+
+
+def test_a_claim_made_anew_by_another_process_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at an old claim, whose circuit has gone, and its removal."""
+    now = [1000.0]
+    ours, other = ledger(tmp_path, now), ledger(tmp_path, now)
+    ours.claim(["1,2"])
+    now[0] += 1000.0
+    read = ours._read
+
+    def late() -> Claims:
+        claims = read()
+        monkeypatch.setattr(ours, "_read", read)
+        other.claim(["1,2"])
+        return claims
+
+    monkeypatch.setattr(ours, "_read", late)
+    ours.owners(set())
+    assert ours.owners({"1,2"}) == {"1,2": "lightloom"}

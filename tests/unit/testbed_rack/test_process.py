@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.mortal import kill_with_children
 from testbed.rack import procfs
 from testbed.rack.errors import RackError
 from testbed.rack.process import Process, Program, end_all, quote, spawn, stop, wait_ready
@@ -113,3 +114,24 @@ def test_only_the_last_lines_of_a_log_are_quoted(tmp_path: Path) -> None:
 
 def test_the_own_line_reaches_from_here_upwards() -> None:
     assert {os.getpid(), os.getppid()} <= procfs.own_line()
+
+
+def test_a_keeper_is_dead_only_when_its_child_is(tmp_path: Path) -> None:
+    """The child is killed by the kernel, as a controller is, and takes a while to go."""
+    code = (
+        "import ctypes, os, signal, sys, time\n"
+        "keeper = os.getpid()\n"
+        "if os.fork() == 0:\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os._exit(0)))\n"
+        "    ctypes.CDLL(None).prctl(1, signal.SIGTERM)\n"
+        "    print('born', flush=True)\n"
+        "while True:\n"
+        "    signal.pause()\n"
+    )
+    keeper = spawn(Program("keeper", (sys.executable, "-c", code)), tmp_path, MARKER)
+    wait_ready(keeper, lambda: "born" in Path(keeper.log).read_text(), timeout_s=60)
+    (child,) = procfs.children(keeper.pid)
+    kill_with_children(keeper.pid)
+    assert procfs.start_ticks(child) is None
+    assert not keeper.alive()
+    os.waitpid(keeper.pid, 0)

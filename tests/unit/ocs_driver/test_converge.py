@@ -1,0 +1,123 @@
+"""The loop that brings a change about, on a switch of which every answer is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from ocs_driver import (
+    Alarm,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    OcsError,
+    OcsEvent,
+    Outcome,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.converge import ConvergingDriver
+from tests.contract.ocs_virtual import run
+
+LONG_S = 3600.0
+WANTED = CircuitRequest("1", "2")
+
+
+class Scripted(ConvergingDriver):
+    """Shows what ``states`` says at each reading of a circuit once made, the last one for ever."""
+
+    def __init__(self, *states: CircuitState) -> None:
+        super().__init__("switch", "lightloom")
+        self.states = list(states)
+        self.made = False
+        self.look_s = 0.0
+        self.bulk_s = 0.0
+
+    async def read(self) -> CircuitMap:
+        if not self.made:
+            return CircuitMap((), 0.0)
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return CircuitMap((Circuit("1", "2", True, state, "1-2", "lightloom"),), 0.0)
+
+    async def _make_bulk(
+        self, requests: Sequence[CircuitRequest], timeout_s: float
+    ) -> list[OcsError | None]:
+        self.made = True
+        await asyncio.sleep(self.bulk_s)
+        return [None] * len(requests)
+
+    async def _delete_bulk(
+        self, circuits: Sequence[Circuit], timeout_s: float
+    ) -> list[OcsError | None]:
+        raise AssertionError("nothing is deleted here")
+
+    async def _may_be_lit(self, request: CircuitRequest) -> bool:
+        await asyncio.sleep(self.look_s)
+        return False
+
+    def _validate(self, requests: Sequence[CircuitRequest]) -> None:
+        return
+
+    async def connect(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def capabilities(self) -> Capabilities:
+        raise NotImplementedError
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        raise NotImplementedError
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        raise NotImplementedError
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        raise NotImplementedError
+
+    def subscribe(self) -> AsyncIterator[OcsEvent]:
+        raise NotImplementedError
+
+
+def test_a_look_that_is_never_answered_does_not_outlast_the_deadline() -> None:
+    async def story() -> None:
+        driver = Scripted(CircuitState.TUNING)
+        driver.look_s = LONG_S
+        done = await driver.apply([], [WANTED], deadline_s=4.0)
+        assert done.results[0].code == "not_tuned"
+        assert asyncio.get_running_loop().time() <= 4.0
+
+    run(story())
+
+
+def test_a_bulk_that_waits_on_and_on_does_not_outlast_the_deadline() -> None:
+    async def story() -> None:
+        driver = Scripted(CircuitState.TUNED)
+        driver.bulk_s = LONG_S
+        done = await driver.apply([], [WANTED], deadline_s=4.0)
+        assert done.ok, "the map says so, whatever the bulk said"
+        assert asyncio.get_running_loop().time() <= 4.0
+
+    run(story())
+
+
+def test_each_failure_is_given_its_own_time_to_pass() -> None:
+    """Mirrors that settle may show a failure for a moment, more than once."""
+    failed, tuning = CircuitState.FAILED, CircuitState.TUNING
+
+    async def story() -> None:
+        driver = Scripted(failed, *([tuning] * 8), failed, CircuitState.TUNED)
+        done = await driver.apply([], [WANTED], deadline_s=10.0)
+        assert done.results[0].outcome is Outcome.DONE
+
+    run(story())
+
+
+def test_a_failure_that_lasts_is_told_long_before_the_deadline() -> None:
+    async def story() -> None:
+        done = await Scripted(CircuitState.FAILED).apply([], [WANTED], deadline_s=60.0)
+        assert done.results[0].code == "circuit_failed"
+        assert asyncio.get_running_loop().time() < 1.0
+
+    run(story())

@@ -1,0 +1,180 @@
+"""What taking a rack down does in the moments in which something else is not done yet."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from pyroute2 import netns
+
+from testbed import processes
+from testbed.rack import RackError, network, preflight, procfs, record, remains
+from testbed.rack.process import marked
+
+down = importlib.import_module("testbed.rack.down")  # the name is its function's, too
+
+
+def entry(proc: Path, pid: int, *, cmdline: bytes, flags: int = 0, born_s: float = 99.0) -> Path:
+    """A process in a /proc of our own, on a machine that is up for 100 s."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    ticks = int(born_s * os.sysconf("SC_CLK_TCK"))
+    numbers = " ".join(["1", "1", "1", "0", "-1", str(flags), *["0"] * 12, str(ticks), "0"])
+    (folder / "stat").write_text(f"{pid} (x) S {numbers}\n")
+    (folder / "cmdline").write_bytes(cmdline)
+    return folder
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    (tmp_path / "uptime").write_text("100.00 50.00\n")
+    return tmp_path
+
+
+def test_a_process_amid_exec_is_waited_for_until_it_has_a_name(proc: Path) -> None:
+    named = entry(proc, 7, cmdline=b"") / "cmdline"
+    timer = threading.Timer(0.3, lambda: named.write_bytes(b"dockerd\0--pidfile\0/run/rack\0"))
+    timer.start()
+    processes.await_named(within_s=60)
+    assert processes.running("dockerd", Path("/run/rack")) == [7]
+    timer.join()
+
+
+def test_those_that_never_have_a_name_are_not_waited_for(proc: Path) -> None:
+    entry(proc, 7, cmdline=b"", flags=0x00200000)  # a kernel thread
+    entry(proc, 8, cmdline=b"", born_s=1.0)  # one that wiped its arguments long ago
+    began = time.monotonic()
+    processes.await_named(within_s=600)
+    assert time.monotonic() - began < 300
+
+
+def test_what_is_started_amid_a_start_can_be_told_by_its_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(procfs.MARKER, raising=False)
+    show = [sys.executable, "-c", f"import os; print(os.environ[{procfs.MARKER!r}])"]
+    with marked(tmp_path):
+        said = subprocess.run(show, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.strip() == str(tmp_path)
+    assert procfs.MARKER not in os.environ
+
+
+def test_a_namespace_may_take_longer_than_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does while the kernel buries those of an earlier rack."""
+    monkeypatch.setattr("pyroute2.netns._create", lambda *_: time.sleep(2.5) or b"")
+    assert network.PATIENCE_S > 30
+    netns.create("ll-late")
+
+
+def test_a_start_killed_before_its_first_record_was_whole_can_be_taken_down(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / record.DRAFT).write_text("{")
+    assert preflight.is_ours(tmp_path)
+
+
+def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is left by one that was killed would belong to nobody."""
+    run_dir = tmp_path / "rack"
+    for name in ("docker", "logs", "ovs"):
+        (run_dir / name).mkdir(parents=True)
+    for name in (record.FILE, "a-links.json", "site.yaml"):
+        (run_dir / name).write_text("{}")
+    rmtree = shutil.rmtree
+    removed: list[bool] = []
+
+    def watched(path: Path, **options: bool) -> None:
+        removed.append(path == run_dir)
+        assert (run_dir / record.FILE).exists()
+        if path == run_dir:
+            assert [p.name for p in run_dir.iterdir()] == [record.FILE]
+        rmtree(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    down._remove_folder(run_dir)
+    assert removed[-1]
+    assert not run_dir.exists()
+
+
+def test_logs_that_can_not_be_kept_do_not_keep_the_rack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = importlib.import_module("testbed.rack.up")
+    (tmp_path / "x.log").write_text("full")
+    monkeypatch.setattr(up, "KEPT_LOGS", tmp_path / "x.log" / "no-folder-can-be-here")
+    said = up._keep_logs(tmp_path, RackError("failed", "no space", hint="see the log"))
+    assert (said.message, said.hint) == ("no space", "see the log")
+
+
+def test_what_a_dying_process_starts_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = [((1, 10), (2, 20)), ((3, 30),), ()]
+    ended: list[tuple[tuple[int, int], ...]] = []
+    monkeypatch.setattr(remains, "_processes", lambda _: rounds.pop(0))
+    monkeypatch.setattr(remains, "end_all", lambda found, grace_s: ended.append(found))
+    monkeypatch.setattr(processes, "thaw", lambda _: None)
+    remains.end_processes(tmp_path, grace_s=0.0)
+    assert ended == [((1, 10), (2, 20)), ((3, 30),)]
+
+
+class FakeContainer:
+    """One of the host engine's."""
+
+    def __init__(self, engine: FakeEngine, name: str, *, refuses: int = 0) -> None:
+        self.engine, self.name, self.refuses, self.status = engine, name, refuses, "running"
+
+    def remove(self, *, force: bool) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise docker.errors.APIError("removal of container is already in progress")
+        self.engine.there.remove(self)
+
+
+class FakeEngine:
+    """Stands for docker.DockerClient."""
+
+    def __init__(self) -> None:
+        self.there: list[FakeContainer] = []
+        self.containers = self
+
+    def list(self, **_: object) -> list[FakeContainer]:
+        return [*self.there]
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeEngine]:
+    fake = FakeEngine()
+    monkeypatch.setattr(docker, "DockerClient", lambda **_: fake)
+    monkeypatch.setattr(down, "HOST_SOCKET", tmp_path)
+    monkeypatch.setattr(down, "LOOK_S", 0.0)
+    yield fake
+
+
+def test_a_container_that_is_being_removed_does_not_save_the_others(engine: FakeEngine) -> None:
+    going = FakeContainer(engine, "ll-red-0", refuses=2)
+    engine.there += [going, FakeContainer(engine, "ll-red-1")]
+    assert down._remove_host_containers() == ()
+    assert engine.there == []
+
+
+def test_a_container_that_stays_is_named(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(down, "GOING_S", 0.05)
+    engine.there += [FakeContainer(engine, "ll-red-0", refuses=10**9)]
+    engine.there += [FakeContainer(engine, "bystander")]
+    assert down._remove_host_containers() == ("ll-red-0",)
+    assert [c.name for c in engine.there] == ["ll-red-0", "bystander"]
