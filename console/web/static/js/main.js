@@ -20,7 +20,7 @@ start();
 /** Begin, or begin anew. Only the latest beginning counts: an earlier one that is slow is dropped. */
 async function start(why = "") {
   clearTimeout(retry);
-  // It would open a stream that nobody reads.
+  // It would read on, and for nobody.
   beginning?.stop();
   const data = (beginning = new Data());
   let who;
