@@ -61,13 +61,23 @@ def frame(kind: FrameType, data: Payload, ident: str | None = None) -> Frame:
 class Reader:
     """One reader's queue; its owner takes, the feed puts and never waits."""
 
-    def __init__(self, readers: set[Reader], missed: Iterable[Frame], keep: Filter | None) -> None:
-        """``readers`` is whom the feed puts to; the reader leaves it when it is closed."""
+    def __init__(
+        self,
+        readers: set[Reader],
+        missed: Iterable[Frame] = (),
+        keep: Filter | None = None,
+        most: int | None = QUEUE_FRAMES,
+    ) -> None:
+        """``readers`` is whom the feed puts to; the reader leaves it when it is closed.
+
+        At most ``most`` frames wait for it, any number with None.
+        """
         self._queue: deque[Frame] = deque(missed)
         self._ready = asyncio.Event()
         self._keep = keep
         self._open = True
         self._readers = readers
+        self._most = most
         readers.add(self)
 
     @property
@@ -77,7 +87,7 @@ class Reader:
 
     def put(self, item: Frame) -> None:
         """Add a frame; who does not keep up loses all that waits."""
-        if len(self._queue) >= QUEUE_FRAMES:
+        if self._most is not None and len(self._queue) >= self._most:
             self._queue.clear()
             item = _resync("this reader was too slow: frames were dropped")
         self._queue.append(item)
@@ -145,8 +155,12 @@ class Feed:
             reader.put(made)
 
     def follow(self) -> Reader:
-        """Begin to read all but samples, as a part of the controller."""
-        return Reader(self._followers, (), None)
+        """Begin to read all but samples, as a part of the controller.
+
+        Everything reaches it, a storm of events too: one look may publish more than a queue holds,
+        and a part of the controller has no lists to read afresh.
+        """
+        return Reader(self._followers, most=None)
 
     def read(self, last_id: str | None, keep: Filter | None = None) -> Reader:
         """Begin to read: first what came after ``last_id``. ServiceError ``unavailable``.

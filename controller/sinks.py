@@ -53,7 +53,7 @@ class Sink(ABC):
 
     async def run(self) -> None:
         """Send for ever; what can not be sent is tried again, slower each time."""
-        failures = 0
+        failures = told = 0
         while True:
             await self._ready.wait()
             batch = list(self._queue)[:BATCH]
@@ -67,6 +67,9 @@ class Sink(ABC):
                 failures += 1
                 continue
             failures = 0
+            if self.dropped > told:
+                log.warning("sink_lost_events", sink=self.name, count=self.dropped - told)
+                told = self.dropped
             sent = {event.id for event in batch}
             while self._queue and self._queue[0].id in sent:
                 self._queue.popleft()

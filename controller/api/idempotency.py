@@ -18,9 +18,10 @@ from typing import Protocol
 
 import structlog
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controller.api.problems import from_service, problem
+from controller.api.problems import from_http, from_service, problem
 from controller.authz import Principal
 from controller.errors import ServiceError
 from controller.store import DropAnswer, KeptAnswer, PutAnswer, Write
@@ -99,7 +100,10 @@ class KeyedAnswers:
                 422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} printable characters"
             )
         scope, receive, send = asgi
-        body = await _read(receive)
+        try:
+            body = await _read(receive)
+        except HTTPException as error:
+            return from_http(scope["method"], scope["path"], error)
         asked = _digest(scope["method"].encode(), scope["path"].encode(), scope["query_string"])
         asked = _digest(asked.encode(), body)
         ident = _digest((principal.token or principal.name).encode(), key.encode())
@@ -249,10 +253,15 @@ async def _first(app: ASGIApp, scope: Scope, body: bytes, send: Send, under: _Un
 
 
 async def _read(receive: Receive) -> bytes:
-    """Read the whole body; its size was bounded before."""
+    """Read the whole body; its size was bounded before. HTTPException when it does not come.
+
+    A part of it is not what was asked: the key would stand for a request that nobody made.
+    """
     pieces: list[bytes] = []
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HTTPException(400, "the request's body did not arrive whole")
         pieces.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(pieces)

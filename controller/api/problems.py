@@ -127,20 +127,19 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
-        code = _HTTP_CODES.get(error.status_code, "invalid")
-        path = request.url.path
-        detail, hint = str(error.detail), ""
-        if error.status_code == 404:
-            detail, hint = (
-                f"there is nothing at {path}",
-                "routes are listed in /api/v1/openapi.json",
-            )
-        elif error.status_code == 405:
-            detail = f"{request.method} is not possible at {path}"
-            hint = "routes are listed in /api/v1/openapi.json"
-        return problem(
-            error.status_code, code, detail, object=path, hint=hint, headers=error.headers
-        )
+        return from_http(request.method, request.url.path, error)
+
+
+def from_http(method: str, path: str, error: HTTPException) -> JSONResponse:
+    """Map an error of the framework, or of ours that speaks in status codes."""
+    code = _HTTP_CODES.get(error.status_code, "invalid")
+    detail, hint = str(error.detail), ""
+    if error.status_code == 404:
+        detail, hint = f"there is nothing at {path}", "routes are listed in /api/v1/openapi.json"
+    elif error.status_code == 405:
+        detail = f"{method} is not possible at {path}"
+        hint = "routes are listed in /api/v1/openapi.json"
+    return problem(error.status_code, code, detail, object=path, hint=hint, headers=error.headers)
 
 
 def crashed(method: str, path: str, error: Exception) -> JSONResponse:

@@ -7,11 +7,12 @@ API's other answers wait for (docs/adr/0032).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, HTTPException
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -71,9 +72,10 @@ class Stream(StreamingResponse):
             self._reader.close()
 
     async def _until_gone(self, receive: Receive) -> None:
-        """Close the reader when its client hangs up."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        """Close the reader when its client hangs up, or owes us a body that does not come."""
+        with contextlib.suppress(HTTPException):
+            while (await receive())["type"] != "http.disconnect":
+                pass
         self._reader.close()
 
 

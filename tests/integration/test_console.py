@@ -16,10 +16,12 @@ from testbed.demo import PAPER_SITE
 from testbed.token import rack_token
 from tests.integration.test_rack import run
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
-LIMIT_MS = 60_000
+LIMIT_MS = 120_000
 MEAN_S = 8
+expect.set_options(timeout=LIMIT_MS)
+"""A machine that runs a rack beside the browser is slow."""
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ def page() -> Iterator[Page]:
         token = rack_token(run_dir)
         assert token
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(
+                executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS
+            )
             page = browser.new_page()
             page.set_default_timeout(LIMIT_MS)
             page.goto(status.url)
@@ -46,9 +50,22 @@ def page() -> Iterator[Page]:
 
 
 def throughput(page: Page) -> float:
-    """Return what the job received on average over the last seconds, as the page was told."""
+    """Return what the job received on average over the last seconds, as the page was told.
+
+    0 as long as there was a second without: the ring is not whole, or light moves.
+    """
     last: list[float] = page.evaluate(f"(lightloom.data.sparks.get('red') ?? []).slice(-{MEAN_S})")
-    return sum(last) / max(1, len(last))
+    return sum(last) / MEAN_S if len(last) == MEAN_S and all(last) else 0.0
+
+
+def beyond(page: Page, bps: float) -> float:
+    """Return the throughput as soon as it is greater than ``bps``."""
+    for _ in range(LIMIT_MS // 1000):
+        found = throughput(page)
+        if found > bps:
+            return found
+        page.wait_for_timeout(1000)
+    raise AssertionError(f"not beyond {bps:.3g} bit/s: {found:.3g}")
 
 
 def test_an_operator_brings_a_job_together(page: Page) -> None:
@@ -64,26 +81,22 @@ def test_an_operator_brings_a_job_together(page: Page) -> None:
     form.get_by_label("Command").fill("\n".join([*SENDING[:-1], program]))
     form.get_by_role("button", name="Submit").click()
     row = page.get_by_role("row", name=re.compile("red"))
-    expect(row).to_contain_text("running", timeout=LIMIT_MS)
+    expect(row).to_contain_text("running")
     expect(row).to_contain_text("as0:2")
     row.click()
-    page.wait_for_timeout(1000 * (MEAN_S + 4))  # the connections of the ring come up
-    before = throughput(page)
-    assert before > 0
+    beyond(page, 0)
+    page.wait_for_timeout(1000 * MEAN_S)  # its connections have come up to speed
+    before = beyond(page, 0)
 
     page.get_by_role("link", name="Plan a regroup").click()
     expect(page.locator(".stat", has_text="Excess span")).to_contain_text("1 → 0")
     page.get_by_role("button", name="Apply …").click()
     page.get_by_role("dialog").get_by_role("button", name="Apply", exact=True).click()
-    expect(page.locator(".progress")).to_contain_text("committed", timeout=LIMIT_MS)
+    expect(page.locator(".progress")).to_contain_text("committed")
 
     page.get_by_role("link", name="Jobs").click()
     row.click()
     expect(page.locator(".stat", has_text="Spread")).to_contain_text("least possible")
-    for _ in range(LIMIT_MS // 1000):
-        if throughput(page) > 1.5 * before:
-            break
-        page.wait_for_timeout(1000)
-    assert throughput(page) > 1.5 * before
+    beyond(page, 1.5 * before)
     page.get_by_role("link", name="Switches").click()
     expect(page.get_by_role("row", name=re.compile("gpu0"))).to_contain_text("dBm")

@@ -15,18 +15,27 @@ from tests.web.world import TalkingRack, served
 CHROMIUM = shutil.which("chromium") or f"{sys.prefix}/bin/chromium"
 expect.set_options(timeout=30_000)
 """A busy machine is slow."""
+LAUNCH_LIMIT_MS = 120_000
+"""The first start reads some hundred megabytes, while others use the disk."""
 NO_RECHECK = """{
   const every = window.setInterval;
   window.setInterval = (f, ms, ...more) => (ms === 15000 ? 0 : every(f, ms, ...more));
 }"""
 """The page looks every 15 s whether it missed anything: that would hide that it did."""
+NOTICES_STAY = """{
+  const later = window.setTimeout;
+  window.setTimeout = (f, ms, ...more) => (ms === 6000 ? 0 : later(f, ms, ...more));
+}"""
+"""A notice goes after 6 s: who looks late would find nothing."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu"],
+            timeout=LAUNCH_LIMIT_MS,
         )
         yield browser
         await browser.close()
@@ -60,6 +69,7 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     """A page on which every error of a script, and every break of the policy, fails the test."""
     page = await context.new_page()
     await page.add_init_script(NO_RECHECK)
+    await page.add_init_script(NOTICES_STAY)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(

@@ -189,6 +189,8 @@ async def test_leaving_that_fails_is_said(page: Page, rack: TalkingRack) -> None
         await page.goto(url)
         await page.get_by_label("Token").fill(tokens["viewer"])
         await page.get_by_role("button", name="Sign in").click()
+        # Before, it would be the signing in that fails.
+        await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
         await page.route("**/api/v1/session", lambda route: route.abort(), times=1)
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.locator(".notice")).to_contain_text("the controller does not answer")

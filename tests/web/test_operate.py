@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
 from controller.views import PlanRequest
-from ocs_driver.base import ApplyResult
-from tests.web.world import TalkingRack, carry, drag, scattered, until
+from tests.web.world import HeldSwitch, TalkingRack, carry, drag, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -67,19 +64,46 @@ async def test_submit_watch_plan_apply(page: Page, url: str, rack: TalkingRack) 
     await expect(page.locator(".stat", has_text="Spread")).to_contain_text("least possible")
 
 
+async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> None:
+    await page.goto(f"{url}/#/jobs")
+    await page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    await form.get_by_label("Name").fill("red")
+    await form.get_by_label("Cores of a container").fill("0")
+    await form.get_by_label("Memory of a container").fill("32")
+    await form.get_by_label("Disk of a container").fill("500")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form.get_by_role("alert")).to_contain_text("cpu: Input should be greater than 0")
+    assert not await rack.service.jobs()
+    await form.get_by_label("Cores of a container").fill("0.5")
+    await form.get_by_role("button", name="Submit").click()
+    row = page.get_by_role("row", name=re.compile("red"))
+    await expect(row).to_contain_text("running")
+    limits = rack.engine.specs["red"][0].limits
+    assert (limits.cores, limits.memory_bytes) == (0.5, 32 * 2**30)
+    assert (limits.read_bps, limits.write_bps) == (500_000_000, 500_000_000)
+    await row.click()
+    await expect(page.get_by_text("0.5 cores, 32.0 GiB, 477 MiB/s of a disk")).to_be_visible()
+
+
+async def test_a_job_without_limits(page: Page, url: str, rack: TalkingRack) -> None:
+    await page.goto(f"{url}/#/jobs")
+    await page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    await form.get_by_label("Name").fill("red")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("row", name=re.compile("red"))).to_contain_text("running")
+    limits = rack.engine.specs["red"][0].limits
+    assert (limits.cores, limits.memory_bytes, limits.read_bps) == (None, None, None)
+
+
 async def test_what_moves_marches(
     page: Page, url: str, rack: TalkingRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rack.service.submit(scattered("red", 4))
     await rack.state("red", "running")
     plan = await rack.service.make_plan(PlanRequest())
-    may_go_on, cut = asyncio.Event(), rack.switch.apply
-
-    async def held(*changes: Any, **how: Any) -> ApplyResult:
-        await may_go_on.wait()
-        return await cut(*changes, **how)
-
-    monkeypatch.setattr(rack.switch, "apply", held)
+    held = HeldSwitch(rack, monkeypatch)
     await page.goto(url)
     await expect(page.locator(".chip")).to_have_text("red")
     await rack.service.apply(plan, 0.0)
@@ -89,7 +113,7 @@ async def test_what_moves_marches(
     offset = "parseFloat(lightloom.view.scene.cy.edges('.marching').style('line-dash-offset'))"
     before = await page.evaluate(offset)
     await until(page, f"{offset} !== {before}")
-    may_go_on.set()
+    held.let_go()
     await expect(page.locator(".banner")).to_be_hidden()
     await until(page, "lightloom.view.scene.cy.edges('.marching').length === 0")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
 
 import pytest
 from playwright.async_api import Locator, Page, Request, Route, expect
 
 from controller.views import PlanRequest
-from ocs_driver.base import ApplyResult
-from tests.web.world import TalkingRack, scattered, until
+from tests.web.world import HeldSwitch, TalkingRack, scattered, stand_still, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -49,6 +47,12 @@ class Held:
 
 async def live(page: Page) -> None:
     await expect(page.locator(".status")).to_contain_text("live")
+
+
+async def another(route: Route) -> None:
+    """Answer as a controller that was started at another time."""
+    answer = await route.fetch()
+    await route.fulfill(response=answer, json=(await answer.json()) | {"started_at": 1.0})
 
 
 def about(page: Page, job: str) -> Locator:
@@ -125,13 +129,7 @@ async def test_without_a_stream_a_transaction_is_followed_past_a_failure(
 ) -> None:
     await rack.service.submit(scattered("red", 4))
     await rack.state("red", "running")
-    may_go_on, cut = asyncio.Event(), rack.switch.apply
-
-    async def slow(*changes: Any, **how: Any) -> ApplyResult:
-        await may_go_on.wait()
-        return await cut(*changes, **how)
-
-    monkeypatch.setattr(rack.switch, "apply", slow)
+    held = HeldSwitch(rack, monkeypatch)
     plan = await rack.service.make_plan(PlanRequest())
     await rack.service.apply(plan, 0.0)
     await page.route("**/api/v1/stream", lambda route: route.abort())
@@ -139,7 +137,7 @@ async def test_without_a_stream_a_transaction_is_followed_past_a_failure(
     await page.goto(url)
     await expect(page.locator(".banner")).to_contain_text(f"moving {len(plan.moves)} endpoint")
     await page.route("**/api/v1/transactions/*", lambda route: route.abort(), times=1)
-    may_go_on.set()
+    held.let_go()
     await expect(page.locator(".banner")).to_be_hidden()
 
 
@@ -208,6 +206,7 @@ async def test_one_missed_health_is_not_the_end(page: Page, url: str) -> None:
     await page.clock.install()
     await page.goto(url)
     await live(page)
+    await stand_still(page)
     await page.route("**/api/v1/health", lambda route: route.abort(), times=1)
     await page.clock.fast_forward(15_000)
     await expect(page.locator(".status")).to_contain_text("controller away")
@@ -243,15 +242,53 @@ async def test_another_controller_of_the_same_site_is_read_anew(
         "lightloom.data.epoch = 10000"
     )
 
-    async def other(route: Route) -> None:
-        answer = await route.fetch()
-        await route.fulfill(response=answer, json=(await answer.json()) | {"started_at": 1.0})
-
-    await page.route("**/api/v1/health", other)
+    await page.route("**/api/v1/health", another)
     await page.clock.fast_forward(15_000)
     await until(page, "lightloom.data.epoch < 10000")
     await rack.service.submit(scattered("red", 2))
     await expect(about(page, "red")).to_have_count(2)
+
+
+async def test_another_controller_whose_first_answer_fails_is_seen(page: Page, url: str) -> None:
+    await page.clock.install()
+    await page.goto(url)
+    await live(page)
+    await stand_still(page)
+    await page.evaluate("lightloom.data.epoch = 10000")
+    await page.route("**/api/v1/health", another)
+    await page.route("**/api/v1/site", lambda route: route.abort(), times=1)
+    await page.clock.fast_forward(15_000)
+    await expect(page.locator(".status")).to_contain_text("controller away")
+    await page.clock.fast_forward(15_000)
+    await until(page, "lightloom.data.epoch < 10000")
+    await live(page)
+
+
+async def test_what_the_controller_before_answered_late_is_not_taken(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    """Its epoch is greater than those to come: every plan would look outrun."""
+    await page.clock.install()
+    await page.goto(f"{url}/#/objects/jobs")
+    await live(page)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def old(route: Route) -> None:
+        answer = await route.fetch()
+        asked.set()
+        await go_on.wait()
+        await route.fulfill(response=answer, json=(await answer.json()) | {"epoch": 10_001})
+
+    await page.route("**/api/v1/jobs", old, times=1)
+    await page.evaluate("lightloom.data.epoch = 10000, lightloom.data.touch(['jobs'])")
+    await asked.wait()
+    await page.route("**/api/v1/health", another)
+    await page.clock.fast_forward(15_000)
+    await until(page, "lightloom.data.epoch < 10000")
+    go_on.set()
+    await rack.service.submit(scattered("red", 4))
+    await expect(page.get_by_role("row", name=re.compile("red"))).to_be_visible()
+    assert await page.evaluate("lightloom.data.epoch") < 10_000
 
 
 async def test_what_a_proxy_says_does_not_stop_the_reading(
@@ -286,6 +323,25 @@ async def test_two_beginnings_make_one_console(page: Page, url: str) -> None:
     await page.keyboard.press("d")
     assert await page.evaluate("localStorage.getItem('theme')") == "light"
     assert len(streams) == 1
+
+
+async def test_a_button_pressed_while_the_page_tries_by_itself(page: Page, url: str) -> None:
+    """The earlier beginning gets its answer after the later one: it reads on no more."""
+    await page.clock.install()
+    await page.route("**/api/v1/whoami", lambda route: route.abort(), times=1)
+    reads: list[Request] = []
+    page.on("request", lambda r: reads.append(r) if "/events?" in r.url else None)
+    held = await Held.first(page, "**/api/v1/site")
+    await page.goto(url)
+    again = page.get_by_role("button", name="Try again")
+    await expect(again).to_be_visible()
+    await page.clock.fast_forward(3500)
+    await held.there.wait()
+    await again.click()
+    await live(page)
+    await held.end()
+    await page.wait_for_timeout(300)  # time to read them again, if that is done
+    assert len(reads) == 1
 
 
 async def test_samples_that_come_while_the_history_is_read_are_kept(page: Page, url: str) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 import uvicorn
 from playwright.async_api import Page
 
+from controller import executor
 from controller.accounts import Accounts, Project
 from controller.aggregators import PortCounters
 from controller.api.access import Access
 from controller.api.app import create_app
 from controller.authz import Role
+from controller.transaction_model import Phase
+from controller.transaction_steps import DEADLINE_S
 from controller.views import JobRequest
-from ocs_driver.base import Alarm, PortHealth, PortInfo
+from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
 from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
 
@@ -26,6 +31,8 @@ TOGETHER_BPS = 228e6
 """What a container receives while its job is under one aggregator."""
 APART_BPS = 57e6
 """The same while the job's ring crosses between aggregators."""
+PATIENCE_S = 600.0
+"""Longer than any test."""
 
 
 class Traffic(FakeAggregators):
@@ -62,7 +69,7 @@ class LitOcs(FakeOcs):
 
 
 class TalkingRack(Rack):
-    """The paper's rack with jobs that talk."""
+    """The paper's rack with jobs that talk; beside a browser everything may take long."""
 
     aggregators_kind = Traffic
 
@@ -70,13 +77,40 @@ class TalkingRack(Rack):
         super().__init__(state_dir)
         self.switch = LitOcs()
 
+    async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
+        await super().until(condition, limit_s)
+
+
+class HeldSwitch:
+    """Lets the optical switch begin nothing until it is told to, however late that is."""
+
+    def __init__(self, rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go_on, self._apply = asyncio.Event(), rack.switch.apply
+        monkeypatch.setattr(rack.switch, "apply", self._held)
+        # The transaction would give it up, and go back.
+        monkeypatch.setattr(executor, "SWITCH_TIMEOUT_S", PATIENCE_S)
+        monkeypatch.setitem(DEADLINE_S, Phase.SWITCH, PATIENCE_S)
+
+    async def _held(self, *changes: Any, **how: Any) -> ApplyResult:
+        await self._go_on.wait()
+        return await self._apply(*changes, **how)
+
+    def let_go(self) -> None:
+        """Let it do what it was asked."""
+        self._go_on.set()
+
 
 @asynccontextmanager
 async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]:
     """Serve the API and the console; yields the URL."""
     bound = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(rack.service, access), log_level="warning", lifespan="off", access_log=False
+        create_app(rack.service, access),
+        log_level="warning",
+        lifespan="off",
+        access_log=False,
+        # Who uses a connection again must not meet its end: that is a lost answer.
+        timeout_keep_alive=int(PATIENCE_S),
     )
     server = uvicorn.Server(config)
     # Signals belong to the test runner.
@@ -119,6 +153,11 @@ async def until(page: Page, condition: str, limit_s: float = 30.0) -> None:
     while not await page.evaluate(condition):
         assert time.monotonic() < deadline, condition
         await asyncio.sleep(0.05)
+
+
+async def stand_still(page: Page) -> None:
+    """Stop the page's clock, which must be installed: its timers fire only when it is moved."""
+    await page.clock.pause_at(await page.evaluate("Date.now()") / 1000 + 1)
 
 
 async def point(page: Page, element: str) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 from controller.errors import ServiceError
@@ -30,7 +31,7 @@ class FakeService(FakeLooks):
     """Enough of the controller's operations for every route to answer.
 
     ``crash`` names an operation that fails like a defect; ``refuse`` maps an operation to the
-    error it raises; ``delay_s`` maps an operation to how long it takes.
+    error it raises; ``delay_s`` maps an operation to how long it takes, unless it is taken away.
     """
 
     def __init__(self) -> None:
@@ -114,7 +115,10 @@ class FakeService(FakeLooks):
             raise RuntimeError("a secret inside")
         if operation in self.refuse:
             raise self.refuse[operation]
-        await asyncio.sleep(self.delay_s.get(operation, 0))
+        began = time.monotonic()
+        await asyncio.sleep(0)
+        while time.monotonic() - began < self.delay_s.get(operation, 0):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     async def submit(self, request: JobRequest) -> JobView:
         await self._enter("submit")

@@ -131,6 +131,16 @@ async def test_a_part_of_the_controller_asks_for_no_samples() -> None:
     assert [item.data for item in await follower.batch()] == [changed("b")]
 
 
+async def test_a_storm_reaches_the_parts_of_the_controller_whole() -> None:
+    """All of it is published before any of them runs."""
+    feed = Feed()
+    follower = feed.follow()
+    names = [str(number) for number in range(QUEUE_FRAMES + 10)]
+    for name in names:
+        feed.publish("changed", changed(name))
+    assert [item.data for item in await follower.batch()] == [changed(name) for name in names]
+
+
 @pytest.mark.parametrize("inside", [False, True])
 async def test_a_feed_that_closes_lets_its_readers_go(inside: bool) -> None:
     feed = Feed()

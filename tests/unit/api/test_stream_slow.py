@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from fastapi import HTTPException
 from starlette.types import Message, Scope
 from structlog.testing import capture_logs
 
@@ -68,6 +69,20 @@ async def test_a_reader_that_hangs_up_ends_its_stream() -> None:
         "http.response.start",
         "http.response.body",
     ]
+    assert feed.readers == 0
+
+
+async def test_a_reader_whose_request_never_ends_is_forgotten() -> None:
+    """The guard says so in the place of its next message, and says nothing after that."""
+    feed = Feed()
+
+    async def receive() -> Message:
+        raise HTTPException(408)
+
+    async def send(message: Message) -> None:
+        pass
+
+    await asyncio.wait_for(Stream(feed.read(None))(SCOPE, receive, send), 30)
     assert feed.readers == 0
 
 

@@ -76,6 +76,13 @@ async def ended(reader: asyncio.StreamReader) -> None:
         assert await reader.read() == b""
 
 
+async def begun(port: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Begin some handshakes: one says its first bytes, the others nothing."""
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    silent[0][1].write(b"\x16\x03\x01")
+    return silent
+
+
 async def test_who_trusts_the_authority_is_answered(served: Served, tmp_path: Path) -> None:
     _, port = served
     assert await alive(port, tmp_path / "mine")
@@ -113,15 +120,21 @@ async def test_plain_http_to_a_tls_port_gets_nothing(served: Served, tmp_path: P
     assert await alive(port, tmp_path / "mine")
 
 
-async def test_a_handshake_that_never_ends_holds_nobody_and_is_given_up(
+async def test_handshakes_that_never_end_hold_nobody(served: Served, tmp_path: Path) -> None:
+    _, port = served
+    silent = await begun(port)
+    assert await alive(port, tmp_path / "mine")
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_a_handshake_that_never_ends_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_S", 0.5)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-        silent[0][1].write(b"\x16\x03\x01")  # the first bytes of a handshake
-        assert await alive(port, tmp_path / "mine")
-        async with asyncio.timeout(30):
+        silent = await begun(port)
+        async with asyncio.timeout(60):
             for reader, _ in silent:
                 await ended(reader)
             while len(server.door):  # noqa: ASYNC110 - nobody tells

@@ -57,7 +57,7 @@ def _server() -> Iterator[tuple[FastAPI, str]]:
             time.sleep(0.005)
         yield app, f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 

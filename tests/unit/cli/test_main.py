@@ -72,9 +72,10 @@ def test_unknown_verbs_and_options(offline: Run) -> None:
 
 
 def test_no_controller(offline: Run) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    ran = offline("--url", f"http://127.0.0.1:{port}", "get", "jobs", "-o", "json")
+    with socket.socket() as kept:  # bound, so that nobody else listens there
+        kept.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{kept.getsockname()[1]}"
+        ran = offline("--url", url, "get", "jobs", "-o", "json")
     assert ran.code == 7
     assert ran.error["code"] == "unreachable"
     assert "lightloom testbed up" in ran.error["hint"]
@@ -121,8 +122,9 @@ def test_something_else_answers(offline: Run, stranger: str, code: int) -> None:
 
 
 def test_a_controller_that_does_not_answer(offline: Run, url: str, service: FakeService) -> None:
-    service.delay_s["jobs"] = 0.5
+    service.delay_s["jobs"] = 3600.0
     ran = offline("--url", url, "--request-timeout", "0.1", "get", "jobs", "-o", "json")
+    service.delay_s.clear()
     assert ran.code == 124
     assert ran.error["code"] == "timeout"
 

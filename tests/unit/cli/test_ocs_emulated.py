@@ -67,13 +67,13 @@ def switch(
     control = tmp_path / "control.sock"
     thread = threading.Thread(target=_serve, args=(running, scheme, control, found))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     monkeypatch.setenv("LIGHTLOOM_OCS_PASSWORD", CREDENTIAL)
     monkeypatch.setenv("LIGHTLOOM_OCS_STATE_DIR", str(tmp_path / "state"))
     yield Switch(f"{scheme}://admin@127.0.0.1:{found[0][1]}", str(control), PORTS[scheme])
     for end in ends:
         end()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -235,9 +235,10 @@ def test_no_password_at_all(offline: Run, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("scheme", ["calient+tl1", "polatis+scpi", "polatis+netconf"])
 def test_nobody_listens(offline: Run, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setenv("LIGHTLOOM_OCS_PASSWORD", CREDENTIAL)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-    ran = offline("ocs", "show", f"{scheme}://admin@{address}", "-o", "json")
+    with socket.socket() as kept:  # bound, so that nobody else listens there
+        kept.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{kept.getsockname()[1]}"
+        ran = offline("ocs", "show", f"{scheme}://admin@{address}", "-o", "json")
     assert ran.code == 1
     assert ran.error["object"] == address
     assert "refused" in ran.error["message"]

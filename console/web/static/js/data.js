@@ -35,6 +35,9 @@ export class Data {
   #reading = false;
   #hurry = false;
   #looking = false;
+  #checking = false;
+  #again = false;
+  #era = 0;
   #stopped = false;
   #log;
   #transactions;
@@ -196,10 +199,11 @@ export class Data {
   async #look() {
     if (this.#looking) return;
     this.#looking = true;
+    const era = this.#era;
     try {
       const top = await get("/top");
-      // The stream may be back since this was asked.
-      if (!this.#timers.has("poll")) return;
+      // The stream may be back since this was asked, or another controller there.
+      if (!this.#timers.has("poll") || era !== this.#era) return;
       const links = this.lists.aggregators.flatMap((a) =>
         a.ports.map((p) => ({ device: a.name, port: String(p.port), rx_bps: p.rx_bps, tx_bps: p.tx_bps })));
       this.#sample({ time: top.time, jobs: top.jobs, containers: top.containers, links });
@@ -256,20 +260,32 @@ export class Data {
 
   // --- lists --------------------------------------------------------------------------------
 
+  /** Was anything missed? One question at a time: an older answer must not undo a newer one. */
   async #recheck() {
+    this.#again = true;
+    if (this.#checking) return;
+    this.#checking = true;
     try {
-      const health = await get("/health");
-      if (this.#stopped) return;
-      const restarted = health.started_at !== this.health.started_at;
-      this.health = health;
-      if (this.connection === "lost" && this.#source?.readyState === EventSource.OPEN) this.#connected("live");
-      if (restarted) await this.#anew();
-      this.#seen(health.epoch);
-      this.#tell("health");
-      this.touch(this.big ? this.#behind(health.epoch) : [...this.#wanted]);
-    } catch (problem) {
-      this.#failed(problem);
+      while (this.#again && !this.#stopped) {
+        this.#again = false;
+        await this.#check().catch((problem) => this.#failed(problem));
+      }
+    } finally {
+      this.#checking = false;
     }
+  }
+
+  async #check() {
+    const health = await get("/health");
+    if (this.#stopped) return;
+    // Its start is known only once everything is read anew: what fails is tried again.
+    if (health.started_at !== this.health.started_at) await this.#anew();
+    if (this.#stopped) return;
+    this.health = health;
+    if (this.connection === "lost" && this.#source?.readyState === EventSource.OPEN) this.#connected("live");
+    this.#seen(health.epoch);
+    this.#tell("health");
+    this.touch(this.big ? this.#behind(health.epoch) : [...this.#wanted]);
   }
 
   /** Another controller answers: it may know nothing of what the one before told, or another site. */
@@ -280,6 +296,7 @@ export class Data {
       this.#tell("another");
       return;
     }
+    this.#era += 1;
     this.epoch = 0;
     this.#transactions.clear();
     this.#log.clear();
@@ -308,10 +325,15 @@ export class Data {
     this.#timers.delete("refresh");
     this.#hurry = false;
     this.#reading = true;
-    const started = performance.now();
+    const [started, era] = [performance.now(), this.#era];
     const read = await Promise.allSettled(kinds.map((kind) => get(`/${kind}`)));
     this.#reading = false;
     if (this.#stopped) return;
+    if (era !== this.#era) {
+      // The controller before has answered: its epochs are greater than those to come.
+      this.#refresh(GATHER_MS);
+      return;
+    }
     const changed = [];
     let failed = false;
     read.forEach((result, i) => {

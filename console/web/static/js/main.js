@@ -11,7 +11,7 @@ import { applyTheme } from "./ui/theme.js";
 
 const root = document.getElementById("app");
 const RETRY_MS = 3000;
-let turn = 0;
+let beginning = null;
 let retry = 0;
 
 applyTheme();
@@ -19,24 +19,22 @@ start();
 
 /** Begin, or begin anew. Only the latest beginning counts: an earlier one that is slow is dropped. */
 async function start(why = "") {
-  const mine = ++turn;
   clearTimeout(retry);
+  // It would read on, and for nobody.
+  beginning?.stop();
+  const data = (beginning = new Data());
   let who;
-  const data = new Data();
   try {
     who = await get("/whoami");
     await data.start();
   } catch (problem) {
     data.stop();
-    if (mine !== turn) return;
+    if (data !== beginning) return;
     if (problem instanceof Problem && problem.status === 401) login(root, () => start(), why);
     else away(problem);
     return;
   }
-  if (mine !== turn) {
-    data.stop();
-    return;
-  }
+  if (data !== beginning) return;
   const app = new App(root, data, who, {
     leave: () => leave(app),
     expired: () => restart(app, "the session has ended"),

@@ -12,26 +12,41 @@ const plain = (id, label = id, extra = {}) => ({ id, label: label[0].toUpperCase
 const figure = (id, label, write) => ({ id, label, value: (o) => o[id], right: true, cell: (o) => write(o[id]) });
 const state = { id: "state", label: "State", value: (o) => o.state, cell: (o) => badge(o.state) };
 const up = (id) => ({ id, label: "State", value: (o) => (o[id] ? "connected" : "away"), cell: (o) => badge(o[id] ? "connected" : "away") });
-const rates = [figure("rx_bps", "Receives", rate), figure("tx_bps", "Sends", rate), figure("utilisation", "Busy", percent)];
+/** What samples tell of an object, by kind: newer than the list, which is read only when something changes. */
+const SAMPLED = {
+  jobs: (live, j) => live.jobs.get(j.name),
+  endpoints: (live, e) => live.endpoints.get(e.name),
+  containers: (live, c) => (c.state === "running" || c.state === "paused" ? ofContainer(live.endpoints.get(c.endpoint), c) : undefined),
+};
+const ofContainer = (row, c) => (row?.job === c.job && row.rank === c.rank ? row : undefined);
+const FIGURES = [["rx_bps", "Receives", rate], ["tx_bps", "Sends", rate], ["utilisation", "Busy", percent]];
+const rates = ({ data }, kind) => FIGURES.map(([id, label, write]) => {
+  const latest = (o) => (SAMPLED[kind](data.live, o) ?? o)[id];
+  return { id, label, value: latest, right: true, cell: (o) => write(latest(o)) };
+});
 const lasted = (since) => (since ? age(Date.now() / 1000 - since) : "–");
 const since = (id) => ({ id, label: "Age", value: (o) => (o[id] ? -o[id] : null), right: true, sign: (o) => lasted(o[id]), cell: (o) => lasted(o[id]) });
 const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof v === "boolean" ? (v ? "yes" : "no") : v);
 
 const told = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
 
+/** What samples do not carry, memory and temperature, is read so often while they come. */
+const READ_MS = 5000;
+
 const COLUMNS = {
-  jobs: () => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates, plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
-  endpoints: (app) => [plain("name"), state, plain("home"), plain("port"), { id: "job", label: "Job", value: (e) => e.job, cell: (e) => (e.job ? jobLink(app.looks, e.job) : "–") }, plain("rank", "rank", { right: true }), plain("server"), plain("model"), plain("fiber"), plain("ip", "IP"), plain("mac", "MAC"), figure("memory_bytes", "Memory", bytes), plain("emulated"), ...rates, plain("reason", "reason", { wrap: true })],
+  jobs: (app) => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates(app, "jobs"), plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
+  endpoints: (app) => [plain("name"), state, plain("home"), plain("port"), { id: "job", label: "Job", value: (e) => e.job, cell: (e) => (e.job ? jobLink(app.looks, e.job) : "–") }, plain("rank", "rank", { right: true }), plain("server"), plain("model"), plain("fiber"), plain("ip", "IP"), plain("mac", "MAC"), figure("memory_bytes", "Memory", bytes), plain("emulated"), ...rates(app, "endpoints"), plain("reason", "reason", { wrap: true })],
   aggregators: () => [plain("name"), up("connected"), plain("size", "ports", { right: true }), plain("used", "used", { right: true }), plain("free", "free", { right: true }), plain("jobs", "jobs", { wrap: true }), plain("endpoints", "endpoints", { wrap: true }), plain("dpid", "datapath")],
   switches: () => [plain("name"), up("connected"), plain("vendor"), plain("model"), plain("ports", "ports", { right: true }), plain("circuits", "circuits", { right: true }), plain("foreign_circuits", "foreign", { right: true }), plain("serial"), plain("firmware"), plain("url", "address"), plain("error", "error", { wrap: true })],
   circuits: () => [plain("switch"), plain("a", "A"), plain("b", "B"), state, plain("endpoint"), plain("aggregator"), plain("aggregator_port", "port", { right: true }), plain("name"), plain("owner")],
-  containers: () => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates, figure("memory_bytes", "Memory", bytes), told("temperature_c", "Temperature", celsius), told("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
+  containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), told("temperature_c", "Temperature", celsius), told("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
   nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true })],
 };
 
 export function objects(app, _, kind = "endpoints", chosen = "") {
   const { data } = app;
   let name = chosen;
+  let read = performance.now();
   const known = kind in COLUMNS ? kind : "endpoints";
   const segments = h("div", { class: "segments", role: "group", "aria-label": "Kind" },
     Object.keys(COLUMNS).map((one) => h("a", { class: "segment", href: `#/objects/${one}`, "aria-current": one === known ? "page" : null }, one[0].toUpperCase() + one.slice(1))));
@@ -79,5 +94,14 @@ export function objects(app, _, kind = "endpoints", chosen = "") {
     return true;
   }
 
-  return { title: known[0].toUpperCase() + known.slice(1), element, lists: known === "endpoints" ? ["endpoints", "aggregators"] : [known], mounted: render, moved, update: (topic) => (topic === "lists" || topic === "events") && render() };
+  function update(topic) {
+    const figures = topic === "sample" && known in SAMPLED;
+    if (figures && known === "containers" && performance.now() - read >= READ_MS) {
+      read = performance.now();
+      data.touch([known]);
+    }
+    if (figures || topic === "lists" || topic === "events") render();
+  }
+
+  return { title: known[0].toUpperCase() + known.slice(1), element, lists: known === "endpoints" ? ["endpoints", "aggregators"] : [known], mounted: render, moved, update };
 }

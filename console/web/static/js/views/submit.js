@@ -13,6 +13,8 @@ const LOCALITY = {
 };
 const RANKS = { aggregator: "by aggregator: the ring crosses rarely", placed: "as placed" };
 const RESTART = { never: "never", "on-failure": "up to three times", "on-failure:10": "up to ten times" };
+const GIB = 2 ** 30;
+const MB = 1e6;
 const POLICY = {
   pause: "pause: frozen together for the dark time",
   live: "live: rides through the dark time",
@@ -35,6 +37,9 @@ export function submitDialog(app) {
     time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "not known" }),
     restart: choice("restart", RESTART),
     image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
+    cpu: limit("cpu"),
+    memory: limit("memory"),
+    io: limit("io"),
     command: h("textarea", { name: "command", rows: 3, placeholder: "one argument a line; empty runs the image's own command", spellcheck: "false" }),
   };
   const labels = {
@@ -48,6 +53,9 @@ export function submitDialog(app) {
     time_limit: "Expected minutes, at most",
     restart: "Restart when a rank dies",
     image: "Image",
+    cpu: "Cores of a container, at most",
+    memory: "Memory of a container, GiB at most",
+    io: "Disk of a container, MB/s at most",
     command: "Command",
   };
   const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
@@ -75,6 +83,9 @@ export function submitDialog(app) {
       time_limit_s: fields.time_limit.value === "" ? null : 60 * Number(fields.time_limit.value),
       restart: fields.restart.value,
       image: fields.image.value.trim() || null,
+      cpu: fields.cpu.value === "" ? null : Number(fields.cpu.value),
+      memory_bytes: whole(fields.memory, GIB),
+      io_bps: whole(fields.io, MB),
       command: fields.command.value.split("\n").filter((line) => line !== ""),
     };
     try {
@@ -89,5 +100,11 @@ export function submitDialog(app) {
     }
   }
 }
+
+/** What one container may use; whether that is possible the controller says. */
+const limit = (name) => h("input", { name, type: "number", step: "any", placeholder: "no limit" });
+
+/** A field's figure as so many bytes, null when it is left empty. */
+const whole = ({ value }, unit) => (value === "" ? null : Math.round(unit * Number(value)));
 
 const choice = (name, options) => h("select", { name }, Object.entries(options).map(([value, text]) => h("option", { value }, text)));
