@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -27,7 +28,7 @@ from controller.ofapp import (
     SessionDown,
     SessionUp,
 )
-from controller.ofkit import Runtime
+from controller.ofkit import Runtime, Session
 from controller.port_stats import PortBlock, PortCounters
 from sitefile.model import CabledSite
 
@@ -107,8 +108,9 @@ class OpenFlowAggregators:
                 inbox.append(incoming)
                 first = len(inbox) == 1
             # One call takes all that came; a loop that is already closed has no use for late news.
-            if first and not loop.is_closed():
-                loop.call_soon_threadsafe(take)
+            if first:
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(take)
 
         def take() -> None:
             with lock:
@@ -153,11 +155,10 @@ class OpenFlowAggregators:
         an aggregator that is away gets its own when it comes back. All aggregators are tried; the
         first error is raised after the last has finished.
         """
-        links = [self._link(name) for name in programs]
-        for link in links:
-            link.wanted = programs[link.name]
+        links = [(self._link(name), program) for name, program in programs.items()]
         results = await asyncio.gather(
-            *(link.converge(deadline_s=deadline_s) for link in links), return_exceptions=True
+            *(link.converge(program, deadline_s=deadline_s) for link, program in links),
+            return_exceptions=True,
         )
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors[1:]:
@@ -198,7 +199,7 @@ class OpenFlowAggregators:
         link = self._links[name]
         if isinstance(incoming, SessionUp):
             link.attach(incoming.session, incoming.ports)
-            task = asyncio.get_running_loop().create_task(self._greet(link))
+            task = asyncio.get_running_loop().create_task(self._greet(link, incoming.session))
             self._greetings.add(task)
             task.add_done_callback(self._greetings.discard)
             return
@@ -222,16 +223,26 @@ class OpenFlowAggregators:
             case ProbeAnswered():
                 link.probe_answered(incoming)
 
-    async def _greet(self, link: Link) -> None:
-        """Read a new session's tables and repair what differs; never start from an empty table."""
+    async def _greet(self, link: Link, session: Session) -> None:
+        """Read a new session's tables and repair what differs; never start from an empty table.
+
+        A session that cannot be greeted is ended, so that the switch comes back with a new one;
+        its heir, which may be there before this is told, has a greeting of its own.
+        """
+        repaired: list[str] = []
         try:
             repaired = (await link.converge(deadline_s=GREETING_DEADLINE_S)).describe()
         except AggregatorError as error:
             log.error("aggregator_greeting_failed", aggregator=link.name, error=str(error))
             if error.code != "failed":
-                link.hang_up()
+                session.close()
                 return
-            repaired = []
+        except Exception:  # whatever a switch has in its tables, it must not stay in between
+            log.exception("aggregator_greeting_broke", aggregator=link.name)
+            session.close()
+            return
+        if not link.holds(session):
+            return
         link.ready = True
         log.info("aggregator_connected", aggregator=link.name, repaired=len(repaired))
         self._post(SwitchConnected(link.name, tuple(repaired)))

@@ -33,6 +33,8 @@ MEANT = frozenset({0, 1, 2})
 """Exit statuses of a controller that ends on purpose; every other end is a crash."""
 LOAD_AFTER_S = 5.0
 """The first child loads the program itself, undisturbed; the parent does so this much later."""
+LOADED_YET_S = 0.05
+"""How often a parent that has to start the next child asks whether it is still loading."""
 STEADY_S = 10.0
 """A controller that lived for less was killed by something that may still be there."""
 LONGEST_PAUSE_S = 30.0
@@ -82,8 +84,6 @@ class _Keeper:
             short_lives = short_lives + 1 if lived_s < STEADY_S else 1
             rest_s = pause_s(short_lives)
             log.error("controller_died", status=status, lived_s=round(lived_s, 1), again_in=rest_s)
-            if self._loading is not None:
-                self._loading.join()
             self._rest(rest_s)
             if self._leaving.is_set():
                 self._front.close()
@@ -95,18 +95,26 @@ class _Keeper:
             os.kill(self._child, number)
 
     def _rest(self, seconds: float) -> None:
-        """Keep the switches for a while."""
+        """Keep the switches for a while, and until nothing is half loaded: that must not fork."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._leaving.is_set():
+        while not self._leaving.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                if self._loading is None or not self._loading.is_alive():
+                    return
+                left = LOADED_YET_S
             self._front.turn(min(left, 0.5))
 
     def _one_life(self) -> int:
         """Start a child, relay for it, and return its exit status; negative for a signal."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
         signals = (signal.SIGTERM, signal.SIGINT)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the child's pid is known
+        if self._leaving.is_set():  # told while there was no child to pass it on to
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            return 0
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             self._be_the_child(parent, ours, theirs, signals)
@@ -118,9 +126,10 @@ class _Keeper:
         ended: list[int] = []
 
         def reap() -> None:
+            self._child = 0  # from here on its pid may become somebody else's
             _, status = os.waitpid(pid, 0)
-            self._child = 0
             ended.append(os.waitstatus_to_exitcode(status))
+            self._front.detach()  # at once: nobody hangs up on a switch any more
 
         self._front.watch(died, reap)
         load_at = time.monotonic() + LOAD_AFTER_S
@@ -131,7 +140,6 @@ class _Keeper:
                 self._loading.start()
         self._front.unwatch(died)
         os.close(died)
-        self._front.detach()
         return ended[0]
 
     def _load_all(self) -> None:

@@ -162,13 +162,14 @@ class Front:
         if doubts:
             until = max(0.0, min(doubts) - self._clock())
             timeout_s = until if timeout_s is None else min(timeout_s, until)
+        looked_at = self._clock()
         for key, events in self._selector.select(timeout_s):
             current = self._selector.get_map().get(key.fd)
             if current is not None and current.fileobj is key.fileobj:  # no earlier one closed it
                 current.data(events)
-        now = self._clock()
+        # Before this look, for a machine that stood still since may not have shown the death yet.
         for line in list(self._lines):
-            if line.left_at is not None and now >= line.left_at + DOUBT_S:
+            if line.left_at is not None and looked_at >= line.left_at + DOUBT_S:
                 self._drop(line)  # the controller lives and has hung up on this switch
 
     def _accept(self, _events: int) -> None:

@@ -53,6 +53,10 @@ class Link:
         self.ready = False
         self._session: Session | None = None
         self._installed: FlowProgram | None = None
+        self._asked: FlowProgram | None = None
+        """What the tables were last asked to hold; its outcome may be unknown."""
+        self._converging = 0
+        """Calls that change the tables, or wait for their turn to."""
         self._settled: FlowProgram | None = None
         """The very program that the tables are known to hold."""
         self._busy = asyncio.Lock()
@@ -116,29 +120,41 @@ class Link:
         """Say whether the tables are known to hold this very program, so that nothing is to do."""
         return self._installed is not None and self._settled is program
 
-    async def converge(self, *, deadline_s: float) -> FlowDiff:
-        """Make the tables hold ``wanted`` and return what had to change.
+    async def converge(self, program: FlowProgram | None = None, *, deadline_s: float) -> FlowDiff:
+        """Make the tables hold ``program``, or else what was wanted; return what had to change.
 
-        Reads the tables first unless they are known. Whatever goes wrong leaves them unknown.
+        ``program`` is wanted from now on, connected or not. Reads the tables first unless they are
+        known. Whatever goes wrong leaves them unknown.
         """
-        async with self._exclusive(deadline_s):
-            wanted = self.wanted
-            installed = self._installed or await self._read()
-            self._installed = installed
-            if wanted is None:
-                return FlowDiff()
-            steps = diff(installed, wanted)
-            if steps:
-                self._installed = None
-                await self._push(steps)
-            self._installed = self._settled = wanted
-            return steps
+        self.wanted = program or self.wanted
+        self._converging += 1
+        try:
+            async with self._exclusive(deadline_s):
+                session, wanted = self._current(), self.wanted
+                installed = self._installed or await self._read(session)
+                self._installed = installed
+                if wanted is None:
+                    return FlowDiff()
+                self._asked = wanted
+                steps = diff(installed, wanted)
+                if steps:
+                    self._installed = None
+                    await self._push(session, steps)
+                self._installed = self._settled = wanted
+                return steps
+        finally:
+            self._converging -= 1
 
     async def compare(self, *, deadline_s: float) -> FlowDiff:
-        """Read the tables afresh and return what is wrong with them."""
+        """Read the tables afresh and return what is wrong with them.
+
+        While somebody waits to change them, they are right as they were last asked to be.
+        """
         async with self._exclusive(deadline_s):
             self._installed = None
-            found, wanted = await self._read(), self.wanted or FlowProgram(self.name, 0)
+            found = await self._read(self._current())
+            due = self._asked if self._converging else self.wanted
+            wanted = due or FlowProgram(self.name, 0)
             steps = diff(found, wanted)
             # Alike but for epochs: what is wanted is folded, and quicker to compare next time.
             self._installed = found if steps else wanted
@@ -149,7 +165,8 @@ class Link:
     async def counters(self, *, deadline_s: float) -> PortBlock:
         """Read the counters of all physical ports."""
         async with self._deadline(deadline_s):
-            return PortBlock.of(await self._ask(ofmsgs.ports_request(self._current())))
+            session = self._current()
+            return PortBlock.of(await self._ask(session, ofmsgs.ports_request(session)))
 
     async def probe(
         self, port: int, ip: str, mac: str, sender: str, *, deadline_s: float
@@ -179,17 +196,11 @@ class Link:
             if not waiters:
                 del self._probes[key]
 
-    def hang_up(self) -> None:
-        """End the session, so that the switch comes back with a new one."""
-        if self._session is not None:
-            self._session.close()
-
-    async def _read(self) -> FlowProgram:
-        session = self._current()
+    async def _read(self, session: Session) -> FlowProgram:
         # Changes that an earlier, timed-out call sent must not land after the reading.
-        await self._ask(ofmsgs.barrier(session))
-        rules = await self._ask(ofmsgs.flows_request(session))
-        groups = await self._ask(ofmsgs.groups_request(session))
+        await self._ask(session, ofmsgs.barrier(session))
+        rules = await self._ask(session, ofmsgs.flows_request(session))
+        groups = await self._ask(session, ofmsgs.groups_request(session))
         return FlowProgram(
             self.name,
             0,
@@ -197,36 +208,46 @@ class Link:
             tuple(ofmsgs.read_group(entry) for entry in groups),
         )
 
-    async def _push(self, steps: FlowDiff) -> None:
-        session = self._current()
+    async def _push(self, session: Session, steps: FlowDiff) -> None:
         try:
             for batch in ofmsgs.batches(steps):
                 xids = session.take_xids(len(batch))
                 self._watched.append((xids, batch))
                 session.send(batch.stamped(xids))
-                await self._ask(ofmsgs.barrier(session))
+                await self._ask(session, ofmsgs.barrier(session))
                 if self._refusals:
                     raise self._failed("; ".join(self._refusals))
         finally:
             self._watched.clear()
             self._refusals.clear()
 
-    async def _ask(self, msg: Any) -> list[Any]:
-        session = self._current()
+    async def _ask(self, session: Session, msg: Any) -> list[Any]:
+        """Return the answer of ``session``, which is the current one before and after.
+
+        A switch may have come back before the asker is woken. What the old session told, or was
+        told, says nothing about the tables behind the new one.
+        """
+        self._require(session)
         xid = session.set_xid(msg)
         request = _Request(asyncio.get_running_loop().create_future())
         self._requests[xid] = request
         try:
             if not session.send_msg(msg):
                 raise self._no_session("the session is closing")
-            return await request.done
+            answer = await request.done
         finally:
             self._requests.pop(xid, None)
+        self._require(session)
+        return answer
 
     def _current(self) -> Session:
         if self._session is None:
             raise self._no_session("not connected")
         return self._session
+
+    def _require(self, session: Session) -> None:
+        if not self.holds(session):
+            raise self._no_session("the session was lost")
 
     @asynccontextmanager
     async def _exclusive(self, deadline_s: float) -> AsyncIterator[None]:

@@ -118,9 +118,10 @@ class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no type
         session = ev.datapath
         if ev.state == MAIN_DISPATCHER:
             self._allowances[session] = Allowance(PACKET_IN_RATE, time.monotonic())
+            # Copied in one piece: the session's thread changes them as the switch tells of it.
             ports = {
                 number: _has_carrier(port)
-                for number, port in session.ports.items()
+                for number, port in session.ports.copy().items()
                 if number <= ofproto.OFPP_MAX
             }
             self._deliver(SessionUp(session, ports))

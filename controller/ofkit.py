@@ -67,7 +67,7 @@ SEND_LIMIT_S = 30.0
 SEND_QUEUE_BYTES = 64 << 20
 MALFORMED_LIMIT = 16
 STRANGERS_LIMIT = 64
-"""Connections that may be in their handshake at once."""
+"""Connections that may be in their handshake at once, beside all of the site's own."""
 _RECV_BYTES = 1 << 16
 
 log = structlog.get_logger(__name__)
@@ -312,6 +312,8 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
         """Let a switch in by its datapath id; refuse strangers and doubles."""
         msg = ev.msg
         session: Session = msg.datapath
+        if session.id == msg.datapath_id:
+            return  # in already: one of the two answers was meant for a controller before this one
         refusal = "auxiliary connection" if msg.auxiliary_id else None
         refusal = refusal or self._register.refusal(msg.datapath_id, session)
         if refusal:
@@ -324,6 +326,12 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
             session.close()
             return
         super().switch_features_handler(ev)
+
+    @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
+    def multipart_reply_handler(self, ev: Any) -> None:
+        """Take the ports of a switch that is in; before that, a predecessor had asked for them."""
+        if ev.msg.datapath.id is not None:
+            super().multipart_reply_handler(ev)
 
 
 class Runtime:
@@ -338,6 +346,7 @@ class Runtime:
         self._app = app
         self._arguments = arguments
         self._register = _Register(dpids)
+        self._expected = len(dpids)
         self._manager = AppManager()
         self._acceptor: Acceptor | None = None
         self._lock = threading.Lock()
@@ -370,7 +379,8 @@ class Runtime:
     def _connected(self, sock: socket.socket, address: tuple[str, int]) -> None:
         with self._lock:
             strangers = sum(1 for session in self._sessions if session.id is None)
-            if strangers >= STRANGERS_LIMIT:
+            # The keeper hands all of the site's switches to a new controller at once.
+            if strangers >= STRANGERS_LIMIT + self._expected:
                 log.warning("openflow_too_many_strangers", address=address)
                 sock.close()
                 return

@@ -6,7 +6,9 @@ is in the root namespace but the namespaces' names; ``close`` removes everything
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +27,8 @@ from sitefile.model import CabledSite
 
 FABRIC = "ll-t-of-fab"
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
-LIMIT_S = 20
+LIMIT_S = 60
+"""For one command; the machine may stand still for a while."""
 
 
 def run(*command: str, check: bool = True) -> str:
@@ -89,7 +92,7 @@ class OpenFlowRack:
 
     def vsctl(self, *command: str) -> str:
         """Run ovs-vsctl on our database."""
-        return run("ovs-vsctl", f"--db=unix:{self._dir}/db.sock", "-t", "10", *command)
+        return run("ovs-vsctl", f"--db=unix:{self._dir}/db.sock", "-t", "50", *command)
 
     def appctl(self, *command: str) -> str:
         """Run ovs-appctl on our switch."""
@@ -100,11 +103,11 @@ class OpenFlowRack:
         socket = f"unix:{self._dir}/{bridge(aggregator)}.mgmt"
         return run("ovs-ofctl", "-O", "OpenFlow13", verb, socket, *rest)
 
-    def ping(self, source: str, target: str, count: int = 2) -> bool:
-        """Say whether ``source`` reaches ``target``."""
+    def ping(self, source: str, target: str, *, within_s: int) -> bool:
+        """Say whether ``source`` reaches ``target``: whether two are answered in time."""
         ip = self._site.endpoint(target).ip
-        command = ("ping", "-c", str(count), "-i", "0.2", "-W", "1", ip)
-        return " 0% packet loss" in inside(netns_of(source), *command, check=False)
+        command = ("ping", "-c", "2", "-i", "0.2", "-w", str(within_s), ip)
+        return " 2 received" in inside(netns_of(source), *command, check=False)
 
     def wire(self, endpoint: str) -> socket.socket:
         """Return a raw socket on an endpoint's NIC."""
@@ -166,6 +169,45 @@ class OpenFlowRack:
     def _sweep(self) -> None:
         for netns in [FABRIC, *map(netns_of, self._attachments)]:
             run("ip", "netns", "del", netns, check=False)
+
+
+class Stream:
+    """A hundred echo requests a second, and which of them were answered."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.answered: list[int] = []
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def begin(cls, netns: str, ip: str) -> Stream:
+        """Begin to ask ``ip`` from a namespace."""
+        ping = ("ip", "netns", "exec", netns, "ping", "-i", "0.01", ip)
+        return cls(await asyncio.create_subprocess_exec(*ping, stdout=subprocess.PIPE))
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.answered += [int(number) for number in re.findall(rb"icmp_seq=(\d+)", line)]
+
+    async def more(self, count: int) -> None:
+        """Wait for so many more answers."""
+        wanted = len(self.answered) + count
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.answered) < wanted:
+                assert not self._reading.done()
+                await asyncio.sleep(0.01)
+
+    def lost(self) -> set[int]:
+        """Those without an answer up to the last answer; later ones may be under way."""
+        return set(range(1, max(self.answered) + 1)) - set(self.answered)
+
+    async def end(self) -> None:
+        """Ask no more."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        await self._reading
 
 
 def bridge(aggregator: str) -> str:

@@ -57,6 +57,10 @@ class FakeSwitch:
         assert self._task is not None
         await self._task
 
+    def has_left(self) -> bool:
+        """Say whether the connection is over."""
+        return self._task is None or self._task.done()
+
     async def disconnect(self) -> None:
         """Hang up."""
         assert self._writer is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -161,6 +162,37 @@ def test_a_living_controller_that_hangs_up_is_obeyed(stage: Stage) -> None:
     kept.send(message(HELLO, 1))
     alive = other if stage.hung_up(switch) else switch
     assert stage.hears(alive, 8) == message(HELLO, 1)
+
+
+def test_a_death_that_shows_late_is_no_hanging_up(stage: Stage) -> None:
+    """The machine stands still in the middle of a look, and only the next one shows the death."""
+    control = stage.controller()
+    switch = stage.call()
+    near = stage.given(control)
+    near.send(message(HELLO, 1))
+    assert stage.hears(switch, 8) == message(HELLO, 1)
+    near.close()
+    stage.until(lambda: any(line.left_at is not None for line in stage.front._lines))
+    still, dead = os.pipe(), os.pipe()
+
+    def stand_still() -> None:
+        os.read(still[0], 1)
+        stage.now += 60
+        os.write(dead[1], b"x")
+
+    stage.front.watch(still[0], stand_still)
+    stage.front.watch(dead[0], stage.front.detach)  # as the keeper does
+    os.write(still[1], b"x")
+    stage.front.turn(0)
+    stage.front.turn(0)
+    control.close()
+    for end in (still[0], dead[0]):
+        stage.front.unwatch(end)
+    for end in (*still, *dead):
+        os.close(end)
+    heir = stage.given(stage.controller())
+    assert stage.hears(heir, 8) == message(HELLO, 7)
+    assert not stage.hung_up(switch)
 
 
 @pytest.mark.parametrize("attached", [True, False])

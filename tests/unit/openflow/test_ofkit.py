@@ -6,16 +6,18 @@ import asyncio
 import queue
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from os_ken.controller import event
 from os_ken.lib import hub
 
-from controller import ofkit
+from controller import of_liveness, ofkit
 from controller.ofkit import ofproto as ofp
 from tests.unit.openflow.fakeswitch import FakeSwitch, message
 
@@ -123,11 +125,10 @@ async def test_trap_4_reconnects_leave_no_threads_behind(control):
 
 def listening_here() -> set[str]:
     """Addresses this process listens on, as the kernel prints them."""
-    inodes = {
-        link.readlink().name.removeprefix("socket:[").removesuffix("]")
-        for link in Path("/proc/self/fd").iterdir()
-        if link.is_symlink() and "socket:[" in str(link.readlink())
-    }
+    inodes = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of a thread that has closed it since
+            inodes.add(link.readlink().name.removeprefix("socket:[").removesuffix("]"))
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
 
@@ -143,13 +144,19 @@ async def test_trap_5_only_the_given_address_is_served(others, control):
 
 
 async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
+    """How long it may be silent is left out until it is silent for ever: this loop may be late."""
+    patience = of_liveness.SILENT_INTERVALS
+    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     monkeypatch.setattr(ofkit, "ECHO_INTERVAL_S", 0.02)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
+    liveness = control.aggregators._links["as0"]._session._liveness
     await control.until(lambda: switch.seen[ofp.OFPT_ECHO_REQUEST] >= 10)
+    await control.until(lambda: liveness._silent <= 1)  # its answers count as life
     assert control.aggregators.connected()
     switch.answers = False
+    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", patience)
     await control.until(lambda: not control.aggregators.connected())
     await switch.closed()
 
@@ -219,11 +226,49 @@ async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
 
 async def test_too_many_strangers_are_turned_away(control, monkeypatch):
     monkeypatch.setattr(ofkit, "STRANGERS_LIMIT", 1)
-    quiet, late = FakeSwitch(0xA0), FakeSwitch(0xA1)
-    quiet.answers = False
-    await quiet.connect(control.address)
+    monkeypatch.setattr(ofkit, "HANDSHAKE_LIMIT_S", 3600.0)
+    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
+    quiet = [FakeSwitch(0xA0), FakeSwitch(0xA1), FakeSwitch(0xBAD)]
+    late = FakeSwitch(0xA0)
+    for switch in quiet:
+        switch.answers = False
+        await switch.connect(control.address)
     await late.connect(control.address)
     await late.closed()
+    assert not any(switch.has_left() for switch in quiet)
+
+
+async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
+    """As they do when a new controller takes them over from the keeper."""
+    monkeypatch.setattr(ofkit, "STRANGERS_LIMIT", 0)
+    switches = [FakeSwitch(0xA0), FakeSwitch(0xA1)]
+    for switch in switches:
+        switch.answers = False  # none has said yet who it is
+        await switch.connect(control.address)
+    await control.until(lambda: len(control.aggregators._runtime._sessions) == len(switches))
+    for switch in switches:
+        await switch.disconnect()
+
+
+async def test_answers_to_a_controller_before_this_one_do_no_harm(control):
+    """The heir of one that died in a handshake gets them in the connection that it was left."""
+    switch = Answering(0xA0)
+    await switch.connect(control.address)
+    await control.until(control.aggregators.connected)
+    assert control.aggregators.carrier("as0") == {1: True, 2: True}
+    assert await control.aggregators.audit("as0") == []
+    assert not switch.has_left()
+
+
+class Answering(FakeSwitch):
+    """Answers what a predecessor had asked before it answers who it is."""
+
+    def _received(self, frame: bytes) -> None:
+        if frame[1] == ofp.OFPT_FEATURES_REQUEST:
+            no_ports = struct.pack("!HH4x", ofp.OFPMP_PORT_DESC, 0)
+            self.send(message(ofp.OFPT_MULTIPART_REPLY, 77, no_ports))
+            super()._received(frame)
+        super()._received(frame)
 
 
 async def test_an_overfull_send_queue_ends_the_session_and_never_blocks(control, monkeypatch):
