@@ -217,7 +217,7 @@ def parts_to_kill(rack: RackStatus, which: str) -> list[int]:
 def test_down_leaves_nothing_after_a_kill(which: str, run_dir: Path) -> None:
     rack = up(PAPER, run_dir, progress=quiet)
     for pid in parts_to_kill(rack, which):
-        os.kill(pid, signal.SIGKILL)
+        kernel_view.send(pid, signal.SIGKILL)
     with pytest.raises(RackError) as caught:
         up(PAPER, run_dir, progress=quiet)
     assert caught.value.code == "conflict"
@@ -256,7 +256,7 @@ def test_down_leaves_nothing_of_frozen_containers(killed: str, run_dir: Path) ->
         shims = kernel_view.running("containerd", run_dir)
         assert len(shims) >= 6
         for pid in [*parts_to_kill(rack, "all"), *shims]:
-            os.kill(pid, signal.SIGKILL)
+            kernel_view.send(pid, signal.SIGKILL)  # some end with their parents
     down(run_dir, progress=quiet)
     assert traces(run_dir) == []
     assert shim_sockets() <= sockets
@@ -306,8 +306,9 @@ def test_an_engine_that_was_there_keeps_its_other_containers(
 
 
 def test_what_is_not_the_racks_stays(run_dir: Path, tmp_path: Path) -> None:
-    run("ip", "netns", "add", "foreign")
-    stranger = subprocess.Popen(["ip", "netns", "exec", "foreign", "sleep", "600"])
+    foreign = f"foreign-{os.getpid()}"
+    run("ip", "netns", "add", foreign)
+    stranger = subprocess.Popen(["ip", "netns", "exec", foreign, "sleep", "600"])
     try:
         (tmp_path / "notes.txt").write_text("mine")
         with pytest.raises(RackError) as caught:
@@ -316,8 +317,8 @@ def test_what_is_not_the_racks_stays(run_dir: Path, tmp_path: Path) -> None:
         assert (tmp_path / "notes.txt").read_text() == "mine"
         down(run_dir, progress=quiet)
         assert stranger.poll() is None
-        assert "foreign" in run("ip", "netns", "list")
+        assert foreign in run("ip", "netns", "list")
     finally:
         stranger.kill()
         stranger.wait()
-        run("ip", "netns", "del", "foreign")
+        run("ip", "netns", "del", foreign)
