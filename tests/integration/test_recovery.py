@@ -138,7 +138,14 @@ class Story:
         assert self.container_ids() == self.containers, point
         counted = self.received()
         mortal.until(lambda: self.grown(counted))
-        for key, seen in self.seen().items():
+        seen_by_all: dict[tuple[str, int], ring.RankSeen] = {}
+
+        def heard() -> bool:
+            seen_by_all.update(self.seen())
+            return len(seen_by_all) == 4
+
+        mortal.until(heard)
+        for key, seen in seen_by_all.items():
             assert (seen.strangers, seen.connections) == (0, 1), (point, key)
             assert (seen.lost, seen.repeated) == (0, 0), (point, key)
 
@@ -183,8 +190,12 @@ class Story:
         self.mortal.until(lambda: self.spare() == "running")
 
     def cancel_spare(self) -> None:
-        """End the spare job, however far it has come, and wait until its container is gone."""
-        if self.spare() in ("running", "starting", "pending"):
+        """End the spare job and wait until its container is gone.
+
+        It starts first, if it was on the way: a point that it passes must not be the next death's.
+        """
+        self.mortal.until(lambda: self.spare() not in ("starting", "pending"))
+        if self.spare() == "running":
             self.mortal.http.post("/jobs/spare/cancel")
         self.mortal.until(lambda: len(self.mortal.get("/containers")["items"]) == 4)
 
