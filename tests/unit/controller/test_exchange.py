@@ -30,11 +30,11 @@ def test_any_allocation_comes_back_as_it_was_exported(places: list[str]) -> None
             wanted = Allocation(
                 site="paper", homes={f"gpu{i}": home for i, home in enumerate(places)}
             )
-            there = await service.bring_back(wanted, dry_run=False, wait_s=10)
+            there = await service.bring_back(wanted, dry_run=False, wait_s=60)
             assert there.transaction is None or there.transaction.state == "committed"
             assert (await service.allocation()).homes == wanted.homes
             read = Allocation.model_validate_json(first.model_dump_json())
-            await service.bring_back(read, dry_run=False, wait_s=10)
+            await service.bring_back(read, dry_run=False, wait_s=60)
             assert (await service.allocation()).homes == first.homes
         finally:
             await rack.down()
@@ -62,7 +62,7 @@ async def test_what_is_impossible_touches_nothing(
     applied = len(rack.switch.applied)
     with pytest.raises(ServiceError, match=word):
         wanted = Allocation(site=site, homes=homes)
-        await rack.service.bring_back(wanted, dry_run=False, wait_s=10)
+        await rack.service.bring_back(wanted, dry_run=False, wait_s=60)
     assert (await rack.service.allocation()).homes == before
     assert len(rack.switch.applied) == applied
 
@@ -113,7 +113,7 @@ async def test_the_feed_tells_what_changes(rack: Rack, monkeypatch: pytest.Monke
         Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=10
     )
     seen = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for item in frames:
             seen.append(item)
             hand = item.type == "transaction" and getattr(item.data, "cause", "") == "attach"

@@ -76,7 +76,7 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(
     rack.engine.exit("red", 0, 1)
     waiting = await until(rack, "red", state="starting")
     assert "restart 1 of 3 in 30 s" in waiting.reason
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await rack.service.cancel("red")
     assert (await rack.service.job("red")).state == "cancelled"
     assert not rack.engine.holds("gpu0")
@@ -153,7 +153,7 @@ async def test_a_cancel_ends_even_if_a_server_never_answers(
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(rack.engine, "stop", never)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await rack.service.cancel("red")
     job = await rack.service.job("red")
     assert job.state == "cancelled"
