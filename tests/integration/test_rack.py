@@ -27,7 +27,7 @@ from testbed.engine import DATA_ROOT, Engine
 from testbed.rack import RackError, RackStatus, down, network, ovs, programs, set_rates, status, up
 from testbed.rack.down import LABEL, take_down
 from testbed.rack.layout import lay_out
-from testbed.rack.process import spawn, wait_ready
+from testbed.rack.process import accepts, spawn, wait_ready
 from testbed.rack.remains import find
 from testbed.rack.up import KEPT_LOGS
 from testbed.token import local_token
@@ -118,7 +118,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     network.build(layout)
     ovs.create_database(run_dir)
     database = spawn(ovs.database_program(run_dir), logs, str(run_dir))
-    wait_ready(database, ovs.database_socket(run_dir).exists, timeout_s=20)
+    wait_ready(database, lambda: accepts(ovs.database_socket(run_dir)), timeout_s=60)
     ovs.prepare(run_dir)
     spawn(ovs.switch_program(run_dir), logs, str(run_dir))
     ovs.make_bridges(run_dir, layout.bridges, site.openflow_listen)
@@ -129,7 +129,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     emulator = spawn(
         programs.emulator(run_dir, site.switches[0], site.emulation, env), logs, str(run_dir)
     )
-    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=20)
+    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=60)
     return site
 
 
