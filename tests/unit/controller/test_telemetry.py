@@ -60,7 +60,7 @@ async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
 async def test_a_regroup_is_marked(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.apply(plan, wait_s=60)
+    await rack.service.apply(plan, wait_s=10)
     series = await rack.service.series(900)
     reasons = [marker.reason for marker in series.markers]
     assert reasons == ["JobStarted", "JobStarted", "RegroupStarted", "RegroupCommitted"]
