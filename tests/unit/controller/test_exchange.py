@@ -88,7 +88,7 @@ async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
     assert (view.loss_up_db, view.loss_down_db) == (1.0, 1.0)
     await rack.service.bring_back(
-        Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=10
+        Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=60
     )
     dark = await rack.service.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
@@ -110,7 +110,7 @@ async def test_the_feed_tells_what_changes(rack: Rack, monkeypatch: pytest.Monke
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     await rack.service.bring_back(
-        Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=10
+        Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=60
     )
     seen = []
     async with asyncio.timeout(60):

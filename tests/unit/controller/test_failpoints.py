@@ -240,7 +240,7 @@ def test_an_armed_failpoint_ends_the_process_as_sigkill_would() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ},
     )

@@ -171,7 +171,7 @@ async def test_job_that_ends_in_the_middle_of_a_regroup_blames_no_port(rack: Rac
         return await freeze(job, settle_s)
 
     rack.engine.freeze = freeze_too_late  # type: ignore[method-assign]
-    done = await rack.service.apply(plan, wait_s=20)
+    done = await rack.service.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("committed", [])
     await rack.state("red", "completed")
 
@@ -186,7 +186,7 @@ async def test_session_to_an_aggregator_lost_in_the_middle_costs_no_job(rack: Ra
         return await apply(*args, **kwargs)
 
     rack.switch.apply = apply_then_lose  # type: ignore[method-assign]
-    done = await rack.service.apply(plan, wait_s=20)
+    done = await rack.service.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("rolled_back", [])
     assert rack.engine.states("red") == {RankState.RUNNING}
     before = {m.endpoint: m.source for m in plan.moves}
