@@ -56,8 +56,8 @@ class JobRecovery:
         """Containers that run go on; half-started jobs queue again, once they are stopped."""
         for job in self._state.jobs.values():
             if job.holding:
-                servers = {self._state.cables[e].server for e in job.endpoints}
-                self._engine.placed(job.name, servers)
+                cables = [self._state.cables.get(e) for e in job.endpoints]  # of the site as it is
+                self._engine.placed(job.name, {cable.server for cable in cables if cable})
             if job.state == "starting":
                 self._tasks.spawn(self._start_over(job.name, job.epoch), f"start over {job.name}")
 
