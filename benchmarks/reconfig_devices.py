@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from controller import ofmsgs
@@ -260,6 +260,9 @@ class SimEngine:
     def unfit(self) -> Mapping[str, str]:
         """Return that every endpoint is fit."""
         return {}
+
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        """Need no hint."""
 
     def command(self, term: int) -> None:
         """Obey anybody."""

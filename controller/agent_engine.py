@@ -101,6 +101,10 @@ class AgentEngine:
             found |= dict.fromkeys((self._endpoints or {}).get(server, ()), why)
         return found
 
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        """Count these servers among those that may hold the job, as far as the site has them."""
+        self._places[job].update(self._stubs.keys() & servers)
+
     def command(self, term: int) -> None:
         """Act as the controller of this term."""
         self._term = term

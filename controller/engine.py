@@ -6,7 +6,7 @@ Nothing above this interface may assume Docker. The engine built in is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -238,6 +238,10 @@ class ExecutionEngine(Protocol):
 
     def unfit(self) -> Mapping[str, str]:
         """Endpoints that no job should get, and why: a lost GPU, an agent that lies."""
+        ...
+
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        """Know where a job's ranks may be, from its allocation: not every look sees them all."""
         ...
 
     def command(self, term: int) -> None:

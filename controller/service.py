@@ -39,6 +39,7 @@ from controller.service_looks import Looks
 from controller.service_plans import Planner
 from controller.service_quarantine import QuarantineKeeper
 from controller.service_queue import QueueKeeper
+from controller.service_recovery import JobRecovery
 from controller.service_regroup import Regrouper
 from controller.service_restarts import JobRestarter
 from controller.service_stall import StallWatch
@@ -114,12 +115,17 @@ class Service(Looks):
         self._jobs = JobKeeper(
             self._state, self._fabric, engine, ender, self._tasks, default_image=default_image
         )
+        self._recovery = JobRecovery(
+            self._state, self._fabric, engine, jobs=self._jobs, ender=ender, tasks=self._tasks
+        )
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(
             self._state, self._fabric, ender, self._tasks, self._jobs.start_again
         )
         self._watch = JobWatch(self._state, engine, ender, restarter)
-        self._adopter = Adopter(self._state, self._switches, self._fabric)
+        self._interrupted = Interrupted(self._state)
+        owed = self._interrupted.owed
+        self._adopter = Adopter(self._state, self._switches, self._fabric, owed)
         self._drift = DriftWatch(
             self._state,
             self._fabric,
@@ -147,9 +153,6 @@ class Service(Looks):
         self._show_health = HealthViews(self._state, self._switches, self._adopter)
         self._taken_over = asyncio.Event()
         """A device came back: what is missing on it can be put right now."""
-        self._adopted_some = asyncio.Event()
-        """A switch was taken over, which is not durable yet."""
-        self._interrupted = Interrupted(self._state, engine)
         self.recovered = asyncio.Event()
         """Nothing is left that a controller before this one had begun."""
 
@@ -206,7 +209,7 @@ class Service(Looks):
     async def _recover(self) -> None:
         """Job loops start only when it is known what runs and where the light is."""
         await asyncio.gather(self._switches_read(), look(self._state, self._engine))
-        await self._jobs.recover()
+        self._recovery.begin()
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("schedule", self._queue.run)
@@ -246,7 +249,7 @@ class Service(Looks):
             if not self._state.suspect:
                 await self._adopter.repair()
             if self._interrupted and self._adopter.settled(self._interrupted.owed):
-                await self._interrupted.close(self._jobs.wake_up)
+                await self._interrupted.close(self._recovery.wake_up)
             if not self._interrupted:
                 self.recovered.set()
             with contextlib.suppress(TimeoutError):
@@ -275,8 +278,8 @@ class Service(Looks):
             self._tasks.spawn(self._adopted(switch), f"adopt {switch}")
 
     async def _adopted(self, switch: str) -> None:
-        if await self._adopter.take_over(switch, self._interrupted.owed):
-            self._adopted_some.set()
+        if await self._adopter.take_over(switch):
+            self._adopter.unsettled.set()
 
     async def _take_over(self) -> None:
         """Make durable what switches that came back had to tell, and the flows follow it.
@@ -284,16 +287,8 @@ class Service(Looks):
         At a start all of them come at once: one durable write and one set of flows for many.
         """
         while True:
-            await self._adopted_some.wait()
-            self._adopted_some.clear()
-            switches = self._adopter.fresh()
-            try:
-                await self._adopter.save()
-                await self._fabric.install()
-            except ServiceError:
-                self._adopted_some.set()  # again, after a pause
-                raise
-            self._adopter.finish(switches)
+            await self._adopter.unsettled.wait()
+            await self._adopter.settle()  # raises: again, after a pause
             self._taken_over.set()
 
     def _aggregator_event(self, event: AggregatorEvent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -35,7 +36,18 @@ NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=f
 class Adopter:
     """Brings the intent and the circuits that exist together, level by level."""
 
-    def __init__(self, state: State, switches: Switches, fabric: FabricKeeper) -> None:
+    def __init__(
+        self,
+        state: State,
+        switches: Switches,
+        fabric: FabricKeeper,
+        owed: Mapping[str, AttachPoint | None],
+    ) -> None:
+        """``owed`` are, at any time, endpoints of interrupted transactions and where they belong.
+
+        Nobody else may take for right where these are found: all old or all new, never a mix.
+        """
+        self._owed = owed
         self._state = state
         self._switches = switches
         self._fabric = fabric
@@ -48,38 +60,29 @@ class Adopter:
         self._repairs: dict[str, int] = {}
         self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
         """Per switch: circuits that are not ours, as told to people."""
-        self._fresh: set[str] = set()
-        """Switches that were taken over, which is neither durable nor in the flows yet."""
+        self._fresh: dict[str, object] = {}
+        """Switches that were taken over, which is neither durable nor in the flows yet; each time
+        with an object of its own."""
+        self.unsettled = asyncio.Event()
+        """Somebody should call ``settle``."""
 
     def wants(self, endpoint: str) -> bool:
         """Whether the endpoint is known to be in the wrong place, and is going to be moved."""
         return endpoint in self._wanted
 
-    async def adopt(
-        self,
-        switch: str,
-        owed: Mapping[str, AttachPoint | None],
-        as_found: frozenset[str] = frozenset(),
-    ) -> None:
-        """Take over a switch (see ``take_over``) and make that durable. ServiceError."""
-        if await self.take_over(switch, owed, as_found):
-            await self.save()
-            self.finish(frozenset({switch}))
+    async def adopt(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
+        """Take over a switch (see ``take_over``) and ``settle``. ServiceError."""
+        if await self.take_over(switch, as_found):
+            await self.settle()
 
-    async def take_over(
-        self,
-        switch: str,
-        owed: Mapping[str, AttachPoint | None],
-        as_found: frozenset[str] = frozenset(),
-    ) -> bool:
+    async def take_over(self, switch: str, as_found: frozenset[str] = frozenset()) -> bool:
         """Read a switch and take over what is there; remember what has to be restored.
 
-        ``owed`` are endpoints of an interrupted transaction and where they belong. Idle
-        endpoints stay where they are found, and so does all of ``as_found``; those of a job go
-        back to where the intent has them; dark ones go to their last or their first home.
+        Idle endpoints stay where they are found, and so does all of ``as_found``; those of a job
+        go back to where the intent has them; dark ones go to their last or their first home.
         False when the switch does not answer.
         """
-        state = self._state
+        state, owed = self._state, self._owed
         try:
             seen, moving = await self._read(switch)
         except DEVICE_ERRORS as error:
@@ -88,44 +91,38 @@ class Adopter:
         found = recognise(state.site, switch, ours(seen))
         self._keep_off(switch, seen, found)
         holders = state.holders()
-        changed = False
-        for cable in self._cables[switch]:
-            name = cable.name
-            if name in moving:
-                continue
+        mine = [cable.name for cable in self._cables[switch] if cable.name not in moving]
+        was = {name: state.attachments.get(name) for name in mine}
+        state.epoch += state.relocate({name: found.attachments.get(name) for name in mine})
+        for name in mine:
             state.held.pop(name, None)
-            is_at, was_at = found.attachments.get(name), state.attachments.get(name)
-            belongs = owed.get(name, was_at)
-            if is_at is None:
-                state.attachments.pop(name, None)
-            else:
-                state.attachments[name] = is_at
-            changed |= is_at != was_at
-            if is_at != was_at and is_at is not None:
+            is_at, belongs = found.attachments.get(name), owed.get(name, was[name])
+            if is_at != was[name] and is_at is not None:
                 text = f"found at {is_at.aggregator}/{is_at.port}"
                 state.events.add("info", f"endpoint/{name}", "Adopted", text)
             if name in as_found:
                 self._wanted.pop(name, None)
             else:
                 self._remember(name, is_at, belongs, busy=name in holders or name in owed)
-        state.epoch += changed
-        self._fresh.add(switch)
+        self._fresh[switch] = object()
         return True
 
-    async def save(self) -> None:
-        """Make durable what was taken over. ServiceError."""
-        state = self._state
-        async with failpoints.around("save-intent"):
-            await state.commit(state.facts(), state.placed())
-        state.wake.set()
+    async def settle(self) -> None:
+        """Make durable what was taken over, and the flows follow it. ServiceError.
 
-    def fresh(self) -> frozenset[str]:
-        """Return the switches whose taking over is not finished."""
-        return frozenset(self._fresh)
-
-    def finish(self, switches: frozenset[str]) -> None:
-        """Note that what was found on ``switches`` is durable, and that the flows follow it."""
-        self._fresh -= switches
+        What could not be settled is asked for again: see ``unsettled``.
+        """
+        self.unsettled.clear()
+        state, settled = self._state, dict(self._fresh)
+        try:
+            async with failpoints.around("save-intent"):
+                await state.commit(state.facts(), state.placed())
+            state.wake.set()
+            await self._fabric.install()
+        except BaseException:
+            self.unsettled.set()
+            raise
+        self._fresh = {s: time for s, time in self._fresh.items() if settled.get(s) is not time}
 
     async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
         """Return a map that is not older than the intent, and who was moved while it was read.
@@ -180,7 +177,7 @@ class Adopter:
         """Whether these endpoints' switches were taken over and their light is where it belongs."""
         read = self._state.foreign_points.keys()
         optical = {switch.name for switch in self._state.site.switches}
-        unread = (optical - read) | self._fresh
+        unread = (optical - read) | self._fresh.keys()
         return not any(
             e in self._wanted or self._state.cables[e].fiber.device in unread for e in endpoints
         )
@@ -189,12 +186,18 @@ class Adopter:
         """Connect the endpoints that are not where they belong, as far as devices answer."""
         state = self._state
         aggregators, switches = state.connections.aggregators(), state.connections.switches()
-        locked = state.locked()
-        moves: dict[str, str | None] = {
-            e: home
-            for e, home in self._wanted.items()
-            if home in aggregators and state.cables[e].fiber.device in switches and e not in locked
-        }
+        locked, holders, busy = state.locked(), state.holders(), self._fabric.busy_jobs()
+        moves: dict[str, str | None] = {}
+        for e, home in self._wanted.items():  # who cannot be moved now keeps nobody else waiting
+            at, job = state.attachments.get(e), holders.get(e)
+            if (
+                home in aggregators
+                and (at is None or at.aggregator in aggregators)
+                and state.cables[e].fiber.device in switches
+                and e not in locked
+                and (job is None or job.name not in busy)
+            ):
+                moves[e] = home
         if not moves:
             return
         try:

@@ -133,8 +133,7 @@ class DriftWatch:
 
         Endpoints in ``as_found`` belong where they are found, even those of a job.
         """
-        await self._adopter.adopt(switch, {}, as_found)
-        await self._fabric.install()
+        await self._adopter.adopt(switch, as_found)
         self._told.pop(f"switch/{switch}", None)
 
     async def repair(self, switch: str) -> None:
@@ -194,11 +193,17 @@ class DriftWatch:
         ]
         stray = stray_ranks(jobs, state.statuses)
         for job, (call, why) in stray.items():
-            if self._stray.get(job, ("", ""))[0] == call:
+            if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):
                 await self._put_right(job, call, why)
         for job in self._stray.keys() - stray.keys():
             self._told.pop(f"job/{job}", None)
         self._stray = stray
+
+    def _is_for(self, name: str, call: str) -> bool:
+        """Whether a call still suits the job, which goes on while others are put right."""
+        job = self._state.jobs.get(name)
+        wanted = "running" if call == "thaw" else "paused"
+        return job is not None and job.state == wanted and self._state.transaction_of(name) is None
 
     async def _put_right(self, job: str, call: str, why: str) -> None:
         if self._is_news(f"job/{job}", [why]):

@@ -60,34 +60,39 @@ class JobEnder:
                 reason = f"{reason}; {problem}" if reason else problem
             if self._state.jobs[name].ended:
                 return
-            self._finish(name, state, reason)
-            await self.save(name, DropJobs(self._state.forget_ended()))
+            ended = self._finish(name, state, reason)
+        finally:
+            self._ending.discard(name)  # from here on somebody may give its name to another job
+        try:
+            await self._saved(ended, DropJobs(self._state.forget_ended()))
             async with failpoints.around("flows"):
                 await self._fabric.install()
         except ServiceError as error:
             log.error("end_not_durable", job=name, error=error.message)
         finally:
-            self._ending.discard(name)
             self._state.wake.set()
 
-    async def stop(self, job: JobRecord) -> str:
-        """Stop a job's containers; return what went wrong, in words."""
+    async def stop(self, job: JobRecord, *, tell: bool = True) -> str:
+        """Stop a job's containers; return what went wrong, in words. ``tell`` people of it."""
         try:
             async with failpoints.around("stop"), asyncio.timeout(STOP_TIMEOUT_S):
                 await self._engine.stop(job.name, STOP_GRACE_S)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
-            self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
+            if tell:
+                self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
             return text
         return ""
 
     async def save(self, name: str, *also: Write) -> None:
-        """Make a job and the epoch durable, and what goes with them."""
-        state = self._state
-        async with failpoints.around("save-job"):
-            await state.commit(PutJob(state.jobs[name]), *also, state.facts())
+        """Make a job and the epoch durable, and what goes with them. ServiceError."""
+        await self._saved(self._state.jobs[name], *also)
 
-    def _finish(self, name: str, state: JobState, reason: str) -> None:
+    async def _saved(self, job: JobRecord, *also: Write) -> None:
+        async with failpoints.around("save-job"):
+            await self._state.commit(PutJob(job), *also, self._state.facts())
+
+    def _finish(self, name: str, state: JobState, reason: str) -> JobRecord:
         job = self._state.jobs[name]
         finished = [
             s.finished_at
@@ -96,7 +101,7 @@ class JobEnder:
         ]
         at = max(finished) if state == "completed" and finished else self._state.clock()
         homes = self._state.homes()
-        self._state.change(
+        ended = self._state.change(
             name,
             state=state,
             reason=reason,
@@ -107,3 +112,4 @@ class JobEnder:
         severity: Severity = "error" if state == "failed" else "info"
         text = reason or "all ranks exited with code 0"
         self._state.events.add(severity, f"job/{name}", _WORDS[state], text)
+        return ended

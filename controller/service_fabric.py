@@ -58,6 +58,9 @@ class Jobs(Protocol):
     def fail_job(self, job: str, reason: str) -> None:
         """End a job that cannot go on."""
 
+    def doing(self, name: str) -> str:
+        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+
 
 class FabricKeeper:
     """Moves light, and keeps flows and attachments equal to the intent."""
@@ -124,16 +127,12 @@ class FabricKeeper:
         """Make the transaction's target the intent, under a new epoch when anything changed."""
         state = self._state
         involved = state.aggregators_of(tx.endpoints)
-        changed = False
+        changed = state.relocate(tx.target)
         for endpoint, point in tx.target.items():
-            changed |= state.attachments.get(endpoint) != point
-            if point is None:
-                state.attachments.pop(endpoint, None)
-                if tx.cause is Cause.ATTACH and not tx.back:
-                    state.detached.add(endpoint)
-            else:
-                state.attachments[endpoint] = point
+            if point is not None:
                 state.detached.discard(endpoint)
+            elif tx.cause is Cause.ATTACH and not tx.back:
+                state.detached.add(endpoint)
             state.held.pop(endpoint, None)
         if changed or (tx.quarantine and tx.attempt == 0):
             state.epoch += 1
@@ -209,7 +208,7 @@ class FabricKeeper:
         there is no port; ``unavailable`` when a device does not answer.
         """
         state = self._state
-        self._check_free(moves)
+        self._check_free(cause, moves)
         if rewiring is None:
             rewiring = self.rewired(moves)
         for change in rewiring.changes:
@@ -294,9 +293,30 @@ class FabricKeeper:
                 "conflict", str(error), object=error.object, hint="make a new plan"
             ) from None
 
-    def _check_free(self, moves: Mapping[str, str | None]) -> None:
-        locked = self._state.locked()
-        holders = self._state.holders()
+    def busy_jobs(self) -> dict[str, str]:
+        """Return the jobs whose light must not be moved now, and what is being done with them."""
+        state = self._state
+        busy = {
+            job.name: doing
+            for job in state.jobs.values()
+            if job.holding
+            and (
+                doing := "is starting"
+                if job.state == "starting"
+                else self.jobs.doing(job.name)
+                if self.jobs is not None
+                else ""
+            )
+        }
+        for ident, running in state.running.items():
+            busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
+        return busy
+
+    def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
+        state = self._state
+        locked, holders, busy = state.locked(), state.holders(), self.busy_jobs()
+        if cause is not Cause.HOMES:  # which is how a recovery brings them back
+            busy.update(dict.fromkeys(state.owed_jobs, "is not recovered yet"))
         for endpoint in moves:
             if endpoint in locked:
                 raise ServiceError(
@@ -306,14 +326,10 @@ class FabricKeeper:
                     hint="wait for it, then make a new plan",
                 )
             job = holders.get(endpoint)
-            if job is None:
-                continue
-            other = self._state.transaction_of(job.name)
-            if other is not None or job.state == "starting":
-                doing = f"is in transaction {other.tx.id}" if other else "is starting"
+            if job is not None and job.name in busy:
                 raise ServiceError(
                     "conflict",
-                    f"job {job.name} {doing}",
+                    f"job {job.name} {busy[job.name]}",
                     object=f"job/{job.name}",
                     hint="try again in a moment",
                 )

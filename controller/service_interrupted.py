@@ -7,23 +7,18 @@ from collections.abc import Awaitable, Callable
 
 from controller import failpoints
 from controller.circuits import changes_between
-from controller.engine import ExecutionEngine
 from controller.flows import AttachPoint
-from controller.observe import look
 from controller.service_transactions import recovered_view
 from controller.state import State
 from controller.store import Intent, Loaded, PutTransaction
 from controller.views import TransactionView
 
-Containers = frozenset[tuple[str, int]]
-
 
 class Interrupted:
     """Remembers where endpoints belong and which jobs wait, until all of it is right."""
 
-    def __init__(self, state: State, engine: ExecutionEngine) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._engine = engine
         self._entries: list[tuple[TransactionView, Intent]] = []
         self.owed: dict[str, AttachPoint | None] = {}
         """Where the endpoints of unfinished transactions belong: all old or all new."""
@@ -43,22 +38,29 @@ class Interrupted:
             self._state.owed_jobs.update(intent.quiesced_jobs)
         self._state.held.update(dict.fromkeys(self.owed))
 
-    async def close(self, wake_up: Callable[[str, Containers], Awaitable[None]]) -> None:
+    async def close(self, wake_up: Callable[[str, int], Awaitable[bool]]) -> None:
         """Every endpoint is where it belongs: jobs go on, the transactions end. ServiceError.
 
-        ``wake_up`` takes a job and the (job, epoch) of all containers that there are.
+        ``wake_up`` takes a job and the epoch in which its transaction began, and says whether the
+        job goes on or has ended; while one does neither, this has to be called again.
         """
-        await look(self._state, self._engine)
-        there = frozenset((status.job, status.epoch) for status in self._state.statuses)
-        await asyncio.gather(*(wake_up(name, there) for name in sorted(self._state.owed_jobs)))
-        self._state.owed_jobs.clear()
-        now = self._state.clock()
+        owed = self._state.owed_jobs
+        since: dict[str, int] = {}
         for view, intent in self._entries:
+            since.update(dict.fromkeys(intent.quiesced_jobs, view.epoch_before))
+        names = sorted(owed)
+        went_on = await asyncio.gather(*(wake_up(name, since[name]) for name in names))
+        owed.difference_update(name for name, done in zip(names, went_on, strict=True) if done)
+        if owed:
+            return
+        now = self._state.clock()
+        while self._entries:
+            view, intent = self._entries[0]
             ended = recovered_view(view, proven=intent.proven, now=now)
             changes = changes_between(self._state.site, intent.before, intent.after)
             self._state.finish(ended, changes)
             self._state.events.add("warning", f"transaction/{view.id}", "Recovered", ended.result)
             async with failpoints.around("log-recovered"):
                 await self._state.commit(PutTransaction(ended, intent))
-        self._entries.clear()
+            del self._entries[0]
         self.owed.clear()

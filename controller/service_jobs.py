@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import structlog
 
-from controller import failpoints
+from controller import engine_calls, failpoints
 from controller.engine import EngineError, ExecutionEngine
-from controller.errors import ErrorCode, ServiceError
+from controller.errors import ServiceError
 from controller.executor import DEVICE_ERRORS
 from controller.records import JobRecord
 from controller.service_admission import check_possible, check_project, rank_specs
@@ -28,7 +31,6 @@ from scheduler.model import Placement, RankOrder
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT_S = 60.0
-FREEZE_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 120.0
 PLACEMENT_ATTEMPTS = 3
 
@@ -54,6 +56,8 @@ class JobKeeper:
         self._default_image = default_image
         self._attempts: dict[str, int] = {}
         self._launches: dict[str, asyncio.Task[None]] = {}
+        self._handled: dict[str, tuple[str, asyncio.Event]] = {}
+        """Jobs that an operator's order is being carried out on: which, and when that is over."""
 
     # --- operations -----------------------------------------------------------------------
 
@@ -72,7 +76,7 @@ class JobKeeper:
         request = request.model_copy(update={"name": name})
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)
-        state.jobs.pop(name, None)  # a name may be used again; the new job queues last
+        before = state.jobs.pop(name, None)  # a name may be used again; the new job queues last
         job = JobRecord(
             name=name,
             request=request,
@@ -87,12 +91,19 @@ class JobKeeper:
             "JobSubmitted",
             f"wants {request.count} endpoint{'' if request.count == 1 else 's'}",
         )
+        state.unsaved.add(name)
         try:
             async with failpoints.around("save-job"):
                 await state.commit(PutJob(job))
         except ServiceError:
-            del state.jobs[name]
+            if before is None:
+                del state.jobs[name]
+            else:
+                state.jobs[name] = before
             raise
+        finally:
+            state.unsaved.discard(name)
+            state.wake.set()
         return job
 
     async def cancel(self, name: str) -> JobRecord:
@@ -110,14 +121,22 @@ class JobKeeper:
     async def pause(self, name: str) -> JobRecord:
         """Freeze all containers of a job."""
         self._require(name, "running")
-        await self._frozen(name, frozen=True)
-        return await self._saved(name, state="paused", reason="paused by the operator")
+        with self.alone(name, "is being paused"):
+            await engine_calls.freeze(self._engine, name)
+            return await self._saved(name, "running", to="paused", reason="paused by the operator")
 
     async def resume(self, name: str) -> JobRecord:
         """Thaw a paused job."""
         self._require(name, "paused")
-        await self._frozen(name, frozen=False)
-        return await self._saved(name, state="running", reason="")
+        with self.alone(name, "is being resumed"):
+            await engine_calls.thaw(self._engine, name)
+            return await self._saved(name, "paused", to="running", reason="")
+
+    def doing(self, name: str) -> str:
+        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+        if self._ender.is_ending(name):
+            return "is ending"
+        return self._handled[name][0] if name in self._handled else ""
 
     def get(self, name: str) -> JobRecord:
         """Return one job. ServiceError ``not_found``."""
@@ -161,9 +180,7 @@ class JobKeeper:
             if moving is not None:  # while the allocation became durable
                 self._fabric.call_off(moving, f"job {job.name} was cancelled")
             return ""
-        launch = self._tasks.spawn(self._launch(job.name, moving), f"launch {job.name}")
-        self._launches[job.name] = launch
-        launch.add_done_callback(lambda _: self._launches.pop(job.name, None))
+        self._launched(job.name, self._launch(job.name, moving))
         return ""
 
     async def requeue(self, name: str, reason: str) -> None:
@@ -180,15 +197,17 @@ class JobKeeper:
             state.change(name, state="starting", reason=reason)
             await self._ender.save(name)
             await self._ender.stop(job)
-            if state.jobs[name].state != "starting" or self._ender.is_ending(name):
-                return  # cancelled meanwhile
+            now = state.jobs[name]
+            if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
+                return  # cancelled meanwhile; its name may be another job's
             state.events.add("warning", f"job/{name}", "JobPreempted", reason)
-            await self._back_to_queue(name, reason)
+            await self.back_to_queue(name, reason)
             await self._fabric.install()
         except ServiceError as error:
             log.error("requeue_not_durable", job=name, error=error.message)
 
-    async def _back_to_queue(self, name: str, reason: str) -> None:
+    async def back_to_queue(self, name: str, reason: str) -> None:
+        """Take a job's endpoints back and let it wait. ServiceError when that is not durable."""
         self._state.change(
             name,
             state="pending",
@@ -229,7 +248,7 @@ class JobKeeper:
             del self._attempts[name]
             await self._ender.end(name, "failed", reason)
             return
-        await self._back_to_queue(name, reason)
+        await self.back_to_queue(name, reason)
 
     async def _start_ranks(self, name: str) -> None:
         job = self._state.jobs[name]
@@ -260,6 +279,8 @@ class JobKeeper:
         """Start a stopped job again under a new epoch, ranks ordered for the new homes."""
         state = self._state
         record = state.jobs[job]
+        if record.ended or self._ender.is_ending(job):
+            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
         endpoints = record.endpoints
         if record.request.rank_order is RankOrder.AGGREGATOR:
             endpoints = ring.order(endpoints, state.homes())
@@ -274,16 +295,11 @@ class JobKeeper:
         try:
             await self._start_ranks(job)
         except EngineError as error:
-            raise ServiceError(
-                "failed", str(error), object=f"job/{job}", hint=error.hint
-            ) from error
+            raise engine_calls.refusal(job, error) from error
 
     async def start_again(self, name: str) -> None:
         """Start a job whose rank died; a cancel waits until that has come to an end."""
-        launch = self._tasks.spawn(self._start_again(name), f"start again {name}")
-        self._launches[name] = launch
-        launch.add_done_callback(lambda _: self._launches.pop(name, None))
-        await asyncio.wait({launch})
+        await asyncio.wait({self._launched(name, self._start_again(name))})
 
     async def _start_again(self, name: str) -> None:
         try:
@@ -293,42 +309,18 @@ class JobKeeper:
         except ServiceError as error:
             await self._ender.end(name, "failed", f"did not start again: {error.message}")
 
-    # --- recovery -------------------------------------------------------------------------
-
-    async def recover(self) -> None:
-        """After a restart: containers that run go on; half-started jobs queue again."""
-        running = {(s.job, s.epoch) for s in self._state.statuses}
-        for job in list(self._state.jobs.values()):
-            if job.state != "starting":
-                continue
-            if (job.name, job.epoch) in running:
-                await self._ender.stop(job)
-            self._state.change(
-                job.name,
-                state="pending",
-                reason="the controller restarted while it was starting",
-                endpoints=(),
-                exit_codes=(),
-            )
-            await self._ender.save(job.name)
-
-    async def wake_up(self, name: str, containers: frozenset[tuple[str, int]]) -> None:
-        """Let a job go on that an interrupted transaction may have left frozen or stopped.
-
-        ``containers`` are the (job, epoch) of those that there are.
-        """
-        job = self._state.jobs.get(name)
-        if job is None or job.state != "running":
-            return
-        try:
-            if (job.name, job.epoch) in containers:
-                await self._frozen(job.name, frozen=False)
-            else:
-                await self.restart_job(job.name)
-        except ServiceError as error:
-            self.fail_job(job.name, f"did not resume after a restart: {error.message}")
-
     # --- helpers --------------------------------------------------------------------------
+
+    def _launched(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin to start a job, for all to see; one launch may begin while another one ends."""
+
+        def over(ended: asyncio.Task[None]) -> None:
+            if self._launches.get(name) is ended:
+                del self._launches[name]
+
+        launch = self._launches[name] = self._tasks.spawn(work, f"launch {name}")
+        launch.add_done_callback(over)
+        return launch
 
     def _free_name(self) -> str:
         number = len(self._state.jobs) + 1
@@ -337,43 +329,44 @@ class JobKeeper:
         return f"job-{number}"
 
     def _require(self, name: str, state: JobState) -> None:
-        job = self.get(name)
         running = self._state.transaction_of(name)
-        if job.state != state or running is not None or self._ender.is_ending(name):
-            what = f"held by transaction {running.tx.id}" if running else job.state
+        doing = f"is held by transaction {running.tx.id}" if running else self.doing(name)
+        self._require_state(name, state, doing)
+
+    def _require_state(self, name: str, state: JobState, doing: str = "") -> None:
+        job = self.get(name)
+        if job.state != state or doing:
             raise ServiceError(
                 "conflict",
-                f"job {name} is {what}, not {state}",
+                f"job {name} {doing or f'is {job.state}'}, not {state}",
                 object=f"job/{name}",
                 hint=f"see `lightloom describe job {name}`",
             )
 
-    async def _frozen(self, name: str, *, frozen: bool) -> None:
-        act = self._engine.freeze if frozen else self._engine.thaw
+    @contextlib.contextmanager
+    def alone(self, name: str, doing: str) -> Iterator[None]:
+        """Keep others off a job: its light is not moved meanwhile, and a cancel waits."""
+        over = asyncio.Event()
+        self._handled[name] = doing, over
         try:
-            point = "freeze" if frozen else "thaw"
-            async with failpoints.around(point), asyncio.timeout(FREEZE_TIMEOUT_S):
-                await act(name)
-        except EngineError as error:
-            raise ServiceError(
-                _service_code(error.code), str(error), object=f"job/{name}", hint=error.hint
-            ) from error
-        except (OSError, TimeoutError):
-            raise ServiceError(
-                "timeout",
-                f"the agents of job {name} did not answer",
-                object=f"job/{name}",
-                hint="see `lightloom get nodes`",
-            ) from None
+            yield
+        finally:
+            del self._handled[name]
+            over.set()
 
     async def _settled(self, name: str) -> None:
         """Wait until nothing moves or starts the job; it is not pulled out from under that."""
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                while (running := self._state.transaction_of(name)) is not None:
-                    await running.ended.wait()
-                while (launch := self._launches.get(name)) is not None:
-                    await asyncio.wait({launch})
+                while True:  # when one has ended, another may have begun
+                    if (running := self._state.transaction_of(name)) is not None:
+                        await running.ended.wait()
+                    elif (launch := self._launches.get(name)) is not None:
+                        await asyncio.wait({launch})
+                    elif (handled := self._handled.get(name)) is not None:
+                        await handled[1].wait()
+                    else:
+                        return
         except TimeoutError:
             raise ServiceError(
                 "timeout",
@@ -382,20 +375,11 @@ class JobKeeper:
                 hint="try again in a moment",
             ) from None
 
-    async def _saved(self, name: str, *, state: JobState, reason: str) -> JobRecord:
-        job = self._state.change(name, state=state, reason=reason)
-        word = "JobPaused" if state == "paused" else "JobResumed"
+    async def _saved(self, name: str, state: JobState, *, to: JobState, reason: str) -> JobRecord:
+        # A rank may have died while the agents were asked: such a job ends, or starts again.
+        self._require_state(name, state, "is ending" if self._ender.is_ending(name) else "")
+        job = self._state.change(name, state=to, reason=reason)
+        word = "JobPaused" if to == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", word, reason or "by the operator")
         await self._ender.save(name)
         return job
-
-
-def _service_code(code: str) -> ErrorCode:
-    known: dict[str, ErrorCode] = {
-        "invalid": "invalid",
-        "not_found": "not_found",
-        "conflict": "conflict",
-        "unavailable": "unavailable",
-        "timeout": "timeout",
-    }
-    return known.get(code, "failed")

@@ -44,6 +44,6 @@ class QuarantineKeeper:
         state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")
         cable = state.cables.get(name)
         if cable is not None and cable.fiber.device in state.foreign_points:
-            await self._adopter.adopt(cable.fiber.device, {})
+            await self._adopter.adopt(cable.fiber.device)
         state.wake.set()
         return QuarantineView(object=entry.object, reason=entry.reason, since=entry.since)

@@ -71,7 +71,7 @@ class QueueKeeper:
             return
         now = state.clock()
         fabric = job_queue.without(state.fabric(), state.promised_endpoints())
-        jobs = list(state.jobs.values())
+        jobs = [job for job in state.jobs.values() if job.name not in state.unsaved]
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
         began = time.monotonic()

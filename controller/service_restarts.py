@@ -53,21 +53,23 @@ class JobRestarter:
         text = f"{reason}; restart {failures} of {policy.times} in {wait_s:g} s"
         self._state.change(job.name, state="starting", reason=text, failures=failures)
         self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)
-        self._tasks.spawn(self._restart(job.name, wait_s), f"restart {job.name}")
+        self._tasks.spawn(self._restart(job.name, job.epoch, wait_s), f"restart {job.name}")
 
-    async def _restart(self, name: str, wait_s: float) -> None:
+    async def _restart(self, name: str, epoch: int, wait_s: float) -> None:
         try:
             await self._ender.save(name)
             problem = await self._ender.stop(self._state.jobs[name])
+            if not problem:
+                await asyncio.sleep(wait_s)
+            job = self._state.jobs.get(name)
+            if job is None or job.epoch != epoch or job.state != "starting":
+                return  # cancelled meanwhile; its name may be another job's
+            if self._ender.is_ending(name):
+                return
+            unusable = self._state.quarantine.keys() | self._state.unfit.keys()
             if problem:
                 await self._ender.end(name, "failed", problem)
-                return
-            await asyncio.sleep(wait_s)
-            job = self._state.jobs[name]
-            if job.state != "starting" or self._ender.is_ending(name):
-                return  # cancelled meanwhile
-            unusable = self._state.quarantine.keys() | self._state.unfit.keys()
-            if unusable & set(job.endpoints):
+            elif unusable & set(job.endpoints):
                 await self._requeue(name)
             else:
                 await self._again(name)

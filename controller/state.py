@@ -81,6 +81,8 @@ class State:
     epoch: int = 0
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     """In the order of submission."""
+    unsaved: set[str] = field(default_factory=set)
+    """Jobs that are being submitted: nothing is done with them before they are durable."""
     attachments: dict[str, AttachPoint] = field(default_factory=dict)
     """Where every lit endpoint is."""
     held: dict[str, AttachPoint | None] = field(default_factory=dict)
@@ -147,13 +149,13 @@ class State:
         """Take over what the store holds."""
         self.epoch = int(loaded.facts.get("epoch", "0"))
         self.jobs = {job.name: job for job in loaded.jobs}
-        self.attachments.update(
-            {
-                e: at
-                for e, at in loaded.attachments.items()
-                if e in self.cables and self.has_port(at)
-            }
-        )
+        cabled = self.attachments  # what is hard-wired is where the site file says
+        taken = frozenset(cabled.values())
+        self.attachments = cabled | {
+            e: at
+            for e, at in loaded.attachments.items()
+            if e in self.cables and e not in cabled and at not in taken and self.has_port(at)
+        }
         self.quarantine = {entry.object: entry for entry in loaded.quarantine}
         self.finished = {view.id: view for view, _ in loaded.transactions}
         self.transactions = int(loaded.facts.get("transactions", "0"))
@@ -246,6 +248,24 @@ class State:
             self.moved.pop(oldest, None)
 
     # --- fabric ---------------------------------------------------------------------------
+
+    def relocate(self, places: Mapping[str, AttachPoint | None]) -> bool:
+        """Note where endpoints are, None for dark; return whether anything changed.
+
+        A port holds one fiber: whoever was there, as far as was known, is there no more. Somebody
+        may have taken the port of an endpoint that a transaction is moving away.
+        """
+        news = {e: at for e, at in places.items() if self.attachments.get(e) != at}
+        taken = {at for at in news.values() if at is not None}
+        gone = [e for e, at in self.attachments.items() if at in taken and e not in places]
+        for endpoint in gone:
+            del self.attachments[endpoint]
+        for endpoint, at in news.items():
+            if at is None:
+                del self.attachments[endpoint]
+            else:
+                self.attachments[endpoint] = at
+        return bool(news)
 
     def has_port(self, at: AttachPoint) -> bool:
         """Whether the site has this aggregator port for endpoints."""

@@ -29,6 +29,7 @@ class RankSeen:
     rx_bytes: int = 0
     silent_s: float | None = None
     connections: int = 0
+    """That carried a message."""
     strangers: int = 0
     lost: int = 0
     """Messages whose number was left out, and that came again or late."""
@@ -62,14 +63,13 @@ def read(lines: Iterable[Mapping[str, Any]]) -> dict[int, RankSeen]:
         seen = ranks.setdefault(told["rank"], RankSeen())
         if told["event"] == "gap":
             seen.gaps.append(Gap(told["rank"], told["gap_s"], told["ended_at"]))
-        else:
-            seen.rx_bytes = told["rx_bytes"]
-            seen.silent_s = told["silent_s"]
-            seen.connections = told["connections"]
-            seen.strangers = told["strangers"]
-            seen.lost = told["lost"]
-            seen.repeated = told["repeated"]
-            seen.at = told["at"]
+        seen.rx_bytes = told["rx_bytes"]
+        seen.silent_s = told["silent_s"]
+        seen.connections = told["connections"]
+        seen.strangers = told["strangers"]
+        seen.lost = told["lost"]
+        seen.repeated = told["repeated"]
+        seen.at = told["at"]
     return ranks
 
 

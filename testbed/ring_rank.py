@@ -4,7 +4,9 @@ Stands alone, so that any image with Python runs it (``python3 -c`` with this fi
 rank sends a numbered message to the next one, waits for its answer, rests, and sends again: the
 lock step of a synchronous training in 64 bytes. What it sees goes to stdout, one JSON document a
 line: ``{"event": "gap", ...}`` when nothing came from the previous rank for GAP_S or longer, and
-``{"event": "count", ...}`` once in COUNT_EVERY_S. Lost connections are made again.
+``{"event": "count", ...}`` once in COUNT_EVERY_S. Every line has all the counts, for on a slow
+machine there are gaps enough that the latest lines tell of nothing else. Lost connections are made
+again.
 """
 
 import json
@@ -65,7 +67,6 @@ def receive(rank: int, addresses: list[str]) -> None:
             except TimeoutError:
                 seen.nothing()
                 continue
-            seen.connections += 1
             with sock:
                 sock.settimeout(COUNT_EVERY_S)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,7 +78,7 @@ def receive(rank: int, addresses: list[str]) -> None:
 
 def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
     """Answer one connection until it ends."""
-    data = b""
+    fresh, data = True, b""
     while True:
         try:
             piece = sock.recv(SIZE - len(data))
@@ -89,6 +90,8 @@ def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
         data += piece
         if len(data) < SIZE:
             continue
+        seen.connections += fresh
+        fresh = False
         sender, number = HEAD.unpack_from(data)
         if sender != before:
             seen.strangers += 1
@@ -115,6 +118,7 @@ class Seen:
         self.rank = rank
         self.rx_bytes = 0
         self.connections = 0
+        """Those that carried a message: one that its caller gave up waiting for was never used."""
         self.strangers = 0
         """Messages that did not come from the previous rank."""
         self.number = 0
@@ -147,20 +151,20 @@ class Seen:
         now = time.monotonic()
         if now - self.told >= COUNT_EVERY_S:
             self.told = now
-            self.tell(
-                "count",
-                at=round(time.time(), 6),
-                rx_bytes=self.rx_bytes,
-                silent_s=round(now - self.last, 6) if self.last else None,
-                connections=self.connections,
-                strangers=self.strangers,
-                lost=self.lost,
-                repeated=self.repeated,
-            )
+            self.tell("count")
 
     def tell(self, event: str, **fields: object) -> None:
         """Write one line."""
-        print(json.dumps({"event": event, "rank": self.rank, **fields}), flush=True)
+        counts = {
+            "at": round(time.time(), 6),
+            "rx_bytes": self.rx_bytes,
+            "silent_s": round(time.monotonic() - self.last, 6) if self.last else None,
+            "connections": self.connections,
+            "strangers": self.strangers,
+            "lost": self.lost,
+            "repeated": self.repeated,
+        }
+        print(json.dumps({"event": event, "rank": self.rank, **fields, **counts}), flush=True)
 
 
 if __name__ == "__main__":

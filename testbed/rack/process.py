@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,6 +117,16 @@ def wait_ready(process: Process, ready: Callable[[], bool], *, timeout_s: float)
                 hint=f"see {process.log}",
             )
         time.sleep(POLL_S)
+
+
+def accepts(path: Path) -> bool:
+    """Whether somebody listens at a local socket: its file is there a moment before that."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        try:
+            caller.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
 
 def died(name: str, log: Path) -> RackError:

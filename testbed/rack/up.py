@@ -25,7 +25,7 @@ from testbed.rack import network, ovs, preflight, procfs, programs, record, shap
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
 from testbed.rack.layout import Layout, lay_out
-from testbed.rack.process import Process, Program, marked, spawn, wait_ready
+from testbed.rack.process import Process, Program, accepts, marked, spawn, wait_ready
 from testbed.rack.record import Record
 from testbed.rack.status import RackStatus, of_record
 from testbed.token import rack_token
@@ -137,7 +137,8 @@ class _Start:
         self._progress("aggregators (Open vSwitch)")
         ovs.create_database(self._dir)
         database = self._spawn(ovs.database_program(self._dir))
-        wait_ready(database, ovs.database_socket(self._dir).exists, timeout_s=OVS_READY_S)
+        at = ovs.database_socket(self._dir)
+        wait_ready(database, lambda: accepts(at), timeout_s=OVS_READY_S)
         ovs.prepare(self._dir)
         self._spawn(ovs.switch_program(self._dir))
         ovs.make_bridges(self._dir, self._layout.bridges, self._site.openflow_listen)

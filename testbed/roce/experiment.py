@@ -43,6 +43,8 @@ MEASURE_S = 6
 THROUGH_S = 16
 """The transfer that goes on during the regroup: longer than planning, dark time and one try."""
 STRAY_DATAGRAMS = 100
+COMMAND_S = 120.0
+"""Longest time of one command in a guest: software emulation, three guests on a busy machine."""
 _STARTED_S = 60.0
 _FLOW_STATS_S = 1.5
 """Open vSwitch's user space writes a flow's counters back once a second."""
@@ -214,7 +216,7 @@ class _Experiment:
             )
         return found
 
-    def _ask(self, guest: str, command: str, timeout_s: float = 30.0) -> str:
+    def _ask(self, guest: str, command: str, timeout_s: float = COMMAND_S) -> str:
         status, output = self._guests[guest].run(command, timeout_s=timeout_s)
         if status:
             raise RoceError(
@@ -224,7 +226,7 @@ class _Experiment:
 
     def _try(self, guest: str, command: str) -> None:
         """Run what is expected to fail."""
-        self._guests[guest].run(command, timeout_s=30.0)
+        self._guests[guest].run(command, timeout_s=COMMAND_S)
 
 
 def _strays(address: str) -> str:

@@ -23,7 +23,7 @@ from testbed.roce.parts import MODULES, Parts
 
 BOOT_TIMEOUT_S = 120.0
 """Software emulation on a loaded machine; usual are some 5 s."""
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 MEMORY_MIB = 256
 GRACE_S = 2.0
 QEMU = "qemu-system-x86_64"
@@ -62,10 +62,8 @@ class Guest:
         argv = command_line(name, address, parts, path, logs / f"{name}-console.log")
         process = spawn(Program(name, argv, netns=netns), logs, str(run_dir))
         try:
-            wait_ready(process, path.exists, timeout_s=START_TIMEOUT_S)
+            control = connected(process, path)
             splice.join(netns)
-            control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            control.connect(str(path))
         except BaseException:
             end_all([(process.pid, process.ticks)], grace_s=GRACE_S)
             raise
@@ -114,6 +112,27 @@ class Guest:
     def _silent(self, message: str) -> RoceError:
         console = Path(self._process.log).with_name(f"{self.name}-console.log")
         return RoceError(f"guest {self.name} {message}", f"see {console}")
+
+
+def connected(process: Process, path: Path) -> socket.socket:
+    """Return a connection to the socket that ``process`` opens. RackError when it does not.
+
+    Its file is there a moment before anybody listens at it.
+    """
+    found: list[socket.socket] = []
+
+    def connects() -> bool:
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            caller.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            caller.close()
+            return False
+        found.append(caller)
+        return True
+
+    wait_ready(process, connects, timeout_s=START_TIMEOUT_S)
+    return found[0]
 
 
 def command_line(

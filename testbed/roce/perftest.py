@@ -37,7 +37,7 @@ def server(transfer: Transfer) -> str:
     """Return the command that starts the receiving side and ends when it listens."""
     listening = f"grep -qi ':{PORT:04X} 00000000' /proc/net/tcp"
     start = f"ib_write_bw {transfer.options()} >/tmp/server.log 2>&1 </dev/null &"
-    return f"{start} for i in $(seq 100); do {listening} && exit 0; usleep 100000; done; exit 1"
+    return f"{start} for i in $(seq 400); do {listening} && exit 0; usleep 100000; done; exit 1"
 
 
 def client(transfer: Transfer, address: str) -> str:

@@ -17,7 +17,7 @@ from testbed.roce.errors import RoceError
 
 TAP = "ll-tap"
 NIC = "e0"
-_TIMEOUT_S = 10
+_TIMEOUT_S = 30
 _CLASSED, _ROCE, _REST = 1, 2, 3
 
 

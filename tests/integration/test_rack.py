@@ -28,7 +28,7 @@ from testbed.engine import DATA_ROOT, LABEL, Engine
 from testbed.rack import RackError, RackStatus, down, network, ovs, programs, set_rates, status, up
 from testbed.rack.down import take_down
 from testbed.rack.layout import lay_out
-from testbed.rack.process import spawn, wait_ready
+from testbed.rack.process import accepts, spawn, wait_ready
 from testbed.rack.remains import find
 from testbed.rack.up import KEPT_LOGS
 from testbed.token import local_token
@@ -119,7 +119,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     network.build(layout)
     ovs.create_database(run_dir)
     database = spawn(ovs.database_program(run_dir), logs, str(run_dir))
-    wait_ready(database, ovs.database_socket(run_dir).exists, timeout_s=20)
+    wait_ready(database, lambda: accepts(ovs.database_socket(run_dir)), timeout_s=60)
     ovs.prepare(run_dir)
     spawn(ovs.switch_program(run_dir), logs, str(run_dir))
     ovs.make_bridges(run_dir, layout.bridges, site.openflow_listen)
@@ -130,7 +130,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     emulator = spawn(
         programs.emulator(run_dir, site.switches[0], site.emulation, env), logs, str(run_dir)
     )
-    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=20)
+    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=60)
     return site
 
 
@@ -218,7 +218,7 @@ def parts_to_kill(rack: RackStatus, which: str) -> list[int]:
 def test_down_leaves_nothing_after_a_kill(which: str, run_dir: Path) -> None:
     rack = up(PAPER, run_dir, progress=quiet)
     for pid in parts_to_kill(rack, which):
-        os.kill(pid, signal.SIGKILL)
+        kernel_view.send(pid, signal.SIGKILL)
     with pytest.raises(RackError) as caught:
         up(PAPER, run_dir, progress=quiet)
     assert caught.value.code == "conflict"
@@ -257,7 +257,7 @@ def test_down_leaves_nothing_of_frozen_containers(killed: str, run_dir: Path) ->
         shims = kernel_view.running("containerd", run_dir)
         assert len(shims) >= 6
         for pid in [*parts_to_kill(rack, "all"), *shims]:
-            os.kill(pid, signal.SIGKILL)
+            kernel_view.send(pid, signal.SIGKILL)  # some end with their parents
     down(run_dir, progress=quiet)
     assert traces(run_dir) == []
     assert shim_sockets() <= sockets
@@ -332,8 +332,9 @@ def test_a_fresh_engine_knows_nothing_of_containers_of_one_that_was_killed(tmp_p
 
 
 def test_what_is_not_the_racks_stays(run_dir: Path, tmp_path: Path) -> None:
-    run("ip", "netns", "add", "foreign")
-    stranger = subprocess.Popen(["ip", "netns", "exec", "foreign", "sleep", "600"])
+    foreign = f"foreign-{os.getpid()}"
+    run("ip", "netns", "add", foreign)
+    stranger = subprocess.Popen(["ip", "netns", "exec", foreign, "sleep", "600"])
     try:
         (tmp_path / "notes.txt").write_text("mine")
         with pytest.raises(RackError) as caught:
@@ -342,8 +343,8 @@ def test_what_is_not_the_racks_stays(run_dir: Path, tmp_path: Path) -> None:
         assert (tmp_path / "notes.txt").read_text() == "mine"
         down(run_dir, progress=quiet)
         assert stranger.poll() is None
-        assert "foreign" in run("ip", "netns", "list")
+        assert foreign in run("ip", "netns", "list")
     finally:
         stranger.kill()
         stranger.wait()
-        run("ip", "netns", "del", "foreign")
+        run("ip", "netns", "del", foreign)

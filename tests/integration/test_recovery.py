@@ -79,7 +79,8 @@ class Story:
             mortal.post("/jobs", ring.request(name, ends))
         mortal.until(self.rings_run)
         self.before = self.homes()
-        self.containers = self.container_ids()
+        self.containers: set[str] = set()
+        mortal.until(self.four_containers)
         mortal.until(lambda: min(self.received().values(), default=0) > 0)
 
     # --- what is seen ---------------------------------------------------------------------
@@ -135,12 +136,27 @@ class Story:
         ports = [c[side] for c in mortal.get("/circuits")["items"] for side in ("a", "b")]
         assert len(ports) == len(set(ports)), point
         mortal.until(lambda: self.states() == {"running"})
-        assert self.container_ids() == self.containers, point
+        mortal.until(self.same_containers)
         counted = self.received()
         mortal.until(lambda: self.grown(counted))
-        for key, seen in self.seen().items():
+        seen_by_all: dict[tuple[str, int], ring.RankSeen] = {}
+
+        def heard() -> bool:
+            seen_by_all.update(self.seen())
+            return len(seen_by_all) == 4
+
+        mortal.until(heard)
+        for key, seen in seen_by_all.items():
             assert (seen.strangers, seen.connections) == (0, 1), (point, key)
             assert (seen.lost, seen.repeated) == (0, 0), (point, key)
+
+    def four_containers(self) -> bool:
+        self.containers |= self.container_ids()
+        return len(self.containers) == 4
+
+    def same_containers(self) -> bool:
+        """Whether all that were there at first are seen; an agent may be late for one look."""
+        return self.container_ids() == self.containers
 
     def states(self) -> set[str]:
         return {c["state"] for c in self.mortal.get("/containers")["items"]}
@@ -183,10 +199,19 @@ class Story:
         self.mortal.until(lambda: self.spare() == "running")
 
     def cancel_spare(self) -> None:
-        """End the spare job, however far it has come, and wait until its container is gone."""
-        if self.spare() in ("running", "starting", "pending"):
+        """End the spare job and wait until its container is gone.
+
+        It starts first, if it was on the way: a point that it passes must not be the next death's.
+        """
+        self.mortal.until(lambda: self.spare() not in ("starting", "pending"))
+        if self.spare() == "running":
             self.mortal.http.post("/jobs/spare/cancel")
-        self.mortal.until(lambda: len(self.mortal.get("/containers")["items"]) == 4)
+        self.mortal.until(
+            lambda: (
+                self.same_containers()
+                and all(c["job"] in RINGS for c in self.mortal.get("/containers")["items"])
+            )
+        )
 
 
 @pytest.fixture

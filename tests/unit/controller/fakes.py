@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -314,6 +314,9 @@ class FakeEngine:
     def unfit(self) -> Mapping[str, str]:
         return self.sick
 
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        pass
+
     def command(self, term: int) -> None:
         self.term = term
 
@@ -385,7 +388,7 @@ class Rack:
         await self.service.stop()
         await self.store.close()
 
-    async def until(self, condition: Callable[[], object], limit_s: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
         """Wait until ``condition`` (a function or a coroutine function) is true."""
         async with asyncio.timeout(limit_s):
             while True:

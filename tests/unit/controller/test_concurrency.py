@@ -80,7 +80,7 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
 
 async def test_many_operators_at_once_lose_no_update(rack: Rack) -> None:
     """Of all that ask for the same move, one gets it and everyone else a conflict."""
-    plans = [rack.service.attach("gpu0", TO_AS1, wait_s=5) for _ in range(20)]
+    plans = [rack.service.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
     results = await asyncio.gather(*plans, return_exceptions=True)
     refused = [r for r in results if isinstance(r, ServiceError)]
     assert len(refused) == 19

@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.controller.fakes import PAPER
 
+PATIENCE_S = 60
 ARGUMENTS = ("--api-listen", "127.0.0.1:0", "--openflow-listen", "127.0.0.1:0")
 
 
@@ -55,7 +56,9 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
     token_file = tmp_path / "state" / "admin.token"
     assert token_file.stat().st_mode & 0o777 == 0o600
     token = token_file.read_text().strip()
-    with httpx.Client(base_url=f"http://{ready['api']}/api/v1", trust_env=False) as http:
+    with httpx.Client(
+        base_url=f"http://{ready['api']}/api/v1", timeout=PATIENCE_S, trust_env=False
+    ) as http:
         assert http.get("/health").status_code == 401
         http.headers["Authorization"] = f"Bearer {token}"
         health = http.get("/health").json()
@@ -64,11 +67,11 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
         refused = http.post("/jobs", json={"count": 7})
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
     second = start(site, tmp_path / "state")
-    out, err = second.communicate(timeout=30)
+    out, err = second.communicate(timeout=PATIENCE_S)
     assert (second.returncode, out) == (1, "")
     assert "another controller uses" in err
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=30)
+    _, err = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 0
     assert "Traceback" not in err
     assert "secret" not in err
@@ -90,7 +93,7 @@ def test_what_keeps_it_from_starting_is_one_line(
     tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     process = start(site_file(tmp_path), tmp_path / "state", *arguments)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (code, "")
     assert text in err
     assert "Traceback" not in err
@@ -100,7 +103,7 @@ def test_bad_site_file_is_a_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_text("kind: Sight\n")
     process = start(path, tmp_path / "state")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (2, "")
     assert str(path) in err
     assert "Traceback" not in err

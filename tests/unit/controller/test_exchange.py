@@ -30,11 +30,11 @@ def test_any_allocation_comes_back_as_it_was_exported(places: list[str]) -> None
             wanted = Allocation(
                 site="paper", homes={f"gpu{i}": home for i, home in enumerate(places)}
             )
-            there = await service.bring_back(wanted, dry_run=False, wait_s=10)
+            there = await service.bring_back(wanted, dry_run=False, wait_s=60)
             assert there.transaction is None or there.transaction.state == "committed"
             assert (await service.allocation()).homes == wanted.homes
             read = Allocation.model_validate_json(first.model_dump_json())
-            await service.bring_back(read, dry_run=False, wait_s=10)
+            await service.bring_back(read, dry_run=False, wait_s=60)
             assert (await service.allocation()).homes == first.homes
         finally:
             await rack.down()
@@ -62,7 +62,7 @@ async def test_what_is_impossible_touches_nothing(
     applied = len(rack.switch.applied)
     with pytest.raises(ServiceError, match=word):
         wanted = Allocation(site=site, homes=homes)
-        await rack.service.bring_back(wanted, dry_run=False, wait_s=10)
+        await rack.service.bring_back(wanted, dry_run=False, wait_s=60)
     assert (await rack.service.allocation()).homes == before
     assert len(rack.switch.applied) == applied
 
@@ -88,7 +88,7 @@ async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
     assert (view.loss_up_db, view.loss_down_db) == (1.0, 1.0)
     await rack.service.bring_back(
-        Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=10
+        Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=60
     )
     dark = await rack.service.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
@@ -110,10 +110,10 @@ async def test_the_feed_tells_what_changes(rack: Rack, monkeypatch: pytest.Monke
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     await rack.service.bring_back(
-        Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=10
+        Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=60
     )
     seen = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for item in frames:
             seen.append(item)
             hand = item.type == "transaction" and getattr(item.data, "cause", "") == "attach"

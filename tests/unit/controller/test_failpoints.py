@@ -63,7 +63,7 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     await rack.state("blue", "running")
     plan = await rack.service.make_plan(PlanRequest())
     seen.append(plan.homes_after)
-    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
     await rack.service.cancel("blue")
     state = rack.service._state
     state.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
@@ -165,7 +165,7 @@ async def test_death_in_the_middle_of_a_recovery_converges(
         rack, seen = _fresh(tmp_path / f"r{at}"), list[Homes]()
         with failpoints.hooked(first := _at("switch.after", 2)):
             life = asyncio.create_task(story(rack, seen))
-            await asyncio.wait_for(first.died.wait(), 10)
+            await asyncio.wait_for(first.died.wait(), 60)
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
             await crash(rack)
@@ -240,7 +240,7 @@ def test_an_armed_failpoint_ends_the_process_as_sigkill_would() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ},
     )

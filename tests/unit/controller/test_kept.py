@@ -32,7 +32,7 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     async def told() -> bool:
         return not await mirror.differences()
 
-    await rack.until(told, 20)
+    await rack.until(told)
     await mirror.stop()
     await rack.down()
     service = await rack.up()

@@ -6,20 +6,14 @@ import asyncio
 import socket
 from pathlib import Path
 
-import pytest
-
-from controller import agent_engine
 from controller.agent_engine import AgentEngine
 from controller.engine import RankState
 from tests.contract.agent_rig import agent_rig
 from tests.contract.engine_contract import SLEEP
 
 
-async def test_a_black_holed_server_does_not_hold_up_the_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_engine, "_OBSERVE_S", 1.0)
-    monkeypatch.setattr(agent_engine, "_OBSERVE_SILENT_S", 0.5)
+async def test_a_black_holed_server_does_not_hold_up_the_look(tmp_path: Path) -> None:
+    """Its time-outs are the real ones, which a busy machine does not reach."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         address = f"127.0.0.1:{hole.getsockname()[1]}"
         async with agent_rig(tmp_path) as rig:

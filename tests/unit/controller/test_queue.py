@@ -170,7 +170,7 @@ async def test_plan_for_a_waiting_job_makes_room_and_it_starts(rack: Rack) -> No
     plan = await rack.service.make_plan(PlanRequest(job="blue"))
     assert (plan.makes_room_for, plan.running_moves, plan.jobs_paused) == ("blue", 1, ["red"])
     assert plan.worth and plan.worth.gain_low_gpu_s > 0
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert done.state == "committed"
     await rack.state("blue", "running")
     blue, red = await rack.service.job("blue"), await rack.service.job("red")

@@ -23,7 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until(rack: Rack, name: str, **wanted: object) -> JobView:
     """Wait until the job's view has these values."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         job = await rack.service.job(name)
         if all(getattr(job, key) == value for key, value in wanted.items()):
@@ -76,7 +76,7 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(
     rack.engine.exit("red", 0, 1)
     waiting = await until(rack, "red", state="starting")
     assert "restart 1 of 3 in 30 s" in waiting.reason
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await rack.service.cancel("red")
     assert (await rack.service.job("red")).state == "cancelled"
     assert not rack.engine.holds("gpu0")
@@ -96,7 +96,7 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     rack.engine.sick[gone] = "the GPU is lost: GPU is lost"
     rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason=rack.engine.sick[gone])
     after = await until(rack, "red", state="running", restarts=0, count=2)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while gone in after.endpoints or after.state != "running":
         assert time.monotonic() < deadline, after
         await asyncio.sleep(0.02)
@@ -118,7 +118,7 @@ async def test_a_driver_that_hangs_for_a_moment_costs_no_job(
     rack.engine.sick = dict.fromkeys((running.endpoints[0], idle), "NVML hangs on this GPU")
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[0])
     rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="NVML hangs")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (await endpoint(rack, idle)).state == "idle":
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -153,7 +153,7 @@ async def test_a_cancel_ends_even_if_a_server_never_answers(
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(rack.engine, "stop", never)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await rack.service.cancel("red")
     job = await rack.service.job("red")
     assert job.state == "cancelled"

@@ -61,7 +61,7 @@ async def died_in_switch(rack: Rack, *, after: bool) -> None:
     rack.service._switches._lines["ocs0"].driver = stuck
     before = {e.name: e.home for e in await rack.service.endpoints()}
     await plan_and_begin(rack)
-    await asyncio.wait_for(stuck.reached.wait(), 5)
+    await asyncio.wait_for(stuck.reached.wait(), 60)
     assert rack.engine.states("red") == {RankState.PAUSED}
     await crash(rack)
     await restart(rack, stuck)
@@ -94,7 +94,7 @@ async def test_died_after_the_paths_were_proven(rack: Rack) -> None:
 
     rack.engine.thaw = never  # type: ignore[method-assign]
     plan = await plan_and_begin(rack)
-    await asyncio.wait_for(reached.wait(), 5)
+    await asyncio.wait_for(reached.wait(), 60)
     await crash(rack)
     del rack.engine.thaw
     await rack.up()
@@ -117,7 +117,7 @@ async def test_job_that_was_starting_queues_again(rack: Rack) -> None:
 
     rack.engine.start = never  # type: ignore[method-assign, assignment]
     await submit(rack, "red", 2)
-    await asyncio.wait_for(reached.wait(), 5)
+    await asyncio.wait_for(reached.wait(), 60)
     await crash(rack)
     del rack.engine.start
     await rack.up()

@@ -50,7 +50,7 @@ def light(rack: Rack) -> dict[str, str]:
 async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
-    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=10)
+    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     assert (done.state, done.cause, done.jobs) == ("committed", "attach", ["red"])
     assert light(rack)["gpu0"] == "as1"
     assert rack.engine.calls[-2:] == [("freeze", "red"), ("thaw", "red")]
@@ -60,13 +60,13 @@ async def test_a_detached_endpoint_stays_dark_over_a_restart_until_it_is_attache
     rack: Rack,
 ) -> None:
     dark = AttachRequest(aggregator=None)
-    assert (await rack.service.attach("gpu5", dark, wait_s=10)).state == "committed"
+    assert (await rack.service.attach("gpu5", dark, wait_s=60)).state == "committed"
     assert "gpu5" not in light(rack)
     await rack.down()
     await rack.up()
     await asyncio.sleep(0.2)
     assert "gpu5" not in light(rack)
-    back = await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=10)
+    back = await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
     assert back.state == "committed"
     assert light(rack)["gpu5"] == "as0"
     assert not rack.service._state.detached
@@ -103,9 +103,9 @@ async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> N
     go = asyncio.Event()
     freeze = rack.engine.freeze
 
-    async def slow(job: str) -> None:
+    async def slow(job: str, settle_s: float = 0.0) -> bool | None:
         await go.wait()
-        await freeze(job)
+        return await freeze(job, settle_s)
 
     rack.engine.freeze = slow  # type: ignore[method-assign]
     running = await rack.service.apply(plan, wait_s=0)
@@ -128,7 +128,7 @@ async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> N
 
 
 async def test_abort_of_what_has_ended_or_never_was_is_refused(rack: Rack) -> None:
-    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=10)
+    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     for ident, code in [(done.id, "conflict"), ("t99", "not_found")]:
         with pytest.raises(ServiceError) as caught:
             await rack.service.abort(ident)
@@ -158,7 +158,7 @@ async def test_release_of_a_port_outlives_a_restart(
     await rack.up()
     assert not await rack.service.quarantine()
     again = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(again, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(again, wait_s=60)).state == "committed"
 
 
 async def test_a_released_endpoint_gets_its_light_back(

@@ -42,7 +42,7 @@ async def test_regroup_of_a_running_job(rack: Rack) -> None:
     plan = await rack.service.make_plan(PlanRequest())
     assert plan.excess_span_after == 0
     assert plan.circuits.make and plan.predicted_dark_time_s > 0
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     assert [p.name for p in done.phases] == [
         "admit",
@@ -154,7 +154,7 @@ async def test_job_paused_by_its_owner_stays_paused_over_a_regroup(rack: Rack) -
     await scattered(rack)
     await rack.service.pause("red")
     plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
     assert rack.engine.states("red") == {RankState.PAUSED}
 
 
@@ -174,7 +174,7 @@ async def test_checkpoint_that_is_not_written_turns_a_regroup_back(
     light = rack.aggregators.light()
     rack.engine.ends["red"] = {0: 0, 1: code, 2: 143}
     plan = await rack.service.make_plan(PlanRequest())
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert done.state == "rolled_back"
     assert words in done.error
     assert [p.name for p in done.phases] == ["admit", "quiesce", "resume back", "commit back"]
@@ -184,7 +184,7 @@ async def test_checkpoint_that_is_not_written_turns_a_regroup_back(
 
     rack.engine.ends["red"] = {0: 0, 1: 0, 2: 143}
     plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
 
 
 async def test_job_that_names_no_checkpoint_may_end_as_it_will(rack: Rack) -> None:
@@ -193,7 +193,7 @@ async def test_job_that_names_no_checkpoint_may_end_as_it_will(rack: Rack) -> No
     await rack.state("red", "running")
     rack.engine.ends["red"] = {1: 1}
     plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
 
 
 async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
@@ -201,7 +201,7 @@ async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
     plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=10)).state == "committed"
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
     red = await rack.service.job("red")
     assert (red.state, red.restarts, red.excess_span) == ("running", 1, 0)
     assert rack.engine.calls[-2:] == [("stop", "red"), ("start", "red")]
@@ -210,7 +210,7 @@ async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
 async def test_live_job_rides_through(rack: Rack) -> None:
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.make_plan(PlanRequest())
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") not in rack.engine.calls
     red = await rack.service.job("red")
@@ -223,7 +223,7 @@ async def test_a_regroup_costs_at_most_two_durable_writes_a_phase(rack: Rack) ->
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     before = rack.store.commits
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert rack.store.commits - before <= 2 * len(done.phases)
 
 
@@ -284,7 +284,7 @@ async def test_logs_and_live_figures(rack: Rack) -> None:
 async def test_restart_of_the_controller_keeps_everything(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.apply(plan, wait_s=10)
+    await rack.service.apply(plan, wait_s=60)
     before = await rack.service.job("red")
     epoch, circuits = rack.service.epoch, list(rack.switch.circuits)
     calls = len(rack.engine.calls)

@@ -101,7 +101,7 @@ class Story(RuleBasedStateMachine):
     async def _end(self) -> None:
         self._mend()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.rack.down(), 10)
+            await asyncio.wait_for(self.rack.down(), 60)
 
     def _mend(self) -> None:
         rack = self.rack

@@ -143,7 +143,7 @@ async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
     assert (health.status, "full" in health.store_error) == ("degraded", True)
     commit = rack.store._commit
     rack.store._commit = refuse  # type: ignore[method-assign] - not even a free page is left
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert (done.state, len(rack.switch.applied)) == ("rolled_back", asked)
     rack.store._commit = commit  # type: ignore[method-assign]
     full(rack, 0)

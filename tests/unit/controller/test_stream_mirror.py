@@ -64,7 +64,7 @@ async def settled(rack: Rack, mirror: Mirror, what: str) -> None:
         return not left
 
     try:
-        await rack.until(equal, 20)
+        await rack.until(equal)
     except TimeoutError:
         pytest.fail(f"after {what} the stream left wrong: " + "; ".join(left))
 

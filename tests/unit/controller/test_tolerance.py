@@ -82,7 +82,7 @@ async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.make_plan(PlanRequest())
     assert {b.verdict for b in plan.budgets} == {"downgraded"}
-    done = await rack.service.apply(plan, wait_s=10)
+    done = await rack.service.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") in rack.engine.calls
     told = [e for e in await rack.service.events(0, 1000) if e.reason == "Downgraded"]

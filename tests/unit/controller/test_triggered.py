@@ -103,7 +103,7 @@ async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
         red = await scattered(rack)
         plan = await rack.service.make_plan(PlanRequest())
         assert plan.left_alone == []
-        await rack.service.apply(plan, wait_s=10)
+        await rack.service.apply(plan, wait_s=60)
         after = await rack.service.job("red")
         assert after.pauses == 1
         # Scattered again by hand: red is in its cool-down now.

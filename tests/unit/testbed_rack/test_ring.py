@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -63,6 +64,29 @@ def test_a_frozen_rank_is_a_gap_at_its_neighbour(pair: list[subprocess.Popen[str
     assert (ranks[1].strangers, ranks[1].lost, ranks[1].repeated) == (0, 0, 0)
     assert ring.longest_gap_s(ranks, 0, time.time()) >= 0.25
     assert ring.longest_gap_s(ranks, 0, 1) == 0
+
+
+def test_a_rank_that_tells_of_nothing_but_gaps_still_counts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine so slow that every message comes late."""
+    monkeypatch.setattr(ring_rank, "COUNT_EVERY_S", 3600)
+    monkeypatch.setattr(ring_rank, "GAP_S", 0.0)
+    ours, theirs = socket.socketpair()
+    seen = ring_rank.Seen(1)
+    with theirs:
+        for number in (1, 2, 3):
+            ours.sendall(ring_rank.HEAD.pack(0, number).ljust(ring_rank.SIZE, b"."))
+        ours.shutdown(socket.SHUT_WR)
+        ring_rank.serve(theirs, 0, seen)
+    ours.close()
+    unused, nobody = socket.socketpair()
+    unused.close()
+    with nobody:
+        ring_rank.serve(nobody, 0, seen)
+    ranks = ring.read({"text": line} for line in capsys.readouterr().out.splitlines())
+    assert (ranks[1].rx_bytes, ranks[1].connections) == (3 * ring_rank.SIZE, 1)
+    assert len(ranks[1].gaps) == 3
 
 
 def test_messages_left_out_and_come_again_are_counted() -> None:

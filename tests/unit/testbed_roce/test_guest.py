@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.rack.process import Process
+from testbed.rack import procfs
+from testbed.rack.process import Process, accepts
 from testbed.roce import packages, parts, perftest
 from testbed.roce.errors import RoceError
-from testbed.roce.guest import Address, Guest, command_line
+from testbed.roce.guest import Address, Guest, command_line, connected
 from testbed.roce.parts import MODULES, Parts
 from testbed.roce.perftest import Transfer
 
@@ -43,6 +44,19 @@ def test_a_command_gives_its_output_and_status(line: tuple[Guest, socket.socket]
     threading.Timer(0.05, far.sendall, (b"ne 3\n",)).start()
     assert guest.run("second", timeout_s=5) == (3, "three\n")
     assert far.recv(100) == b"first\nsecond\n"
+
+
+def test_a_socket_that_nobody_listens_at_yet_is_waited_for(tmp_path: Path) -> None:
+    """QEMU binds it, which makes the file, and listens a moment later."""
+    path = tmp_path / "ll-red-0.sock"
+    me = Process("ll-red-0", os.getpid(), procfs.start_ticks(os.getpid()) or 0, "", (), 0.0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(path))
+        assert not accepts(path)
+        threading.Timer(0.3, server.listen).start()
+        with connected(me, path):
+            assert accepts(path)
+    assert not accepts(tmp_path / "nowhere.sock")
 
 
 def test_a_silent_guest_is_an_error_that_names_its_console(
