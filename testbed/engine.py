@@ -36,6 +36,8 @@ _START_TIMEOUT_S = 180.0
 """Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
 _STOP_TIMEOUT_S = 30.0
 _API_TIMEOUT_S = 60
+_PING_TIMEOUT_S = 10
+"""Of an engine that is there but busy; one that is not there refuses at once."""
 
 _log = structlog.get_logger("testbed.engine")
 
@@ -220,7 +222,7 @@ def _url(socket: Path) -> str:
 
 def _answers(url: str) -> bool:
     try:
-        with closing(docker.DockerClient(base_url=url, timeout=3)) as client:
+        with closing(docker.DockerClient(base_url=url, timeout=_PING_TIMEOUT_S)) as client:
             return bool(client.ping())
     except (docker.errors.DockerException, requests.RequestException):
         return False
