@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from testbed.rack.errors import RackError
@@ -35,6 +37,15 @@ def tools_missing() -> list[str]:
 def database_socket(run_dir: Path) -> Path:
     """Return the socket of the rack's ovsdb-server."""
     return run_dir / "ovs" / "db.sock"
+
+
+def database_listens(run_dir: Path) -> bool:
+    """Whether the ovsdb-server takes calls: its socket is there a moment before it listens.
+
+    The tools try once, and to be refused in that moment would be the end of the start.
+    """
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as call:
+        return call.connect_ex(str(database_socket(run_dir))) == 0
 
 
 def environment(run_dir: Path) -> dict[str, str]:
@@ -134,10 +145,8 @@ def make_bridges(run_dir: Path, bridges: Sequence[Bridge], controller: str) -> N
 
 
 def _vsctl(run_dir: Path, arguments: Sequence[str]) -> str:
-    socket = database_socket(run_dir)
-    return _call(
-        ["ovs-vsctl", f"--db=unix:{socket}", f"--timeout={CALL_TIMEOUT_S}", *arguments], run_dir
-    )
+    database = f"--db=unix:{database_socket(run_dir)}"
+    return _call(["ovs-vsctl", database, f"--timeout={CALL_TIMEOUT_S}", *arguments], run_dir)
 
 
 def _call(argv: Sequence[str], run_dir: Path) -> str:

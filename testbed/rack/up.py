@@ -137,7 +137,7 @@ class _Start:
         self._progress("aggregators (Open vSwitch)")
         ovs.create_database(self._dir)
         database = self._spawn(ovs.database_program(self._dir))
-        wait_ready(database, ovs.database_socket(self._dir).exists, timeout_s=OVS_READY_S)
+        wait_ready(database, partial(ovs.database_listens, self._dir), timeout_s=OVS_READY_S)
         ovs.prepare(self._dir)
         self._spawn(ovs.switch_program(self._dir))
         ovs.make_bridges(self._dir, self._layout.bridges, self._site.openflow_listen)

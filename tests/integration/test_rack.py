@@ -50,7 +50,7 @@ def run(*argv: str, env: dict[str, str] | None = None) -> str:
         argv,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ, **(env or {})},
     )
@@ -119,7 +119,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     network.build(layout)
     ovs.create_database(run_dir)
     database = spawn(ovs.database_program(run_dir), logs, str(run_dir))
-    wait_ready(database, ovs.database_socket(run_dir).exists, timeout_s=20)
+    wait_ready(database, lambda: ovs.database_listens(run_dir), timeout_s=60)
     ovs.prepare(run_dir)
     spawn(ovs.switch_program(run_dir), logs, str(run_dir))
     ovs.make_bridges(run_dir, layout.bridges, site.openflow_listen)
@@ -130,7 +130,7 @@ def optics(site: CabledSite, run_dir: Path) -> CabledSite:
     emulator = spawn(
         programs.emulator(run_dir, site.switches[0], site.emulation, env), logs, str(run_dir)
     )
-    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=20)
+    wait_ready(emulator, lambda: programs.listening(Path(emulator.log)), timeout_s=60)
     return site
 
 

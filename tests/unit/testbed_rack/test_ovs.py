@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 from testbed.rack import ovs
 from testbed.rack.layout import Bridge
 
@@ -20,3 +23,16 @@ def test_one_transaction_makes_a_secure_userspace_bridge_with_numbered_ports() -
         "add-port ll-as0 as0-p2",
         "set interface as0-p2 ofport_request=2",
     ]
+
+
+def test_a_database_is_ready_only_when_it_listens(tmp_path: Path) -> None:
+    """Between bind and listen its socket is there, and refuses."""
+    path = ovs.database_socket(tmp_path)
+    assert not ovs.database_listens(tmp_path)
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as database:
+        database.bind(str(path))
+        assert path.exists()
+        assert not ovs.database_listens(tmp_path)
+        database.listen()
+        assert ovs.database_listens(tmp_path)
