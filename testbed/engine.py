@@ -38,6 +38,8 @@ _SLOW_S = 30.0
 """How long one that runs is given to answer before it counts as stuck and is ended."""
 _STOP_TIMEOUT_S = 30.0
 _API_TIMEOUT_S = 60
+_PING_TIMEOUT_S = 10
+"""Of an engine that is there but busy; one that is not there refuses at once."""
 
 _log = structlog.get_logger("testbed.engine")
 
@@ -225,7 +227,7 @@ def _url(socket: Path) -> str:
 
 def _answers(url: str) -> bool:
     try:
-        with closing(docker.DockerClient(base_url=url, timeout=3)) as client:
+        with closing(docker.DockerClient(base_url=url, timeout=_PING_TIMEOUT_S)) as client:
             return bool(client.ping())
     except (docker.errors.DockerException, requests.RequestException):
         return False

@@ -47,17 +47,19 @@ class NetconfServer:
         self.numbers = count(1)
         self._key = asyncssh.generate_private_key(_KEY)
         self._server: Any = None
+        self._serving = False
         self._sessions: set[_Session] = set()
         self._connections: set[Any] = set()
         matrix.switch.listeners.append(self._tell)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; return the address bound (port 0 asks for a free one)."""
+        self._serving = True
         self._server = await asyncssh.listen(
             host,
             port,
             server_host_keys=[self._key],
-            server_factory=lambda: _Gate(self.password, self._connections),
+            server_factory=lambda: _Gate(self, self._connections),
             process_factory=self._serve,
             encoding=None,
             agent_forwarding=False,
@@ -70,6 +72,7 @@ class NetconfServer:
         """Close the socket and end all sessions."""
         if self._server is None:
             return
+        self._serving = False
         self._server.close()
         for connection in list(self._connections):
             connection.abort()
@@ -77,6 +80,11 @@ class NetconfServer:
             await session.end()
         await self._server.wait_closed()
         self._server = None
+
+    @property
+    def serving(self) -> bool:
+        """False once the server is being stopped."""
+        return self._serving
 
     async def _serve(self, process: Any) -> None:
         if process.subsystem != "netconf" or not self.rules.enter():
@@ -117,8 +125,9 @@ class NetconfServer:
 class _Gate(asyncssh.SSHServer):  # type: ignore[misc]
     """Checks passwords."""
 
-    def __init__(self, password: str | None, connections: set[Any]) -> None:
-        self._password = password
+    def __init__(self, server: NetconfServer, connections: set[Any]) -> None:
+        self._server = server
+        self._password = server.password
         self._connections = connections
         self._connection: Any = None
 
@@ -126,6 +135,8 @@ class _Gate(asyncssh.SSHServer):  # type: ignore[misc]
         """Remember the connection, to be able to end it."""
         self._connection = conn
         self._connections.add(conn)
+        if not self._server.serving:
+            conn.abort()  # accepted just before the server was stopped
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""

@@ -62,6 +62,9 @@ class ScpiServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
+        if self._server is None or not self._server.is_serving():
+            writer.close()  # accepted just before the server was stopped
+            return
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)

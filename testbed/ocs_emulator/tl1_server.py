@@ -85,6 +85,9 @@ class Tl1Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
+        if self._server is None or not self._server.is_serving():
+            writer.close()  # accepted just before the server was stopped
+            return
         session = _Session(self, reader, writer)
         self._sessions.add(session)
         try:

@@ -134,10 +134,8 @@ def make_bridges(run_dir: Path, bridges: Sequence[Bridge], controller: str) -> N
 
 
 def _vsctl(run_dir: Path, arguments: Sequence[str]) -> str:
-    socket = database_socket(run_dir)
-    return _call(
-        ["ovs-vsctl", f"--db=unix:{socket}", f"--timeout={CALL_TIMEOUT_S}", *arguments], run_dir
-    )
+    database = f"--db=unix:{database_socket(run_dir)}"
+    return _call(["ovs-vsctl", database, f"--timeout={CALL_TIMEOUT_S}", *arguments], run_dir)
 
 
 def _call(argv: Sequence[str], run_dir: Path) -> str:

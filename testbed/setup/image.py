@@ -20,6 +20,7 @@ from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.torch import ensure_torch_image
 from testbed.rack import RUN_DIR, RackError, preflight, record
+from testbed.rack.process import marked
 
 _BUILDERS = {"trainer": ensure_image, "torch": ensure_torch_image}
 LOCK_WAIT_S = 900.0
@@ -46,7 +47,7 @@ def ensure(build: Callable[[EngineInfo], str]) -> str:
     While a rack goes up or down it waits, LOCK_WAIT_S at most. EngineError, ImageError;
     RackError(conflict) when the other command takes longer.
     """
-    with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say):
+    with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say), marked(RUN_DIR):
         written = record.load(RUN_DIR)
         serving = written is not None and any(process.alive() for process in written.processes)
         if written is not None and serving and written.docker_host:  # none: a start was killed

@@ -27,6 +27,7 @@ from ocs_driver.scpi.session import ScpiTiming
 from ocs_driver.tl1.session import Tl1Timing
 from testbed.ocs_emulator.control import KINDS, Control
 from testbed.ocs_emulator.faults import Trick
+from testbed.ocs_emulator.netconf_server import NetconfServer
 from testbed.ocs_emulator.sessions import Sessions
 from tests.contract.ocs_rig import (
     CREDENTIAL,
@@ -148,6 +149,25 @@ async def test_a_reboot_under_the_driver(bench: Rig, keeps: str) -> None:
         circuits = (await driver.read()).circuits
         assert len(circuits) == (2 if keeps == "preserve" else 0)
         assert (await driver.apply([], two(bench))).ok
+
+
+async def test_a_switch_that_is_off_serves_nobody_whose_call_it_had_just_taken(
+    bench: Rig,
+) -> None:
+    """The connection is made, and served only after the switch was stopped."""
+    server = bench.emulator.servers[bench.vendor.front_end]
+    if isinstance(server, NetconfServer):
+        return  # there a connection is ended as soon as it is made
+    await bench.emulator.stop()
+    async with (
+        await asyncio.start_server(server.serve, "127.0.0.1", 0) as late,  # type: ignore[attr-defined]
+        asyncio.timeout(PATIENCE_S),
+    ):
+        reader, writer = await asyncio.open_connection(*late.sockets[0].getsockname())
+        writer.write(b"ACT-USER::admin:1::x;*IDN?\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
 
 
 async def test_one_session_too_many(bench: Rig, driver: OcsDriver) -> None:

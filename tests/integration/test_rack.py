@@ -50,7 +50,7 @@ def run(*argv: str, env: dict[str, str] | None = None) -> str:
         argv,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ, **(env or {})},
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -148,8 +149,14 @@ def test_an_address_that_others_could_reach_is_refused() -> None:
     assert caught.value.code == "invalid"
 
 
-def test_two_commands_never_work_on_the_rack_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "LOCK_ADDRESS", "\0lightloom-testbed-unit-test")
+@pytest.fixture
+def own_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that neither a rack on this machine nor a test in another process holds."""
+    monkeypatch.setattr(preflight, "LOCK_ADDRESS", f"\0lightloom-unit-test-{os.getpid()}")
+
+
+@pytest.mark.usefixtures("own_lock")
+def test_two_commands_never_work_on_the_rack_at_once() -> None:
     with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one():
         pass
     assert caught.value.code == "conflict"
@@ -157,16 +164,17 @@ def test_two_commands_never_work_on_the_rack_at_once(monkeypatch: pytest.MonkeyP
         pass
 
 
+@pytest.mark.usefixtures("own_lock")
 def test_set_up_waits_for_another_command_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "LOCK_ADDRESS", "\0lightloom-testbed-unit-test")
     monkeypatch.setattr(preflight, "LOCK_POLL_S", 0.01)
+    monkeypatch.setattr(preflight, "SAY_EVERY_S", 600.0)
     told: list[str] = []
     held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
         with preflight.only_one():
             held.set()
-            let_go.wait(10)
+            let_go.wait(60)
 
     def say(line: str) -> None:
         told.append(line)
@@ -174,16 +182,16 @@ def test_set_up_waits_for_another_command_and_says_so(monkeypatch: pytest.Monkey
 
     other = threading.Thread(target=hold)
     other.start()
-    assert held.wait(10)
-    with preflight.only_one(wait_s=10, progress=say):
+    assert held.wait(60)
+    with preflight.only_one(wait_s=60, progress=say):
         assert let_go.is_set(), "it got its turn only after the other one was done"
-    other.join(10)
+    other.join(60)
     assert len(told) == 1
     assert "waiting" in told[0]
 
 
-def test_waiting_for_another_command_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "LOCK_ADDRESS", "\0lightloom-testbed-unit-test")
+@pytest.mark.usefixtures("own_lock")
+def test_waiting_for_another_command_has_an_end() -> None:
     with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one(wait_s=0.05):
         pass
     assert caught.value.code == "conflict"
