@@ -19,7 +19,6 @@ from controller.flows import AttachPoint
 from controller.job_queue import Look
 from controller.records import JobRecord, Quarantine
 from controller.store import (
-    KEPT_TRANSACTIONS,
     Loaded,
     PutAttachments,
     PutEvents,
@@ -27,6 +26,7 @@ from controller.store import (
     Store,
     Write,
 )
+from controller.store_rows import KEPT_TRANSACTIONS
 from controller.transaction_model import (
     Event as TransactionEvent,
 )

@@ -26,6 +26,7 @@ from controller.store_rows import (
     FACTS,
     JOBS,
     KEPT_EVENTS,
+    KEPT_TRANSACTIONS,
     META,
     QUARANTINE,
     TRANSACTIONS,
@@ -76,7 +77,6 @@ SCHEMA_VERSION = 1
 COMMIT_TIMEOUT_S = 10.0
 COMMITS = "commits"
 """Fact that counts commits; compared with what was acknowledged."""
-KEPT_TRANSACTIONS = 200
 
 
 class Store:

@@ -29,7 +29,7 @@ from controller.store_writes import (
     PutTransaction,
     Write,
 )
-from controller.views import JobRequest
+from controller.views import JobRequest, TransactionView
 
 META = sa.MetaData()
 
@@ -104,6 +104,8 @@ ANSWERS = sa.Table(
 )
 
 KEPT_EVENTS = 10_000
+KEPT_TRANSACTIONS = 200
+"""Finished ones; what a start reads must not grow with a site's age."""
 
 
 def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
@@ -130,14 +132,7 @@ def apply(db: sa.Connection, write: Write) -> None:
         case PutAttachments(attachments=attachments, epoch=epoch):
             _put_attachments(db, attachments, epoch)
         case PutTransaction(view=view, intent=intent):
-            row = {
-                "id": view.id,
-                "finished": view.finished_at is not None,
-                "started_at": view.started_at,
-                "body": view.model_dump_json(),
-                "intent": _write_intent(intent),
-            }
-            upsert(db, TRANSACTIONS, [row])
+            _put_transaction(db, view, intent)
         case PutEvents(events=events):
             rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
             if rows:
@@ -156,6 +151,23 @@ def apply(db: sa.Connection, write: Write) -> None:
             _put_answer(db, write)
         case DropAnswer(id=ident):
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
+
+
+def _put_transaction(db: sa.Connection, view: TransactionView, intent: Intent) -> None:
+    finished = view.finished_at is not None
+    row = {
+        "id": view.id,
+        "finished": finished,
+        "started_at": view.started_at,
+        "body": view.model_dump_json(),
+        "intent": _write_intent(intent),
+    }
+    upsert(db, TRANSACTIONS, [row])
+    if finished:
+        ended = sa.select(TRANSACTIONS.c.id).where(TRANSACTIONS.c.finished)
+        latest = ended.order_by(TRANSACTIONS.c.started_at.desc()).limit(KEPT_TRANSACTIONS)
+        old = TRANSACTIONS.c.finished & TRANSACTIONS.c.id.not_in(latest)
+        db.execute(TRANSACTIONS.delete().where(old))
 
 
 def _put_jobs(db: sa.Connection, jobs: Sequence[JobRecord]) -> None:

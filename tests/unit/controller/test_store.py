@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,23 @@ async def test_two_endpoints_on_one_port_are_refused(tmp_path: Path) -> None:
             PutAttachments({"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as0", 1)}, 1)
         )
     await store.close()
+
+
+async def test_old_transactions_are_forgotten_but_none_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_rows, "KEPT_TRANSACTIONS", 2)
+    store = await opened(tmp_path)
+    await store.commit(PutTransaction(VIEW, INTENT))
+    for n in range(2, 6):
+        ended = VIEW.model_copy(
+            update={"id": f"t{n}", "state": "committed", "started_at": n, "finished_at": n + 1}
+        )
+        await store.commit(PutTransaction(ended, INTENT))
+    await store.close()
+    with sqlite3.connect(tmp_path / "state.sqlite") as db:
+        left = {ident for (ident,) in db.execute("SELECT id FROM transactions")}
+    assert left == {"t1", "t4", "t5"}
 
 
 async def test_a_damaged_file_stops_with_a_message(tmp_path: Path) -> None:
