@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from controller import failpoints
-from testbed.rack import RackError, RackStatus
+from testbed.rack import RackError, RackStatus, procfs
 from testbed.token import rack_token
 
 ANSWER_S = 60.0
@@ -36,7 +36,13 @@ class Mortal:
         self._argv = [*_words(first, "cmdline"), ALONE, *options]
         self._env = dict(pair.split("=", 1) for pair in _words(first, "environ") if "=" in pair)
         self._env[failpoints.VARIABLE] = f"@{self.deathbed}"
+        children = _children(first)
         os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE_S
+        while any(procfs.start_ticks(pid) is not None for pid in children):
+            if time.monotonic() >= deadline:
+                raise RackError("timeout", "it outlives its keeper", object="process/controller")
+            time.sleep(POLL_S)
         self._process: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(
             base_url=f"{rack.url}/api/v1",
@@ -115,6 +121,11 @@ class Mortal:
                 last = self.log.read_text(encoding="utf-8")[-4000:]
                 raise RackError("timeout", f"waited {limit_s:g} s; {last}", object=str(self.log))
             time.sleep(POLL_S)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that ``pid`` has started: what a keeper keeps dies a moment later."""
+    return [int(w) for w in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
 
 
 def _words(pid: int, what: str) -> list[str]:
