@@ -312,11 +312,11 @@ class Executor:
     async def _qualify(self, tx: Transaction, order: Qualify) -> Event:
         """Circuit state was read back by the switch step; here a packet has to come through."""
         point, name = order.point, order.endpoint
-        await self._held(tx, order.step)
-        end = time.monotonic() + QUALIFY_TIMEOUT_S
-        look_at = end - QUALIFY_TIMEOUT_S + LOOK_AFTER_S
-        wait_s = FIRST_PROBE_S
         try:
+            await self._held(tx, order.step)
+            end = time.monotonic() + QUALIFY_TIMEOUT_S
+            look_at = end - QUALIFY_TIMEOUT_S + LOOK_AFTER_S
+            wait_s = FIRST_PROBE_S
             while True:
                 # Once more when the time is over: it may be us who stood still, not the path.
                 last = time.monotonic() >= end

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from controller.errors import ServiceError
 from controller.of_listen import split_address
+from controller.startup import let_go
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,7 +45,7 @@ def api_socket(address: str, options: PeopleOptions) -> socket.socket:
     api = socket.socket(family, socket.SOCK_STREAM)
     api.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        api.bind((host, port))
+        let_go(lambda: api.bind((host, port)))
     except OSError as error:
         api.close()
         raise ServiceError(

@@ -78,6 +78,8 @@ class FabricKeeper:
         self._looked: Sequence[RankStatus] = ()
         self._inhabited: Mapping[str, tuple[str, int]] = {}
         """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self._unheld: set[str] = set()
+        """Endpoints to be held whose flows are not known to be on every aggregator yet."""
         self.jobs: Jobs | None = None
         """Set by the service once the keeper of jobs exists."""
 
@@ -115,12 +117,16 @@ class FabricKeeper:
     ) -> None:
         """Drop the endpoints' traffic and admit probes where they are going to be."""
         state = self._state
-        if all(e in state.held and state.held[e] == target[e] for e in endpoints):
+        if self._unheld.isdisjoint(endpoints) and all(
+            e in state.held and state.held[e] == target[e] for e in endpoints
+        ):
             return
         involved = state.aggregators_of(endpoints)
         involved |= {point.aggregator for point in target.values() if point}
         state.held.update({e: target[e] for e in endpoints})
+        self._unheld.update(endpoints)
         await self.install(involved)
+        self._unheld.difference_update(endpoints)
         self.flows.foresee(target)
 
     async def release(self, tx: Transaction) -> None:
@@ -134,6 +140,7 @@ class FabricKeeper:
             elif tx.cause is Cause.ATTACH and not tx.back:
                 state.detached.add(endpoint)
             state.held.pop(endpoint, None)
+            self._unheld.discard(endpoint)
         if changed or (tx.quarantine and tx.attempt == 0):
             state.epoch += 1
         await self.install(involved | state.aggregators_of(tx.endpoints))

@@ -174,7 +174,8 @@ class JobKeeper:
         except ServiceError as error:
             if moving is not None:
                 self._fabric.call_off(moving, error.message)
-            state.jobs[job.name] = job
+            if state.jobs[job.name].state == "starting":  # it may have been cancelled meanwhile
+                state.jobs[job.name] = job
             return error.message
         if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
             if moving is not None:  # while the allocation became durable

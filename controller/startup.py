@@ -7,20 +7,23 @@ attempt (Open vSwitch tries once a second).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from controller.errors import ServiceError
 from controller.of_listen import listening_socket
 from sitefile.model import CabledSite
 
-LETTING_GO_S = 1.0
-"""Time that a predecessor has to let go of the state directory once it is dead."""
+LETTING_GO_S = 5.0
+"""Time that a predecessor has to let go of the state directory and of its addresses, once it is
+dead: a busy machine takes its time to bury a process, and closes its files one after the other."""
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -61,10 +64,22 @@ def _locked(file: IO[str]) -> bool:
             return True
 
 
+def let_go(bind: Callable[[], _T]) -> _T:
+    """Return what ``bind`` returns; while the address is in use, wait a little. OSError."""
+    until = time.monotonic() + LETTING_GO_S
+    while True:
+        try:
+            return bind()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
+                raise
+        time.sleep(0.02)
+
+
 def openflow_listener(site: CabledSite) -> socket.socket:
     """Listen for aggregators where the site says. ServiceError when that cannot be had."""
     try:
-        return listening_socket(site.openflow_listen, site.openflow_netns)
+        return let_go(lambda: listening_socket(site.openflow_listen, site.openflow_netns))
     except ValueError as error:
         raise ServiceError(
             "invalid",

@@ -214,3 +214,25 @@ async def test_a_job_that_could_not_be_saved_was_never_there(
     assert {s.job for s in rack.engine.statuses.values()} == {"blue"}
     await submit(rack, "red", 2)
     await rack.state("red", "running")
+
+
+async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ender, writing, refuse = rack.service._jobs._ender, asyncio.Event(), asyncio.Event()
+    save = ender.save
+
+    async def refused(name: str, *also: Write) -> None:
+        monkeypatch.setattr(ender, "save", save)
+        writing.set()
+        await refuse.wait()
+        raise ServiceError("failed", "the disk is full")
+
+    monkeypatch.setattr(ender, "save", refused)
+    await submit(rack, "red", 2)
+    await asyncio.wait_for(writing.wait(), 60)
+    assert (await rack.service.cancel("red")).state == "cancelled"
+    refuse.set()
+    await asyncio.sleep(0.2)
+    assert (await rack.service.job("red")).state == "cancelled"
+    assert not rack.engine.statuses

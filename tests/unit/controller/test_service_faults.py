@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controller import executor, switches
+from controller.aggregators import AggregatorError
 from controller.engine import RankState
 from controller.errors import ServiceError
 from controller.flows import AttachPoint, FlowProgram
@@ -191,6 +192,40 @@ async def test_session_to_an_aggregator_lost_in_the_middle_costs_no_job(rack: Ra
     assert rack.engine.states("red") == {RankState.RUNNING}
     before = {m.endpoint: m.source for m in plan.moves}
     assert {e: rack.aggregators.light()[e].aggregator for e in before} == before
+
+
+async def test_an_aggregator_that_is_late_on_the_way_back_costs_no_path(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flows for the old paths are asked for again: without them no probe is answered."""
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.switch.refused = {plan.circuits.make[0].b}
+    late: set[str] = set()
+    apply, install = rack.switch.apply, rack.aggregators.install
+
+    async def applied(*args: Any, **kwargs: Any) -> ApplyResult:
+        if len(rack.switch.applied) > asked:  # the way back
+            rack.switch.refused.clear()
+            late.update({"as0", "as1"})
+        return await apply(*args, **kwargs)
+
+    async def installed(programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        (name,) = programs
+        if name in late:
+            late.discard(name)
+            raise AggregatorError("timeout", name, "no answer within 8 s", "wait")
+        await install(programs, deadline_s=deadline_s)
+
+    asked = len(rack.switch.applied)
+    rack.switch.apply = applied  # type: ignore[method-assign]
+    monkeypatch.setattr(rack.aggregators, "install", installed)
+    done = await rack.service.apply(plan, wait_s=60)
+    bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
+    assert (done.state, done.quarantined_ports) == ("rolled_back", [bad])
+    assert "no answer within 8 s" in done.error
+    assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
 async def test_freeze_that_fails_touches_no_light(rack: Rack) -> None:
