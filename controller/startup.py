@@ -19,8 +19,9 @@ from controller.errors import ServiceError
 from controller.of_listen import listening_socket
 from sitefile.model import CabledSite
 
-LETTING_GO_S = 1.0
-"""Time that a predecessor has to let go of the state directory once it is dead."""
+LETTING_GO_S = 5.0
+"""Time that a predecessor has to let go of the state directory once it is dead: a keeper's child
+dies a moment after it, and on a busy machine that moment is a long one."""
 
 
 @contextmanager
