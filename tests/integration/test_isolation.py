@@ -7,6 +7,7 @@ regrouped at random under two jobs; afterwards every frame is accounted for.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import selectors
@@ -15,7 +16,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -41,6 +42,10 @@ MARK = b"lightloom-isolation-test"
 ROUND_S = 0.01
 IPV4, ICMP = b"\x08\x00", 1
 SETTLE_S = 1.0
+"""Nothing has come for so long: nothing is under way any more."""
+ENOUGH = 1000
+"""Honest frames of a kind that came through, at least: light was not dark all the time."""
+PATIENCE_S = 120.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -161,18 +166,34 @@ class Crossfire:
             for shot in self._shots
         }
         self._owner = {mac(e.mac): e.name for e in site.endpoints}
+        self.broken: list[BaseException] = []
+        """What ended one of the threads, so that not everything was sent or heard."""
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=f) for f in (self._send, self._listen)]
+        self._ceased = math.inf
+        """When the last frame was sent, in monotonic seconds."""
+        self._sender = threading.Thread(target=self._kept, args=(self._send,))
+        self._listener = threading.Thread(target=self._kept, args=(self._listen,))
 
     def __enter__(self) -> Crossfire:
-        for thread in self._threads:
-            thread.start()
+        self._listener.start()
+        self._sender.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        self._sender.join()
+        self._ceased = time.monotonic()
+        self._listener.join()
+
+    def enough(self) -> bool:
+        """Whether much that may arrive has arrived."""
+        return min(self.arrived[kind] for kind in ("unicast", "roce", "arp-request")) > ENOUGH
+
+    def _kept(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:  # told by the test
+            self.broken.append(error)
 
     def _send(self) -> None:
         while not self._over.is_set():
@@ -185,18 +206,21 @@ class Crossfire:
             time.sleep(ROUND_S)
 
     def _listen(self) -> None:
+        heard = -math.inf
         with selectors.DefaultSelector() as selector:
             for name, sock in self._wires.items():
                 selector.register(sock, selectors.EVENT_READ, name)
-            while not self._over.is_set():
+            while time.monotonic() < max(heard, self._ceased) + SETTLE_S:
                 for key, _ in selector.select(0.1):
-                    self._take(key.data, self._wires[key.data])
+                    if self._take(key.data, self._wires[key.data]):
+                        heard = time.monotonic()
 
-    def _take(self, name: str, sock: socket.socket) -> None:
+    def _take(self, name: str, sock: socket.socket) -> bool:
+        """Account for one frame; False when it is none of ours."""
         data, (_, _, direction, *_) = sock.recvfrom(2048)
         at = data.find(MARK)
         if at < 0 or direction == socket.PACKET_OUTGOING:
-            return
+            return False
         kind, source = json.loads(data[at + len(MARK) :].rstrip(b"\0"))
         if data[12:14] == IPV4 and data[23] == ICMP:  # "port unreachable", with our frame quoted
             source, kind = self._owner.get(data[6:12], "nobody"), "unicast"
@@ -204,6 +228,7 @@ class Crossfire:
             self.arrived[kind] += 1
         else:
             self.leaks[kind, source, name] += 1
+        return True
 
 
 @pytest.fixture
@@ -229,6 +254,19 @@ def open_wires(site: CabledSite) -> dict[str, socket.socket]:
     return {name: wire(*place) for name, place in places.items()}
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def all_running(controller: Controller) -> bool:
+    jobs = controller.items("/jobs")
+    assert all(job["state"] in ("pending", "starting", "running") for job in jobs), jobs
+    return all(job["state"] == "running" for job in jobs)
+
+
 def random_plan(controller: Controller, chance: random.Random) -> dict[str, object]:
     """A regroup to homes drawn by lot, with room for all (four ports an aggregator)."""
     now = {e["name"]: e["home"] for e in controller.items("/endpoints")}
@@ -250,8 +288,7 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
     for name, ends in JOBS.items():
         body = {"name": name, "count": 2, "endpoints": list(ends), "rank_order": "placed"}
         controller.post("/jobs", {**body, "policy": "live", "command": ["sleep", "3600"]})
-    while not all(job["state"] == "running" for job in controller.items("/jobs")):
-        time.sleep(0.05)
+    until(lambda: all_running(controller))
     wires = open_wires(site)
     chance = random.Random(SEED)  # noqa: S311 - a lottery, not a secret
     outcomes: Counter[str] = Counter()
@@ -261,12 +298,12 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
                 plan = random_plan(controller, chance)
                 done = controller.post("/transactions", {"plan": plan}, wait_s=30)
                 outcomes[done["state"]] += 1
-            time.sleep(SETTLE_S)
+            until(crossfire.enough)
     finally:
         for sock in wires.values():
             sock.close()
     print(json.dumps({"sent": crossfire.sent, "arrived": crossfire.arrived, "outcomes": outcomes}))
     assert outcomes == {"committed": REGROUPS}
+    assert not crossfire.broken
     assert not crossfire.leaks
-    assert min(crossfire.arrived[kind] for kind in ("unicast", "roce", "arp-request")) > 1000
     assert set(crossfire.sent) == {shot.kind for e in site.endpoints for shot in arsenal(site, e)}
