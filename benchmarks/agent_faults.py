@@ -117,7 +117,7 @@ def main(runs: int, stories: int) -> dict[str, Any]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(prefix="ll-faults-") as text:
         told = Path(text) / "gpus"
-        os.environ["MOCK_NVML"] = str(told)
+        mock.look_at(told)
         return {
             "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}",
             "gpu_lost": gpu(told, "lost", runs),
