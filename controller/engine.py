@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+FREEZE_TIMEOUT_S = 10.0
+"""Time that all containers of a job have to freeze, or to thaw."""
+
 
 class RankState(StrEnum):
     """Where a rank is in its life."""

@@ -7,10 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from controller import failpoints
-from controller.engine import EngineError, ExecutionEngine
+from controller.engine import FREEZE_TIMEOUT_S, EngineError, ExecutionEngine
 from controller.errors import ErrorCode, ServiceError
-
-FREEZE_TIMEOUT_S = 10.0
 
 _CODES: dict[str, ErrorCode] = {
     "invalid": "invalid",

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 import structlog
 
 from controller import failpoints
-from controller.aggregators import PortCounters
 from controller.checkpoints import unwritten
 from controller.circuits import Link, SwitchChange
-from controller.engine import ExecutionEngine
+from controller.engine import FREEZE_TIMEOUT_S, ExecutionEngine
+from controller.executor_world import Aggregators, Switches, World
 from controller.flows import AttachPoint
 from controller.stillness import DEVICE_ERRORS, Stillness
 from controller.transaction_model import (
@@ -57,8 +56,6 @@ from controller.transaction_orders import (
     WriteLog,
 )
 from ocs_driver.base import (
-    ApplyResult,
-    Capabilities,
     CircuitMap,
     CircuitRequest,
     CircuitState,
@@ -67,18 +64,10 @@ from ocs_driver.base import (
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable
 from scheduler.model import Policy
 
-__all__ = [
-    "DEVICE_ERRORS",
-    "FREEZE_TIMEOUT_S",
-    "Aggregators",
-    "Executor",
-    "Switches",
-    "World",
-]
+__all__ = ["DEVICE_ERRORS", "Executor"]
 
 log = structlog.get_logger(__name__)
 
-FREEZE_TIMEOUT_S = 10.0
 SETTLE_LIMIT_S = 0.25
 """How long frozen ranks may wait for acknowledgements: longer than Linux ever puts one off."""
 RESTART_GRACE_S = 10.0
@@ -95,74 +84,6 @@ LOOK_AFTER_S = 0.5
 RETURN_WAIT_S = 20.0
 """On the way back: how long one attempt waits for a switch that vanished; the machine repeats."""
 AWAY_PAUSE_S = 2.0
-
-
-class World(Protocol):
-    """What the executor needs from the owner of state; all on the same loop."""
-
-    async def write_log(self, tx: Transaction) -> None:
-        """Make the transaction durable. ServiceError."""
-
-    async def hold(
-        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
-    ) -> None:
-        """Install flows that drop the endpoints' traffic and admit probes at ``target``."""
-
-    async def release(self, tx: Transaction) -> None:
-        """Make ``tx.target`` the intent and install its flows. ServiceError."""
-
-    async def restart_job(self, job: str) -> None:
-        """Start a stopped job again, with ranks for the new homes. ServiceError."""
-
-    def fail_job(self, job: str, reason: str) -> None:
-        """End a job that cannot go on."""
-
-    async def look(self) -> None:
-        """Read the containers afresh, so that ``answers`` is right."""
-
-    def answers(self, endpoint: str) -> bool:
-        """Whether a container holds the endpoint's NIC, so that its address answers probes."""
-
-    def attached(self, endpoint: str) -> AttachPoint | None:
-        """Where the endpoint is now."""
-
-    def port_up(self, point: AttachPoint) -> bool:
-        """Whether the aggregator sees a carrier; True when it never said."""
-
-
-class Switches(Protocol):
-    """The part of ``SwitchBank`` that a transaction uses."""
-
-    async def back(self, switch: str) -> None:
-        """Return once the switch answers."""
-
-    def capabilities(self, switch: str) -> Capabilities | None:
-        """Return what the switch says it is."""
-
-    async def read(self, switch: str) -> CircuitMap:
-        """Read the circuits from the device."""
-
-    async def apply(
-        self,
-        switch: str,
-        delete: Sequence[CircuitRequest],
-        make: Sequence[CircuitRequest],
-        *,
-        deadline_s: float,
-    ) -> ApplyResult:
-        """Remove and make circuits."""
-
-
-class Aggregators(Protocol):
-    """The part of ``OpenFlowAggregators`` that a transaction uses."""
-
-    async def probe(
-        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
-    ) -> float | None:
-        """ARP probe out of a port: round-trip time, or None without an answer."""
-
-    async def port_counters(self, as_name: str) -> Mapping[int, PortCounters]:
-        """Read the port counters."""
 
 
 class Executor:

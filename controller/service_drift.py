@@ -10,9 +10,9 @@ import structlog
 from controller.circuits import recognise
 from controller.drift import LightDrift, Vanished, is_mass, light_drift, stray_ranks
 from controller.drift_policy import DriftPolicy
-from controller.engine import ExecutionEngine
+from controller.engine import FREEZE_TIMEOUT_S, ExecutionEngine
 from controller.errors import ServiceError
-from controller.executor import DEVICE_ERRORS, FREEZE_TIMEOUT_S
+from controller.executor import DEVICE_ERRORS
 from controller.observe import look
 from controller.service_adopt import Adopter, ours
 from controller.service_fabric import FabricKeeper

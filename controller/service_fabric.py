@@ -16,7 +16,8 @@ from controller import failpoints
 from controller.circuits import Rewiring, RewiringError, rewire
 from controller.engine import ExecutionEngine, RankState, RankStatus
 from controller.errors import ServiceError
-from controller.executor import Executor, Switches
+from controller.executor import Executor
+from controller.executor_world import Switches
 from controller.flows import AttachPoint
 from controller.garbage import full_collections_put_off
 from controller.observe import look
