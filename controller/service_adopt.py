@@ -11,7 +11,8 @@ import structlog
 from controller import failpoints
 from controller.circuits import Recognised, recognise
 from controller.errors import ServiceError
-from controller.executor import DEVICE_ERRORS, Switches
+from controller.executor import DEVICE_ERRORS
+from controller.executor_world import Switches
 from controller.flows import AttachPoint
 from controller.service_fabric import FabricKeeper
 from controller.service_transactions import outcome_of
