@@ -86,12 +86,17 @@ class _Listener:
     def __init__(self, loop: VirtualLoop, address: Address) -> None:
         self._loop = loop
         self._address = address
+        self._open = True
         self.sockets = (self,)
 
     def getsockname(self) -> Address:
         return self._address
 
+    def is_serving(self) -> bool:
+        return self._open
+
     def close(self) -> None:
+        self._open = False
         self._loop.listeners.pop(self._address, None)
 
     async def wait_closed(self) -> None:
