@@ -6,6 +6,7 @@ through here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,7 +16,7 @@ import structlog
 from controller import failpoints
 from controller.circuits import Rewiring, RewiringError, rewire
 from controller.engine import ExecutionEngine, RankState, RankStatus
-from controller.errors import ServiceError
+from controller.errors import OutcomeUnknownError, ServiceError
 from controller.executor import Executor
 from controller.executor_world import Switches
 from controller.flows import AttachPoint
@@ -48,6 +49,9 @@ from controller.views import TransactionView
 from scheduler.model import Policy
 
 log = structlog.get_logger(__name__)
+
+FLUSH_AGAIN_S = 0.5
+"""Between two attempts to write the end of a transaction that may not be told before."""
 
 
 class Jobs(Protocol):
@@ -91,7 +95,10 @@ class FabricKeeper:
     # --- executor.World -------------------------------------------------------------------
 
     async def write_log(self, tx: Transaction) -> None:
-        """Make the transaction durable; at commit together with everything it changed."""
+        """Make the transaction durable; at commit together with everything it changed.
+
+        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
+        """
         state = self._state
         running = state.running[tx.id]
         now = state.clock()
@@ -99,19 +106,24 @@ class FabricKeeper:
         facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
-                await state.commit(entry, facts)
+                try:
+                    await state.commit(entry, facts)
+                except (OutcomeUnknownError, asyncio.CancelledError):
+                    running.in_doubt = tx.phase is not Phase.ADMIT
+                    raise
             return
         quarantined = quarantine_of(tx, now)
         if quarantined:
             state.quarantine.update({entry.object: entry for entry in quarantined})
         async with failpoints.around("log-commit"):
-            await state.commit(
+            await state.record(
                 entry,
                 facts,
                 state.placed(),
                 PutQuarantine(quarantined),
                 *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
             )
+        running.written = True
 
     async def hold(
         self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
@@ -268,6 +280,12 @@ class FabricKeeper:
                 tx = await run(tx, self._executor, self.changed, running.commands)
             running.tx = tx
             view = transaction_view(running, state.epoch, state.clock())
+            if not running.written:
+                state.journal.owe(PutTransaction(view, intent_of(tx)))
+            if running.in_doubt and tx.back:
+                # A restart that found the paths proven would go forward: nobody is told of the
+                # way back before the store knows of it.
+                await self._until_written()
             state.finish(view, tx.changes)
         finally:
             self._executor.forget(tx.id)
@@ -275,6 +293,13 @@ class FabricKeeper:
             state.wake.set()
         self._report(tx, view)
         return tx
+
+    async def _until_written(self) -> None:
+        while self._state.journal.behind:
+            try:
+                await self._state.journal.flush()
+            except ServiceError:
+                await asyncio.sleep(FLUSH_AGAIN_S)
 
     def _report(self, tx: Transaction, view: TransactionView) -> None:
         outcome = outcome_of(tx)

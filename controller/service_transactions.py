@@ -63,9 +63,12 @@ def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
 
 
 def transaction_view(running: Running, epoch_after: int | None, now: float) -> TransactionView:
-    """Return a transaction as people see it; in its commit phase, as it is going to end."""
+    """Return a transaction as people see it; with ``epoch_after``, as it ends.
+
+    Without, it is under way, whatever its phase: its end is told when the store has it.
+    """
     tx = running.tx
-    ended = tx.phase in (Phase.COMMIT, Phase.DONE)
+    ended = epoch_after is not None and tx.phase in (Phase.COMMIT, Phase.DONE)
     outcome = outcome_of(tx) if ended else None
     return TransactionView(
         id=tx.id,

@@ -13,16 +13,19 @@ from dataclasses import dataclass, field, replace
 
 from controller.circuits import SwitchChange, fixed_attachments, homes
 from controller.engine import RankStatus
-from controller.errors import ServiceError
 from controller.events import EventLog
 from controller.flows import AttachPoint
 from controller.job_queue import Look
+from controller.journal import Journal, Key
 from controller.records import JobRecord, Quarantine
 from controller.store import (
+    DropJobs,
+    DropQuarantine,
     Loaded,
     PutAttachments,
-    PutEvents,
     PutFacts,
+    PutJob,
+    PutQuarantine,
     Store,
     Write,
 )
@@ -53,6 +56,10 @@ class Running:
     """An operator's way in: AbortAsked."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the transaction has left the list of running ones."""
+    written: bool = False
+    """Whether the store has the transaction's end."""
+    in_doubt: bool = False
+    """Whether it is unknown if the store holds that all new paths are proven."""
     stopped: frozenset[str] = field(init=False)
     """Jobs that the transaction stops and starts again."""
 
@@ -92,8 +99,6 @@ class State:
     """Endpoints that an operator darkened; they are not lit again on their own."""
     flapping: frozenset[str] = frozenset()
     """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
-    store_error: str = ""
-    """Why the last durable write failed; empty when it did not."""
     suspect: str = ""
     """Why the controller suspects itself and repairs nothing; empty when it does not."""
     foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
@@ -130,6 +135,7 @@ class State:
     projects: Callable[[], Iterable[Project]] = field(init=False)
     """Quotas and fair shares: of the site file, until people's accounts are open."""
     events: EventLog = field(init=False)
+    journal: Journal = field(init=False)
     planner_site: Site = field(init=False)
     """The site in the scheduler's words, every port counted."""
     cables: Mapping[str, EndpointCable] = field(init=False)
@@ -139,6 +145,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.events = EventLog(self.clock, lambda: self.epoch)
+        self.journal = Journal(self.store, self.events, self.row)
         self.attachments = fixed_attachments(self.site)
         self.projects = lambda: self.site.scheduling.projects
         self.planner_site = self.site.scheduler_site()
@@ -164,19 +171,34 @@ class State:
         self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
         self.events.restore(loaded.events)
 
+    @property
+    def store_error(self) -> str:
+        """Why the last durable write failed; empty when it did not."""
+        return self.journal.error
+
     async def commit(self, *writes: Write) -> None:
-        """One durable write: ``writes`` and all events so far. ServiceError."""
-        events = self.events.take_unwritten()
-        if not writes and not events:
-            return
-        try:
-            await self.store.commit(*writes, PutEvents(events))
-        except BaseException as error:
-            self.events.give_back(events)
-            if isinstance(error, ServiceError):
-                self.store_error = error.message
-            raise
-        self.store_error = ""
+        """Make an intention durable, with all events so far. ServiceError: take it back."""
+        await self.journal.commit(*writes)
+
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        await self.journal.record(*writes)
+
+    def row(self, key: Key) -> Write | None:
+        """Return a row as it should stand in the store now; None while that is being decided."""
+        match key:
+            case ("job", name):
+                if name in self.unsaved:
+                    return None
+                return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+            case ("quarantine", name):
+                entry = self.quarantine.get(name)
+                return DropQuarantine(name) if entry is None else PutQuarantine((entry,))
+            case ("attachments", _):
+                return self.placed()
+            case ("facts", _):
+                return self.facts()
+        return None
 
     def placed(self) -> PutAttachments:
         """Return where the light is, for a durable write: a copy, for the writer is a thread."""
