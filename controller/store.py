@@ -196,7 +196,7 @@ class Store:
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:
-        with self._engine.begin() as db:
+        with self._engine.connect() as db:
             row = db.execute(sa.select(ANSWERS).where(ANSWERS.c.id == ident)).one_or_none()
             return None if row is None else read_answer(row)
 
