@@ -16,7 +16,7 @@ import structlog
 from controller import failpoints
 from controller.circuits import Rewiring, RewiringError, rewire
 from controller.engine import ExecutionEngine, RankState, RankStatus
-from controller.errors import OutcomeUnknownError, ServiceError
+from controller.errors import ServiceError
 from controller.executor import Executor
 from controller.executor_world import Switches
 from controller.flows import AttachPoint
@@ -106,11 +106,8 @@ class FabricKeeper:
         facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
-                try:
-                    await state.commit(entry, facts)
-                except (OutcomeUnknownError, asyncio.CancelledError):
-                    running.in_doubt = tx.phase is not Phase.ADMIT
-                    raise
+                await state.commit(entry, facts)
+            running.admitted = True
             return
         quarantined = quarantine_of(tx, now)
         if quarantined:
@@ -186,7 +183,7 @@ class FabricKeeper:
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
             return False
         # One that a transaction stops itself does not answer.
-        return not any(name in running.stopped for running in state.running.values())
+        return not any(name in running.stopped for running in state.moving().values())
 
     def attached(self, endpoint: str) -> AttachPoint | None:
         """Where the endpoint is now."""
@@ -199,6 +196,8 @@ class FabricKeeper:
     def changed(self, tx: Transaction) -> None:
         """Keep the transaction's latest state."""
         self._state.running[tx.id].tx = tx
+        if tx.phase is Phase.DONE:
+            self._state.wake.set()
 
     def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
         touched, dark_s = [], tx.dark_time_s
@@ -280,12 +279,10 @@ class FabricKeeper:
                 tx = await run(tx, self._executor, self.changed, running.commands)
             running.tx = tx
             view = transaction_view(running, state.epoch, state.clock())
-            if not running.written:
+            if running.admitted and not running.written:
+                await self._written(running, PutTransaction(view, intent_of(tx)))
+            elif not running.written:  # it never began; the store may hold that it was to
                 state.journal.owe(PutTransaction(view, intent_of(tx)))
-            if running.in_doubt and tx.back:
-                # A restart that found the paths proven would go forward: nobody is told of the
-                # way back before the store knows of it.
-                await self._until_written()
             state.finish(view, tx.changes)
         finally:
             self._executor.forget(tx.id)
@@ -294,10 +291,18 @@ class FabricKeeper:
         self._report(tx, view)
         return tx
 
-    async def _until_written(self) -> None:
-        while self._state.journal.behind:
+    async def _written(self, running: Running, end: PutTransaction) -> None:
+        """Wait until the store has the end, which holds nothing back but its being told.
+
+        A restart before that would end the transaction by what the log says, which may be another
+        end than this one.
+        """
+        journal = self._state.journal
+        journal.owe(end)
+        while not running.written:
             try:
-                await self._state.journal.flush()
+                await journal.flush()
+                running.written = True
             except ServiceError:
                 await asyncio.sleep(FLUSH_AGAIN_S)
 
@@ -341,7 +346,7 @@ class FabricKeeper:
                 else ""
             )
         }
-        for ident, running in state.running.items():
+        for ident, running in state.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
 

@@ -11,6 +11,7 @@ from controller.flows import AttachPoint
 from controller.service_transactions import recovered_view
 from controller.state import State
 from controller.store import Intent, Loaded, PutTransaction
+from controller.transaction_model import Cause
 from controller.views import TransactionView
 
 
@@ -32,14 +33,17 @@ class Interrupted:
         Their endpoints are drained until their switch was read (``Adopter.adopt``): nobody knows
         yet where their light is, and rules for where it was would lead frames to strangers.
         """
-        unfinished = [entry for entry in loaded.transactions if entry[0].finished_at is None]
-        self._entries = [entry for entry in unfinished if not overtaken(entry, loaded)]
-        for view, intent in unfinished:
-            if (view, intent) not in self._entries:
+        for view, intent in loaded.transactions:
+            if view.finished_at is not None:
+                continue
+            moved, touched = touched_since(view, loaded)
+            if moved >= intent.after.keys():
                 self._void(view, intent)
-        for _, intent in self._entries:
-            self.owed.update(intent.after if intent.proven else intent.before)
-            self._state.owed_jobs.update(intent.quiesced_jobs)
+                continue
+            self._entries.append((view, intent))
+            places = intent.after if intent.proven else intent.before
+            self.owed.update({e: at for e, at in places.items() if e not in moved})
+            self._state.owed_jobs.update(set(intent.quiesced_jobs) - touched)
         self._state.held.update(dict.fromkeys(self.owed))
 
     def _void(self, view: TransactionView, intent: Intent) -> None:
@@ -81,19 +85,16 @@ class Interrupted:
         self.owed.clear()
 
 
-def overtaken(entry: tuple[TransactionView, Intent], loaded: Loaded) -> bool:
-    """Whether an unfinished transaction is void: something newer has moved its endpoints.
+def touched_since(view: TransactionView, loaded: Loaded) -> tuple[set[str], set[str]]:
+    """Return the endpoints and jobs that transactions begun after ``view`` have touched.
 
-    An endpoint is in one transaction at a time, so a later one that has it began after this one
-    had ended. Where the log no longer reaches, an endpoint that stands neither where it was nor
-    where it was going says the same.
+    An endpoint is in one transaction at a time, so those began after this one had left it. Repairs
+    do not count: they only bring endpoints to where an interrupted transaction wants them.
     """
-    view, intent = entry
-    later = (i for v, i in loaded.transactions if v.started_at > view.started_at)
-    if any(not i.after.keys().isdisjoint(intent.after) for i in later):
-        return True
-    places = loaded.attachments
-    return any(
-        places.get(endpoint) not in (intent.before.get(endpoint), intent.after[endpoint])
-        for endpoint in intent.after
-    )
+    later = [
+        intent
+        for other, intent in loaded.transactions
+        if other.started_at > view.started_at and other.cause != Cause.HOMES.value
+    ]
+    endpoints = {endpoint for intent in later for endpoint in intent.after}
+    return endpoints, {job for intent in later for job in intent.quiesced_jobs}

@@ -74,7 +74,7 @@ def transaction_view(running: Running, epoch_after: int | None, now: float) -> T
         id=tx.id,
         state=_state(tx, outcome),
         phase=tx.phase.value,
-        waiting_for=", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting)),
+        waiting_for=_waiting_for(tx, ended=ended),
         phases=_phases(tx, now if ended else None),
         cause=tx.cause.value,
         plan_id=running.plan_id,
@@ -115,6 +115,12 @@ def finished_reason(cause: Cause, outcome: Outcome) -> str:
         Outcome.QUARANTINED: "Quarantined",
     }
     return subject + verb[outcome]
+
+
+def _waiting_for(tx: Transaction, *, ended: bool) -> str:
+    if tx.phase is Phase.DONE and not ended:
+        return _WAITS[LOG]
+    return ", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting))
 
 
 def _how_to_stop(tx: Transaction) -> str:

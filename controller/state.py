@@ -34,6 +34,7 @@ from controller.transaction_model import (
     Event as TransactionEvent,
 )
 from controller.transaction_model import (
+    Phase,
     Transaction,
 )
 from controller.views import TransactionView
@@ -56,10 +57,10 @@ class Running:
     """An operator's way in: AbortAsked."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the transaction has left the list of running ones."""
+    admitted: bool = False
+    """Whether the store has the transaction's beginning."""
     written: bool = False
-    """Whether the store has the transaction's end."""
-    in_doubt: bool = False
-    """Whether it is unknown if the store holds that all new paths are proven."""
+    """Whether the store has its end: until then it is not told."""
     stopped: frozenset[str] = field(init=False)
     """Jobs that the transaction stops and starts again."""
 
@@ -110,6 +111,7 @@ class State:
     """Endpoints whose GPU or agent is not fit at this moment, and why."""
     statuses: list[RankStatus] = field(default_factory=list)
     running: dict[str, Running] = field(default_factory=dict)
+    """Transactions whose end was not told yet; see ``moving``."""
     finished: dict[str, TransactionView] = field(default_factory=dict)
     """The latest transactions that ended, by id, oldest first; see ``finish``."""
     moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
@@ -251,9 +253,13 @@ class State:
         """Return the job of every endpoint that has one."""
         return {e: job for job in self.jobs.values() if job.holding for e in job.endpoints}
 
+    def moving(self) -> dict[str, Running]:
+        """Return the transactions that still hold endpoints and jobs."""
+        return {i: r for i, r in self.running.items() if r.tx.phase is not Phase.DONE}
+
     def transaction_of(self, job: str) -> Running | None:
         """Return the transaction that holds ``job`` now."""
-        for running in self.running.values():
+        for running in self.moving().values():
             if any(held.name == job for held in running.tx.jobs):
                 return running
         return None
@@ -302,7 +308,7 @@ class State:
 
     def locked(self) -> dict[str, str]:
         """Return the transaction of every endpoint that one moves."""
-        return {e: ident for ident, r in self.running.items() for e in r.tx.endpoints}
+        return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
 
     def blocked_points(self) -> frozenset[AttachPoint]:
         """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
@@ -314,7 +320,7 @@ class State:
         }
         for foreign in self.foreign_points.values():
             points |= foreign
-        for running in self.running.values():
+        for running in self.moving().values():
             for path in running.tx.paths:
                 points |= {point for point in (path.before, path.after) if point is not None}
         return frozenset(points)
