@@ -236,6 +236,9 @@ class Story(RuleBasedStateMachine):
             self.refused -= durable.keys()
             # What never began has no row, and its number may be used again.
             self.ended = {i: said for i, said in self.ended.items() if i in log}
+            # Epochs that only memory held are counted again.
+            self.epoch = 0
+            self.history.clear()
         away = set(self.rack.aggregators.away)
         with mock.patch.object(self.rack, "until", _at_once):
             await self.rack.up()
