@@ -16,7 +16,7 @@ import structlog
 from controller import failpoints
 from controller.circuits import Rewiring, RewiringError, rewire
 from controller.engine import ExecutionEngine, RankState, RankStatus
-from controller.errors import ServiceError
+from controller.errors import OutcomeUnknownError, ServiceError
 from controller.executor import Executor
 from controller.executor_world import Switches
 from controller.flows import AttachPoint
@@ -106,7 +106,11 @@ class FabricKeeper:
         facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
-                await state.commit(entry, facts)
+                try:
+                    await state.commit(entry, facts)
+                except (OutcomeUnknownError, asyncio.CancelledError):
+                    running.admitted = True  # perhaps
+                    raise
             running.admitted = True
             return
         quarantined = quarantine_of(tx, now)
@@ -281,8 +285,6 @@ class FabricKeeper:
             view = transaction_view(running, state.epoch, state.clock())
             if running.admitted and not running.written:
                 await self._written(running, PutTransaction(view, intent_of(tx)))
-            elif not running.written:  # it never began; the store may hold that it was to
-                state.journal.owe(PutTransaction(view, intent_of(tx)))
             state.finish(view, tx.changes)
         finally:
             self._executor.forget(tx.id)

@@ -58,7 +58,7 @@ class Running:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the transaction has left the list of running ones."""
     admitted: bool = False
-    """Whether the store has the transaction's beginning."""
+    """Whether the store has the transaction's beginning, or may have it."""
     written: bool = False
     """Whether the store has its end: until then it is not told."""
     stopped: frozenset[str] = field(init=False)
