@@ -183,6 +183,8 @@ class JobKeeper:
     async def admit(self, job: JobRecord, placement: Placement) -> str:
         """Give the job its endpoints and begin to start it; return why not, or nothing."""
         state = self._state
+        if self._ender.is_ending(job.name):
+            return ""  # its end is on the way to the store
         moving: Running | None = None
         try:
             if placement.moves:
