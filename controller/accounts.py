@@ -53,6 +53,9 @@ _projects = sa.Table(
 )
 
 
+_Statement = tuple[sa.Executable, list[dict[str, object]] | None]
+
+
 @dataclass(slots=True, frozen=True)
 class Token:
     """One token as it is kept. Times are seconds since 1970."""
@@ -99,6 +102,12 @@ class Accounts:
         self._tokens: dict[str, Token] = {}
         """By hash."""
         self._projects: dict[str, Project] = {}
+        self._unsure = False
+        """Whether memory and the database may differ."""
+        self._unwanted: set[str] = set()
+        """Ids of tokens whose secret was not handed out, because they may not be durable."""
+        self._late: asyncio.Future[None] | None = None
+        """A call that did not answer in time, until it has."""
 
     async def open(self) -> None:
         """Read everything; a new database gets the project ``default``. ServiceError."""
@@ -106,9 +115,14 @@ class Accounts:
 
     async def close(self) -> None:
         """Write when tokens were used last, and close."""
-        for token in self._tokens.values():
-            used = sa.update(_tokens).where(_tokens.c.id == token.id)
-            await self._call(self._execute, used.values(last_used_at=token.last_used_at), None)
+        used = [
+            (
+                sa.update(_tokens).where(_tokens.c.id == t.id).values(last_used_at=t.last_used_at),
+                None,
+            )
+            for t in self._tokens.values()
+        ]
+        await self._call(self._execute, used)
         await self._call(self._engine.dispose)
         self._thread.shutdown(wait=False)
 
@@ -152,6 +166,18 @@ class Accounts:
                 object=f"person/{name}",
                 hint="name projects, or * for all",
             )
+        token, secret = self._made(name, role, wanted, expires_s)
+        try:
+            await self._change((sa.insert(_tokens), [_row(token)]))
+        except ServiceError:
+            self._unwanted.add(token.id)  # nobody gets its secret
+            raise
+        self._tokens[token.hash] = token
+        return token, secret
+
+    def _made(
+        self, name: str, role: Role, projects: frozenset[str], expires_s: float | None
+    ) -> tuple[Token, str]:
         now = self._clock()
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         token = Token(
@@ -159,12 +185,10 @@ class Accounts:
             hash=digest(secret),
             name=name,
             role=role,
-            projects=wanted,
+            projects=projects,
             created_at=now,
             expires_at=None if expires_s is None else now + expires_s,
         )
-        await self._call(self._execute, sa.insert(_tokens), [_row(token)])
-        self._tokens[token.hash] = token
         return token, secret
 
     async def revoke(self, ident: str) -> Token:
@@ -189,7 +213,7 @@ class Accounts:
                 hint="make another admin's token first",
             )
         change = sa.update(_tokens).where(_tokens.c.id == ident).values(revoked_at=now)
-        await self._call(self._execute, change, None)
+        await self._change((change, None))
         token = self._tokens[token.hash] = replace(token, revoked_at=now)
         return token
 
@@ -202,8 +226,8 @@ class Accounts:
         now = self._clock()
         if any(t.role is Role.ADMIN and t.state(now) == "valid" for t in self._tokens.values()):
             return path
-        _, secret = await self.create("admin", Role.ADMIN)
-        try:
+        token, secret = self._made("admin", Role.ADMIN, frozenset(), None)
+        try:  # first the file: a token in the database whose secret is nowhere locks all out
             await self._call(_write_secret, path, secret)
         except OSError as error:
             raise ServiceError(
@@ -212,6 +236,8 @@ class Accounts:
                 object=f"file/{path}",
                 hint="make the state directory writable",
             ) from error
+        await self._change((sa.insert(_tokens), [_row(token)]))
+        self._tokens[token.hash] = token
         return path
 
     # --- projects -------------------------------------------------------------------------
@@ -237,8 +263,7 @@ class Accounts:
                 )
         row = {"name": project.name, "weight": project.weight, "quota": project.quota}
         delete = sa.delete(_projects).where(_projects.c.name == project.name)
-        await self._call(self._execute, delete, None)
-        await self._call(self._execute, sa.insert(_projects), [row])
+        await self._change((delete, None), (sa.insert(_projects), [row]))
         self._projects[project.name] = project
         return project
 
@@ -247,6 +272,7 @@ class Accounts:
     def _load(self) -> None:
         _meta.create_all(self._engine)
         self._path.chmod(0o600)
+        tokens: dict[str, Token] = {}
         with self._engine.begin() as db:
             for row in db.execute(sa.select(_tokens)):
                 token = Token(
@@ -260,7 +286,7 @@ class Accounts:
                     row.revoked_at,
                     row.last_used_at,
                 )
-                self._tokens[token.hash] = token
+                tokens[token.hash] = token
             found = {
                 row.name: Project(row.name, row.weight, row.quota)
                 for row in db.execute(sa.select(_projects))
@@ -268,20 +294,50 @@ class Accounts:
             if not found:
                 db.execute(sa.insert(_projects), [{"name": DEFAULT_PROJECT, "weight": 1.0}])
                 found = {DEFAULT_PROJECT: Project(DEFAULT_PROJECT)}
-        self._projects = found
+        self._tokens, self._projects = tokens, found
 
-    def _execute(self, statement: sa.Executable, rows: list[dict[str, object]] | None) -> None:
+    async def _change(self, *statements: _Statement) -> None:
+        """Carry out ``statements`` together or not at all. ServiceError; see ``_settle``."""
+        await self._settle()
+        await self._call(self._execute, statements)
+
+    async def _settle(self) -> None:
+        """After a failure of unknown outcome: make memory what the database holds.
+
+        A token that was not handed out is deleted there. ServiceError while the disk still fails.
+        """
+        if not self._unsure:
+            return
+        await self._call(self._forget, frozenset(self._unwanted))
+        self._unsure = False
+        self._unwanted.clear()
+
+    def _forget(self, tokens: frozenset[str]) -> None:
         with self._engine.begin() as db:
-            db.execute(statement, rows)
+            db.execute(sa.delete(_tokens).where(_tokens.c.id.in_(tokens)))
+        self._load()
+
+    def _execute(self, statements: Iterable[_Statement]) -> None:
+        with self._engine.begin() as db:
+            for statement, rows in statements:
+                db.execute(statement, rows)
 
     async def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        if self._late is not None:
+            await asyncio.wait({self._late}, timeout=CALL_TIMEOUT_S)
+            if not self._late.done():
+                raise self._failed("it is still busy with an earlier change; nothing was changed")
+            self._late = None
         work = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await asyncio.shield(work)
         except TimeoutError:
+            self._late, self._unsure = work, True
+            work.add_done_callback(_seen)
             raise self._failed("it did not answer in time") from None
         except (sa.exc.SQLAlchemyError, ValueError) as error:
+            self._unsure = True
             raise self._failed(str(error.__cause__ or error)) from error
 
     def _failed(self, why: str) -> ServiceError:
@@ -296,6 +352,11 @@ class Accounts:
 def digest(secret: str) -> str:
     """Return what is kept of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _seen(late: asyncio.Future[None]) -> None:
+    if not late.cancelled():
+        late.exception()  # the next change finds out what became of it
 
 
 def _row(token: Token) -> dict[str, object]:

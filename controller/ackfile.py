@@ -14,6 +14,10 @@ import struct
 import zlib
 from pathlib import Path
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 _RECORD = struct.Struct(">QI")
 
 
@@ -36,11 +40,14 @@ class AckFile:
         return int(number) if check == zlib.crc32(data[:8]) else 0
 
     def write(self, number: int) -> None:
-        """Replace the number. A full disk is no error here: the file has its length already."""
-        if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Replace the number. A disk that refuses is no error: a number too old is harmless."""
         data = struct.pack(">Q", number)
-        os.pwrite(self._fd, data + struct.pack(">I", zlib.crc32(data)), 0)
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._fd, data + struct.pack(">I", zlib.crc32(data)), 0)
+        except OSError as error:
+            log.warning("acknowledged_commit_not_noted", error=error.strerror)
 
     def close(self) -> None:
         """Close the file."""

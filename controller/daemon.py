@@ -136,7 +136,7 @@ async def _serve(
         if access.accounts is not None:
             service.use_projects(await shared_projects(site, access.accounts))
         tally = serving.start_followers(service, people, stack)
-        server = serving.server_of(service, access, tally, store, people)
+        server = serving.server_of(service, access, tally, service.journal, people)
         await _serve_api(server, api, json.dumps(ready))
 
 

@@ -22,3 +22,7 @@ class ServiceError(Exception):
         self.message = message
         self.object = object
         self.hint = hint
+
+
+class OutcomeUnknownError(ServiceError):
+    """Whether a durable write was made is not known yet; the journal finds out."""

@@ -1,16 +1,16 @@
 """Samples on disk in a fixed amount of space: a second each for 15 minutes, ten seconds each for
 a day, five minutes each for a month.
 
-Three files of fixed size, mapped into memory. A sample's place follows from its time alone, and
-its time stands beside it, so there is no head to lose: a crash leaves at worst one torn row, and
-a row whose time is not the one its place expects is simply old. A coarse row is the mean of the
-finer ones of its interval, taken when the interval ends.
+Three files of fixed size; the finest is in memory as well. A sample's place follows from its time
+alone, and its time stands beside it, so there is no head to lose: a crash leaves at worst one torn
+row, and a row whose time is not the one its place expects is simply old. A coarse row is the mean
+of the finer ones of its interval, taken when the interval ends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.errors import ServiceError
+from controller.ring_file import RowFile, Rows, RowWriter
 
 COLUMNS = ("rx_bps", "tx_bps", "utilisation")
 GPU_COLUMNS = ("temperature_c", "power_w", "memory_bytes")
@@ -41,57 +42,63 @@ class Window:
 
 
 class _Level:
-    """One file of rows."""
+    """The rows of one interval: in memory, in a file, or both."""
 
     def __init__(
-        self, path: Path | None, interval_s: float, rows: int, shape: tuple[int, int]
+        self,
+        file: Callable[[np.dtype[Any]], RowFile] | None,
+        interval_s: float,
+        rows: int,
+        shape: tuple[int, int],
+        *,
+        in_memory: bool,
     ) -> None:
         self.interval_s = interval_s
         self.rows = rows
         self._shape = shape
-        kind = np.dtype([("time", "<f8"), ("values", "<f4", (shape[0] * shape[1],))])
-        self._map: NDArray[np.void]
-        self._file: np.memmap[Any, np.dtype[np.void]] | None = None
-        if path is None:
-            self._map = np.zeros(rows, dtype=kind)
-            return
-        size = rows * kind.itemsize
-        if not path.exists() or path.stat().st_size != size:
-            with path.open("wb") as file:
-                file.truncate(size)  # holes: no disk is used before it is written
-        self._file = np.memmap(path, dtype=kind, mode="r+", shape=(rows,))
-        self._map = self._file.view(np.ndarray)  # the same memory, without memmap's own overhead
+        self._kind = np.dtype([("time", "<f8"), ("values", "<f4", (shape[0] * shape[1],))])
+        self._file = None if file is None else file(self._kind)
+        self._memory: Rows | None = None
+        if self._file is None or in_memory:
+            self._memory = np.zeros(rows, dtype=self._kind)
+            if self._file is not None:
+                self._memory[:] = self._file.read(0, rows)
 
     def bucket(self, time: float) -> int:
         return int(time // self.interval_s)
 
     def write(self, bucket: int, values: Values) -> None:
-        row = self._map[bucket % self.rows]
-        row["time"] = 0.0  # until the values are there this row is nobody's
-        row["values"] = values.reshape(-1)
+        place = bucket % self.rows
+        row = np.zeros(1, dtype=self._kind)
         row["time"] = (bucket + 1) * self.interval_s
+        row["values"] = values.reshape(-1)
+        if self._memory is not None:
+            self._memory[place] = row[0]
+        if self._file is not None:
+            self._file.write(place, row)
 
     def read(self, first: int, last: int) -> tuple[Times, Values]:
         """Return the rows of buckets ``first`` to ``last`` that were written."""
         first = max(first, last - self.rows + 1)
-        buckets = np.arange(first, last + 1)
-        wanted = (buckets + 1) * self.interval_s
-        places = buckets % self.rows
-        known = self._map["time"][places] == wanted
+        wanted = (np.arange(first, last + 1) + 1) * self.interval_s
+        rows = self._rows(first, last)
+        known = rows["time"] == wanted
         times = wanted[known] - self.interval_s
-        return times, self._map["values"][places[known]].reshape(len(times), *self._shape)
+        return times, rows["values"][known].reshape(len(times), *self._shape)
 
     def mean(self, first: int, last: int) -> Values | None:
         """Return the mean of what is known in buckets ``first`` to ``last``, None for no row.
 
         Row by row: they stay in the processor's cache, which all of them together do not.
         """
-        rows = [b % self.rows for b in range(first, last + 1) if self.written(b)]
-        if not rows:
+        rows = self._rows(first, last)
+        wanted = (np.arange(first, last + 1) + 1) * self.interval_s
+        there = np.flatnonzero(rows["time"] == wanted)
+        if not len(there):
             return None
-        total, count = np.zeros((2, self._map["values"].shape[1]))
-        for row in rows:
-            values = self._map["values"][row]
+        total, count = np.zeros((2, rows["values"].shape[1]))
+        for row in there:
+            values = rows["values"][row]
             known = values == values  # noqa: PLR0124 - NaN is not equal to itself
             np.add(total, values, out=total, where=known)
             count += known
@@ -99,11 +106,23 @@ class _Level:
             return (total / count).astype(np.float32)
 
     def written(self, bucket: int) -> bool:
-        return bool(self._map["time"][bucket % self.rows] == (bucket + 1) * self.interval_s)
+        return bool(self._rows(bucket, bucket)["time"][0] == (bucket + 1) * self.interval_s)
 
-    def flush(self) -> None:
+    def _rows(self, first: int, last: int) -> Rows:
+        """Return what stands at the places of buckets ``first`` to ``last``."""
+        if last < first:
+            return np.zeros(0, dtype=self._kind)
+        start, count = first % self.rows, last - first + 1
+        pieces = [(start, min(count, self.rows - start)), (0, start + count - self.rows)]
+        parts = [self._piece(at, many) for at, many in pieces if many > 0]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _piece(self, at: int, count: int) -> Rows:
+        if self._memory is not None:
+            return self._memory[at : at + count]
         if self._file is not None:
-            self._file.flush()
+            return self._file.read(at, count)
+        return np.zeros(count, dtype=self._kind)
 
 
 class RingBuffer:
@@ -124,18 +143,20 @@ class RingBuffer:
         self._kept = tuple(levels)
         self._stem = stem
         self._open: list[int] = [-1] * len(levels)
+        self._writer = RowWriter()
         try:
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 self._settle(directory)
             self._levels = [
                 _Level(
-                    directory and self._path(directory, interval),
+                    self._file(directory, interval, rows),
                     interval,
                     rows,
                     (len(endpoints), len(columns)),
+                    in_memory=number == 0,
                 )
-                for interval, rows in levels
+                for number, (interval, rows) in enumerate(levels)
             ]
         except OSError as error:
             raise ServiceError(
@@ -177,9 +198,16 @@ class RingBuffer:
         return self.read(now - interval * (rows - 1), now)
 
     def flush(self) -> None:
-        """Hand everything to the disk."""
-        for level in self._levels:
-            level.flush()
+        """Wait until the disk has everything, for a bounded time."""
+        self._writer.flush()
+
+    def _file(
+        self, directory: Path | None, interval: float, rows: int
+    ) -> Callable[[np.dtype[Any]], RowFile] | None:
+        if directory is None:
+            return None
+        path = self._path(directory, interval)
+        return lambda kind: RowFile(path, kind, rows, self._writer)
 
     def _catch_up(self, time: float) -> None:
         """Close what was open when the program ended."""

@@ -19,6 +19,7 @@ from controller.drift_policy import DriftPolicy
 from controller.engine import EngineError, ExecutionEngine
 from controller.errors import ServiceError
 from controller.feed import Feed
+from controller.journal import Journal
 from controller.observe import look
 from controller.optics import Optics
 from controller.service_adopt import Adopter
@@ -163,6 +164,11 @@ class Service(Looks):
         """Revision of the intent."""
         return self._state.epoch
 
+    @property
+    def journal(self) -> Journal:
+        """What keeps the answers to changes with a key, among all else that is durable."""
+        return self._state.journal
+
     def use_projects(self, projects: Callable[[], Iterable[Project]]) -> None:
         """Take quotas and fair shares from ``projects`` instead of the site file."""
         self._state.projects = projects
@@ -186,7 +192,7 @@ class Service(Looks):
     async def _take_command(self, facts: Mapping[str, str]) -> None:
         """Be the newest controller: what an older one still sends, agents refuse."""
         term = int(facts.get("term", "0")) + 1
-        await self._state.store.commit(PutFacts({"term": str(term)}))
+        await self._state.commit(PutFacts({"term": str(term)}))
         self._engine.command(term)
 
     def hang_up(self) -> None:
@@ -204,7 +210,7 @@ class Service(Looks):
         self._telemetry.flush()
         self._power.flush()
         with contextlib.suppress(ServiceError):
-            await self._state.commit()
+            await self._state.journal.flush()
 
     async def _recover(self) -> None:
         """Job loops start only when it is known what runs and where the light is."""
@@ -241,7 +247,7 @@ class Service(Looks):
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
-            await self._state.commit()
+            await self._state.journal.flush()
 
     async def _repair(self) -> None:
         while True:

@@ -117,7 +117,7 @@ class Adopter:
         state, settled = self._state, dict(self._fresh)
         try:
             async with failpoints.around("save-intent"):
-                await state.commit(state.facts(), state.placed())
+                await state.record(state.facts(), state.placed())
             state.wake.set()
             await self._fabric.install()
         except BaseException:

@@ -94,7 +94,7 @@ class DriftWatch:
         except DEVICE_ERRORS:
             return  # the session's own watch says so
         if state.transactions != begun or any(
-            switch in {change.switch for change in r.tx.changes} for r in state.running.values()
+            switch in {change.switch for change in r.tx.changes} for r in state.moving().values()
         ):
             return  # we move its light ourselves
         self._adopter.note_foreign(switch, seen)

@@ -6,6 +6,7 @@ through here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,7 +16,7 @@ import structlog
 from controller import failpoints
 from controller.circuits import Rewiring, RewiringError, rewire
 from controller.engine import ExecutionEngine, RankState, RankStatus
-from controller.errors import ServiceError
+from controller.errors import OutcomeUnknownError, ServiceError
 from controller.executor import Executor
 from controller.executor_world import Switches
 from controller.flows import AttachPoint
@@ -48,6 +49,9 @@ from controller.views import TransactionView
 from scheduler.model import Policy
 
 log = structlog.get_logger(__name__)
+
+FLUSH_AGAIN_S = 0.5
+"""Between two attempts to write the end of a transaction that may not be told before."""
 
 
 class Jobs(Protocol):
@@ -91,7 +95,10 @@ class FabricKeeper:
     # --- executor.World -------------------------------------------------------------------
 
     async def write_log(self, tx: Transaction) -> None:
-        """Make the transaction durable; at commit together with everything it changed."""
+        """Make the transaction durable; at commit together with everything it changed.
+
+        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
+        """
         state = self._state
         running = state.running[tx.id]
         now = state.clock()
@@ -99,19 +106,25 @@ class FabricKeeper:
         facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
-                await state.commit(entry, facts)
+                try:
+                    await state.commit(entry, facts)
+                except (OutcomeUnknownError, asyncio.CancelledError):
+                    running.admitted = True  # perhaps
+                    raise
+            running.admitted = True
             return
         quarantined = quarantine_of(tx, now)
         if quarantined:
             state.quarantine.update({entry.object: entry for entry in quarantined})
         async with failpoints.around("log-commit"):
-            await state.commit(
+            await state.record(
                 entry,
                 facts,
                 state.placed(),
                 PutQuarantine(quarantined),
                 *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
             )
+        running.written = True
 
     async def hold(
         self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
@@ -174,7 +187,7 @@ class FabricKeeper:
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
             return False
         # One that a transaction stops itself does not answer.
-        return not any(name in running.stopped for running in state.running.values())
+        return not any(name in running.stopped for running in state.moving().values())
 
     def attached(self, endpoint: str) -> AttachPoint | None:
         """Where the endpoint is now."""
@@ -187,6 +200,8 @@ class FabricKeeper:
     def changed(self, tx: Transaction) -> None:
         """Keep the transaction's latest state."""
         self._state.running[tx.id].tx = tx
+        if tx.phase is Phase.DONE:
+            self._state.wake.set()
 
     def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
         touched, dark_s = [], tx.dark_time_s
@@ -268,6 +283,8 @@ class FabricKeeper:
                 tx = await run(tx, self._executor, self.changed, running.commands)
             running.tx = tx
             view = transaction_view(running, state.epoch, state.clock())
+            if running.admitted and not running.written:
+                await self._written(running, PutTransaction(view, intent_of(tx)))
             state.finish(view, tx.changes)
         finally:
             self._executor.forget(tx.id)
@@ -275,6 +292,21 @@ class FabricKeeper:
             state.wake.set()
         self._report(tx, view)
         return tx
+
+    async def _written(self, running: Running, end: PutTransaction) -> None:
+        """Wait until the store has the end, which holds nothing back but its being told.
+
+        A restart before that would end the transaction by what the log says, which may be another
+        end than this one.
+        """
+        journal = self._state.journal
+        journal.owe(end)
+        while not running.written:
+            try:
+                await journal.flush()
+                running.written = True
+            except ServiceError:
+                await asyncio.sleep(FLUSH_AGAIN_S)
 
     def _report(self, tx: Transaction, view: TransactionView) -> None:
         outcome = outcome_of(tx)
@@ -316,7 +348,7 @@ class FabricKeeper:
                 else ""
             )
         }
-        for ident, running in state.running.items():
+        for ident, running in state.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
 

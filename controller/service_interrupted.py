@@ -11,6 +11,7 @@ from controller.flows import AttachPoint
 from controller.service_transactions import recovered_view
 from controller.state import State
 from controller.store import Intent, Loaded, PutTransaction
+from controller.transaction_model import Cause
 from controller.views import TransactionView
 
 
@@ -32,11 +33,29 @@ class Interrupted:
         Their endpoints are drained until their switch was read (``Adopter.adopt``): nobody knows
         yet where their light is, and rules for where it was would lead frames to strangers.
         """
-        self._entries = [(v, i) for v, i in loaded.transactions if v.finished_at is None]
-        for _, intent in self._entries:
-            self.owed.update(intent.after if intent.proven else intent.before)
-            self._state.owed_jobs.update(intent.quiesced_jobs)
+        for view, intent in loaded.transactions:
+            if view.finished_at is not None:
+                continue
+            moved, touched = touched_since(view, loaded)
+            if moved >= intent.after.keys():
+                self._void(view, intent)
+                continue
+            self._entries.append((view, intent))
+            places = intent.after if intent.proven else intent.before
+            self.owed.update({e: at for e, at in places.items() if e not in moved})
+            self._state.owed_jobs.update(set(intent.quiesced_jobs) - touched)
         self._state.held.update(dict.fromkeys(self.owed))
+
+    def _void(self, view: TransactionView, intent: Intent) -> None:
+        """End a transaction whose end was never written, and which later ones have overtaken."""
+        now = self._state.clock()
+        ended = recovered_view(view, proven=intent.proven, now=now)
+        ended = ended.model_copy(
+            update={"result": "its end was not written; later ones overtook it"}
+        )
+        self._state.finish(ended, changes_between(self._state.site, intent.before, intent.after))
+        self._state.journal.owe(PutTransaction(ended, intent))
+        self._state.events.add("warning", f"transaction/{view.id}", "Overtaken", ended.result)
 
     async def close(self, wake_up: Callable[[str, int], Awaitable[bool]]) -> None:
         """Every endpoint is where it belongs: jobs go on, the transactions end. ServiceError.
@@ -58,9 +77,24 @@ class Interrupted:
             view, intent = self._entries[0]
             ended = recovered_view(view, proven=intent.proven, now=now)
             changes = changes_between(self._state.site, intent.before, intent.after)
+            async with failpoints.around("log-recovered"):
+                await self._state.record(PutTransaction(ended, intent))
+            del self._entries[0]
             self._state.finish(ended, changes)
             self._state.events.add("warning", f"transaction/{view.id}", "Recovered", ended.result)
-            async with failpoints.around("log-recovered"):
-                await self._state.commit(PutTransaction(ended, intent))
-            del self._entries[0]
         self.owed.clear()
+
+
+def touched_since(view: TransactionView, loaded: Loaded) -> tuple[set[str], set[str]]:
+    """Return the endpoints and jobs that transactions begun after ``view`` have touched.
+
+    An endpoint is in one transaction at a time, so those began after this one had left it. Repairs
+    do not count: they only bring endpoints to where an interrupted transaction wants them.
+    """
+    later = [
+        intent
+        for other, intent in loaded.transactions
+        if other.started_at > view.started_at and other.cause != Cause.HOMES.value
+    ]
+    endpoints = {endpoint for intent in later for endpoint in intent.after}
+    return endpoints, {job for intent in later for job in intent.quiesced_jobs}

@@ -95,10 +95,9 @@ class JobKeeper:
         try:
             async with failpoints.around("save-job"):
                 await state.commit(PutJob(job))
-        except ServiceError:
-            if before is None:
-                del state.jobs[name]
-            else:
+        except BaseException:
+            del state.jobs[name]
+            if before is not None:
                 state.jobs[name] = before
             raise
         finally:
@@ -107,30 +106,59 @@ class JobKeeper:
         return job
 
     async def cancel(self, name: str) -> JobRecord:
-        """Stop a job, or take it out of the queue. Returns when its containers are gone."""
+        """Stop a job, or take it out of the queue. Returns when its end is durable.
+
+        Joins an end that is under way. ServiceError when the end is not durable yet.
+        """
         job = self.get(name)
         if job.ended:
-            raise ServiceError(
-                "conflict", f"job {name} is {job.state} already", object=f"job/{name}"
-            )
+            raise _ended_already(job)
         await self._settled(name)
-        if not self.get(name).ended:
-            await self._ender.end(name, "cancelled", "cancelled by the operator")
+        now = self._state.jobs.get(name)
+        if now is None or now.submitted_at != job.submitted_at:
+            raise _ended_already(job, "ended meanwhile")
+        if not now.ended:
+            error = await self._ender.end(name, "cancelled", "cancelled by the operator")
+            if error is not None:
+                raise self._not_cancelled(name, error)
         return self.get(name)
+
+    def _not_cancelled(self, name: str, error: ServiceError) -> ServiceError:
+        going = self._ender.is_ending(name)
+        return ServiceError(
+            error.code,
+            f"job {name} is stopped, but its end is not written: {error.message}"
+            if going
+            else f"job {name} is not cancelled: {error.message}",
+            object=f"job/{name}",
+            hint="it ends as soon as the store takes it" if going else error.hint,
+        )
 
     async def pause(self, name: str) -> JobRecord:
         """Freeze all containers of a job."""
         self._require(name, "running")
         with self.alone(name, "is being paused"):
             await engine_calls.freeze(self._engine, name)
-            return await self._saved(name, "running", to="paused", reason="paused by the operator")
+            try:
+                return await self._saved(
+                    name, "running", to="paused", reason="paused by the operator"
+                )
+            except ServiceError:
+                if self._unsaved(name, "paused", to="running"):
+                    await engine_calls.thaw(self._engine, name)
+                raise
 
     async def resume(self, name: str) -> JobRecord:
         """Thaw a paused job."""
         self._require(name, "paused")
         with self.alone(name, "is being resumed"):
             await engine_calls.thaw(self._engine, name)
-            return await self._saved(name, "paused", to="running", reason="")
+            try:
+                return await self._saved(name, "paused", to="running", reason="")
+            except ServiceError:
+                if self._unsaved(name, "running", to="paused"):
+                    await engine_calls.freeze(self._engine, name)
+                raise
 
     def doing(self, name: str) -> str:
         """What is being done with a job that must not be moved meanwhile; empty for nothing."""
@@ -155,6 +183,8 @@ class JobKeeper:
     async def admit(self, job: JobRecord, placement: Placement) -> str:
         """Give the job its endpoints and begin to start it; return why not, or nothing."""
         state = self._state
+        if self._ender.is_ending(job.name):
+            return ""  # its end is on the way to the store
         moving: Running | None = None
         try:
             if placement.moves:
@@ -196,7 +226,12 @@ class JobKeeper:
             return
         try:
             state.change(name, state="starting", reason=reason)
-            await self._ender.save(name)
+            try:
+                await self._ender.save(name)
+            except ServiceError:
+                if state.jobs[name].state == "starting":
+                    state.put(job)
+                raise
             await self._ender.stop(job)
             now = state.jobs[name]
             if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
@@ -208,7 +243,7 @@ class JobKeeper:
             log.error("requeue_not_durable", job=name, error=error.message)
 
     async def back_to_queue(self, name: str, reason: str) -> None:
-        """Take a job's endpoints back and let it wait. ServiceError when that is not durable."""
+        """Take a job's endpoints back and let it wait; its containers are gone."""
         self._state.change(
             name,
             state="pending",
@@ -218,7 +253,7 @@ class JobKeeper:
             started_at=None,
         )
         self._state.epoch += 1
-        await self._ender.save(name)
+        await self._ender.keep(name)
 
     async def _launch(self, name: str, moving: Running | None) -> None:
         """Move light where the placement wants it, install flows, start the containers."""
@@ -268,7 +303,7 @@ class JobKeeper:
         homes = self._state.homes()
         where = ", ".join(f"{e} under {homes[e]}" for e in job.endpoints)
         self._state.events.add("info", f"job/{name}", "JobStarted", where)
-        await self._ender.save(name)
+        await self._ender.keep(name)
 
     # --- asked for by a transaction -------------------------------------------------------
 
@@ -380,7 +415,22 @@ class JobKeeper:
         # A rank may have died while the agents were asked: such a job ends, or starts again.
         self._require_state(name, state, "is ending" if self._ender.is_ending(name) else "")
         job = self._state.change(name, state=to, reason=reason)
+        await self._ender.save(name)
         word = "JobPaused" if to == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", word, reason or "by the operator")
-        await self._ender.save(name)
         return job
+
+    def _unsaved(self, name: str, state: JobState, *, to: JobState) -> bool:
+        """Take back a pause or a resume that is not durable; False when the job moved on."""
+        job = self._state.jobs.get(name)
+        if job is None or job.state != state or self._ender.is_ending(name):
+            return False
+        reason = "paused by the operator" if to == "paused" else ""
+        self._state.change(name, state=to, reason=reason)
+        return True
+
+
+def _ended_already(job: JobRecord, how: str = "") -> ServiceError:
+    return ServiceError(
+        "conflict", f"job {job.name} {how or f'is {job.state} already'}", object=f"job/{job.name}"
+    )

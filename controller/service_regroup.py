@@ -41,7 +41,7 @@ class Regrouper:
         while True:
             await asyncio.sleep(REGROUP_EVERY_S)
             state = self._state
-            held = frozenset(job.name for r in state.running.values() for job in r.tx.jobs)
+            held = frozenset(job.name for r in state.moving().values() for job in r.tx.jobs)
             self._meter.observe(state.jobs.values(), state.homes(), held)
             await self.look()
 

@@ -57,7 +57,7 @@ class JobRestarter:
 
     async def _restart(self, name: str, epoch: int, wait_s: float) -> None:
         try:
-            await self._ender.save(name)
+            await self._ender.keep(name)
             problem = await self._ender.stop(self._state.jobs[name])
             if not problem:
                 await asyncio.sleep(wait_s)
@@ -85,5 +85,5 @@ class JobRestarter:
             endpoints=(),
             exit_codes=(),
         )
-        await self._ender.save(name)
+        await self._ender.keep(name)
         await self._fabric.install()

@@ -63,15 +63,18 @@ def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
 
 
 def transaction_view(running: Running, epoch_after: int | None, now: float) -> TransactionView:
-    """Return a transaction as people see it; in its commit phase, as it is going to end."""
+    """Return a transaction as people see it; with ``epoch_after``, as it ends.
+
+    Without, it is under way, whatever its phase: its end is told when the store has it.
+    """
     tx = running.tx
-    ended = tx.phase in (Phase.COMMIT, Phase.DONE)
+    ended = epoch_after is not None and tx.phase in (Phase.COMMIT, Phase.DONE)
     outcome = outcome_of(tx) if ended else None
     return TransactionView(
         id=tx.id,
         state=_state(tx, outcome),
         phase=tx.phase.value,
-        waiting_for=", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting)),
+        waiting_for=_waiting_for(tx, ended=ended),
         phases=_phases(tx, now if ended else None),
         cause=tx.cause.value,
         plan_id=running.plan_id,
@@ -112,6 +115,12 @@ def finished_reason(cause: Cause, outcome: Outcome) -> str:
         Outcome.QUARANTINED: "Quarantined",
     }
     return subject + verb[outcome]
+
+
+def _waiting_for(tx: Transaction, *, ended: bool) -> str:
+    if tx.phase is Phase.DONE and not ended:
+        return _WAITS[LOG]
+    return ", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting))
 
 
 def _how_to_stop(tx: Transaction) -> str:

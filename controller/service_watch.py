@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from controller.engine import ExecutionEngine, RankState, RankStatus
@@ -73,11 +74,8 @@ class JobWatch:
         for entry in fresh:
             state.quarantine[entry.object] = entry
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
-        try:
-            await state.commit(PutQuarantine(fresh))
-        except ServiceError:
-            for entry in fresh:  # found again by the next look
-                del state.quarantine[entry.object]
+        with contextlib.suppress(ServiceError):  # it stays owed
+            await state.record(PutQuarantine(fresh))
 
     def _note_strangers(self, by_job: Mapping[str, Sequence[RankStatus]]) -> None:
         """A container of no job of ours may belong to a lost store: never stopped, never shared."""

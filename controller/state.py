@@ -13,16 +13,19 @@ from dataclasses import dataclass, field, replace
 
 from controller.circuits import SwitchChange, fixed_attachments, homes
 from controller.engine import RankStatus
-from controller.errors import ServiceError
 from controller.events import EventLog
 from controller.flows import AttachPoint
 from controller.job_queue import Look
+from controller.journal import Journal, Key
 from controller.records import JobRecord, Quarantine
 from controller.store import (
+    DropJobs,
+    DropQuarantine,
     Loaded,
     PutAttachments,
-    PutEvents,
     PutFacts,
+    PutJob,
+    PutQuarantine,
     Store,
     Write,
 )
@@ -31,6 +34,7 @@ from controller.transaction_model import (
     Event as TransactionEvent,
 )
 from controller.transaction_model import (
+    Phase,
     Transaction,
 )
 from controller.views import TransactionView
@@ -53,6 +57,10 @@ class Running:
     """An operator's way in: AbortAsked."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the transaction has left the list of running ones."""
+    admitted: bool = False
+    """Whether the store has the transaction's beginning, or may have it."""
+    written: bool = False
+    """Whether the store has its end: until then it is not told."""
     stopped: frozenset[str] = field(init=False)
     """Jobs that the transaction stops and starts again."""
 
@@ -92,8 +100,6 @@ class State:
     """Endpoints that an operator darkened; they are not lit again on their own."""
     flapping: frozenset[str] = frozenset()
     """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
-    store_error: str = ""
-    """Why the last durable write failed; empty when it did not."""
     suspect: str = ""
     """Why the controller suspects itself and repairs nothing; empty when it does not."""
     foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
@@ -105,6 +111,7 @@ class State:
     """Endpoints whose GPU or agent is not fit at this moment, and why."""
     statuses: list[RankStatus] = field(default_factory=list)
     running: dict[str, Running] = field(default_factory=dict)
+    """Transactions whose end was not told yet; see ``moving``."""
     finished: dict[str, TransactionView] = field(default_factory=dict)
     """The latest transactions that ended, by id, oldest first; see ``finish``."""
     moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
@@ -130,6 +137,7 @@ class State:
     projects: Callable[[], Iterable[Project]] = field(init=False)
     """Quotas and fair shares: of the site file, until people's accounts are open."""
     events: EventLog = field(init=False)
+    journal: Journal = field(init=False)
     planner_site: Site = field(init=False)
     """The site in the scheduler's words, every port counted."""
     cables: Mapping[str, EndpointCable] = field(init=False)
@@ -139,6 +147,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.events = EventLog(self.clock, lambda: self.epoch)
+        self.journal = Journal(self.store, self.events, self.row)
         self.attachments = fixed_attachments(self.site)
         self.projects = lambda: self.site.scheduling.projects
         self.planner_site = self.site.scheduler_site()
@@ -164,19 +173,34 @@ class State:
         self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
         self.events.restore(loaded.events)
 
+    @property
+    def store_error(self) -> str:
+        """Why the last durable write failed; empty when it did not."""
+        return self.journal.error
+
     async def commit(self, *writes: Write) -> None:
-        """One durable write: ``writes`` and all events so far. ServiceError."""
-        events = self.events.take_unwritten()
-        if not writes and not events:
-            return
-        try:
-            await self.store.commit(*writes, PutEvents(events))
-        except BaseException as error:
-            self.events.give_back(events)
-            if isinstance(error, ServiceError):
-                self.store_error = error.message
-            raise
-        self.store_error = ""
+        """Make an intention durable, with all events so far. ServiceError: take it back."""
+        await self.journal.commit(*writes)
+
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        await self.journal.record(*writes)
+
+    def row(self, key: Key) -> Write | None:
+        """Return a row as it should stand in the store now; None while that is being decided."""
+        match key:
+            case ("job", name):
+                if name in self.unsaved:
+                    return None
+                return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+            case ("quarantine", name):
+                entry = self.quarantine.get(name)
+                return DropQuarantine(name) if entry is None else PutQuarantine((entry,))
+            case ("attachments", _):
+                return self.placed()
+            case ("facts", _):
+                return self.facts()
+        return None
 
     def placed(self) -> PutAttachments:
         """Return where the light is, for a durable write: a copy, for the writer is a thread."""
@@ -229,9 +253,13 @@ class State:
         """Return the job of every endpoint that has one."""
         return {e: job for job in self.jobs.values() if job.holding for e in job.endpoints}
 
+    def moving(self) -> dict[str, Running]:
+        """Return the transactions that still hold endpoints and jobs."""
+        return {i: r for i, r in self.running.items() if r.tx.phase is not Phase.DONE}
+
     def transaction_of(self, job: str) -> Running | None:
         """Return the transaction that holds ``job`` now."""
-        for running in self.running.values():
+        for running in self.moving().values():
             if any(held.name == job for held in running.tx.jobs):
                 return running
         return None
@@ -280,7 +308,7 @@ class State:
 
     def locked(self) -> dict[str, str]:
         """Return the transaction of every endpoint that one moves."""
-        return {e: ident for ident, r in self.running.items() for e in r.tx.endpoints}
+        return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
 
     def blocked_points(self) -> frozenset[AttachPoint]:
         """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
@@ -292,7 +320,7 @@ class State:
         }
         for foreign in self.foreign_points.values():
             points |= foreign
-        for running in self.running.values():
+        for running in self.moving().values():
             for path in running.tx.paths:
                 points |= {point for point in (path.before, path.after) if point is not None}
         return frozenset(points)

@@ -8,6 +8,7 @@ database transaction, hence one durable write, whatever the number of records in
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from controller.ackfile import AckFile
-from controller.errors import ServiceError
+from controller.errors import OutcomeUnknownError, ServiceError
 from controller.flows import AttachPoint
 from controller.records import Event, Quarantine
 from controller.store_rows import (
@@ -74,7 +75,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-COMMIT_TIMEOUT_S = 10.0
 COMMITS = "commits"
 """Fact that counts commits; compared with what was acknowledged."""
 
@@ -99,9 +99,17 @@ class Store:
         return loaded
 
     async def commit(self, *writes: Write) -> None:
-        """Make all ``writes`` durable together, or none. ServiceError when the disk refuses."""
+        """Make all ``writes`` durable together, or none; takes as long as the disk does.
+
+        ServiceError when the disk refuses; OutcomeUnknownError when it failed in a way that
+        leaves open whether the writes are durable (``look_up`` tells).
+        """
         await self._call(self._commit, writes)
         self.commits += 1
+
+    async def look_up(self) -> None:
+        """Find out how a commit of unknown outcome ended. ServiceError while the disk fails."""
+        await self._call(self._look_up)
 
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
@@ -116,25 +124,16 @@ class Store:
 
     async def _call(self, function: Any, *arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, function, *arguments)
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                return await asyncio.shield(work)
-        except TimeoutError:
-            raise ServiceError(
-                "timeout",
-                f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
-                object=f"store/{self._path}",
-                hint="look at the disk; whether the write is durable is not known",
-            ) from None
+            return await loop.run_in_executor(self._thread, function, *arguments)
         except (ValueError, KeyError, TypeError) as error:  # a row that is no longer what it was
             raise self._damaged(f"{type(error).__name__}: {error}") from error
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise ServiceError(
                 "failed",
-                f"the store refused: {error.__cause__ or error}",
+                f"the store refused: {_cause(error)}",
                 object=f"store/{self._path}",
-                hint="free disk space, or move the damaged file away to start afresh",
+                hint="free disk space and look at the disk; the controller goes on by itself",
             ) from error
 
     def _damaged(self, what: str) -> ServiceError:
@@ -197,7 +196,7 @@ class Store:
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:
-        with self._engine.begin() as db:
+        with self._engine.connect() as db:
             row = db.execute(sa.select(ANSWERS).where(ANSWERS.c.id == ident)).one_or_none()
             return None if row is None else read_answer(row)
 
@@ -210,11 +209,68 @@ class Store:
 
     def _commit(self, writes: Iterable[Write]) -> None:
         number = self._done + 1
+        try:
+            self._write(number, writes)
+        except (sa.exc.DBAPIError, OSError) as error:
+            if _refused(error):
+                raise
+            # A commit whose fsync failed may be in the log all the same.
+            try:
+                self._look_up()
+            except (sa.exc.SQLAlchemyError, OSError) as again:
+                raise OutcomeUnknownError(
+                    "failed",
+                    f"the store failed: {_cause(again)}",
+                    object=f"store/{self._path}",
+                    hint="look at the disk; whether the write is durable is found out then",
+                ) from error
+            if self._done != number:
+                raise
+        self._done = number
+        self._acknowledged.write(number)
+
+    def _write(self, number: int, writes: Iterable[Write]) -> None:
         with self._engine.begin() as db:
             apply_all(db, writes)
             apply(db, PutFacts({COMMITS: str(number)}))
-        self._done = number
-        self._acknowledged.write(number)
+
+    def _look_up(self) -> None:
+        """Read which commit was the last, after everything in the log is on the disk for certain.
+
+        The connection is a new one: after a failed fsync SQLite's own view of its log may differ
+        from what a restart would find.
+        """
+        self._engine.dispose()
+        with self._engine.connect() as db:
+            if db.dialect.name == "sqlite":
+                busy, *_ = db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+                if busy:
+                    raise OSError("the write-ahead log could not be folded into the database")
+            last = db.execute(sa.select(FACTS.c.value).where(FACTS.c.key == COMMITS))
+            self._done = int(last.scalar() or 0)
+
+
+_CERTAIN = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_TOOBIG,
+}
+"""Primary result codes after which SQLite has rolled back before anything was synchronised."""
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether the database is known not to hold the commit that ended with ``error``."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _CERTAIN
+
+
+def _cause(error: BaseException) -> str:
+    return str(error.__cause__ or error)
 
 
 def _open(url: str) -> sa.Engine:

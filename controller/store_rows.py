@@ -136,7 +136,7 @@ def apply(db: sa.Connection, write: Write) -> None:
         case PutEvents(events=events):
             rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
             if rows:
-                db.execute(EVENTS.insert(), rows)
+                upsert(db, EVENTS, rows)
                 oldest = events[-1].id - KEPT_EVENTS
                 db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
         case PutQuarantine(entries=entries):
@@ -193,7 +193,9 @@ def _put_jobs(db: sa.Connection, jobs: Sequence[JobRecord]) -> None:
         if job.holding
         for rank, endpoint in enumerate(job.endpoints)
     ]
-    if ranks:
+    if ranks:  # the state decides who holds an endpoint; an older row must not stand in its way
+        theirs = ALLOCATIONS.delete().where(ALLOCATIONS.c.endpoint == sa.bindparam("of"))
+        db.execute(theirs, [{"of": rank["endpoint"]} for rank in ranks])
         db.execute(ALLOCATIONS.insert(), ranks)
 
 

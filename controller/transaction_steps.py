@@ -32,19 +32,20 @@ from scheduler.model import Policy
 Result = tuple[Transaction, list[Instruction]]
 
 DEADLINE_S: dict[Phase, float] = {
-    Phase.ADMIT: 15.0,
+    Phase.ADMIT: 25.0,
     Phase.QUIESCE: 30.0,
     Phase.DRAIN: 20.0,
     Phase.SWITCH: 60.0,
     Phase.QUALIFY: 25.0,
     Phase.ROUTE: 20.0,
     Phase.RESUME: 120.0,
-    Phase.COMMIT: 15.0,
+    Phase.COMMIT: 25.0,
 }
 """Longest time of one attempt of a phase. Generous: the executor's own time-outs come first.
 
-Those add up: a drain waits for another one's flows (8 s) and for its own; a way back for a switch
-that is away (20 s), for its change (28 s) and for its map (8 s)."""
+Those add up: a durable write waits for its turn (10 s) and for the disk (10 s); a drain for another
+one's flows (8 s) and for its own; a way back for a switch that is away (20 s), for its change
+(28 s) and for its map (8 s)."""
 
 ATTEMPTS = 3
 """How often a step that cannot be taken back is tried before the transaction goes on without."""

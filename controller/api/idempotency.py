@@ -45,6 +45,9 @@ class Book(Protocol):
     async def commit(self, *writes: Write) -> None:
         """Make all ``writes`` durable together."""
 
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened; it stays owed when it is not now."""
+
 
 class Volatile:
     """A book in memory, for an API over something that keeps nothing: its answers go with it."""
@@ -64,6 +67,10 @@ class Volatile:
                     self._kept[answer.id] = answer
                 case DropAnswer(id=ident):
                     self._kept.pop(ident, None)
+
+    async def record(self, *writes: Write) -> None:
+        """Keep or drop answers."""
+        await self.commit(*writes)
 
 
 @dataclass(slots=True)
@@ -162,7 +169,7 @@ class KeyedAnswers:
         try:
             # A time-out decides nothing either, but what it waited for goes on.
             undecided = ended.status is None or (ended.status >= 500 and ended.status != TIMEOUT)
-            await self._book.commit(DropAnswer(begun.id) if undecided else self._put(ended))
+            await self._book.record(DropAnswer(begun.id) if undecided else self._put(ended))
         except ServiceError as error:  # it is done all the same; a repetition is told to look
             log.error("answer_not_kept", error=error.message)
 

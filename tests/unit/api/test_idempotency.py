@@ -15,6 +15,8 @@ from controller.api import create_app
 from controller.api.guard import MAX_BODY_BYTES
 from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, answered
 from controller.errors import ServiceError
+from controller.events import EventLog
+from controller.journal import Journal
 from controller.store import KeptAnswer, PutAnswer, Store, Write
 from tests.unit.api.fake_service import FakeService
 
@@ -27,7 +29,8 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
-    transport = httpx.ASGITransport(app=create_app(service, book=store), raise_app_exceptions=False)
+    book = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
+    transport = httpx.ASGITransport(app=create_app(service, book=book), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1"
@@ -112,6 +115,9 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
         async def commit(self, *writes: Write) -> None:
             raise ServiceError("failed", "the disk is full", object="store/s", hint="make room")
 
+        async def record(self, *writes: Write) -> None:
+            await self.commit(*writes)
+
     transport = httpx.ASGITransport(app=create_app(service, book=Full()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         refused = await client.post("/jobs", json=BODY, headers=KEYED)
@@ -188,6 +194,9 @@ async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
         async def commit(self, *writes: Write) -> None:
             seen.extend(w.answer for w in writes if isinstance(w, PutAnswer))
             await store.commit(*writes)
+
+        async def record(self, *writes: Write) -> None:
+            await self.commit(*writes)
 
     transport = httpx.ASGITransport(app=create_app(FakeService(), book=Watched()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:

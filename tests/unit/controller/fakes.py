@@ -50,6 +50,7 @@ from ocs_driver.base import (
 )
 from ocs_driver.errors import OcsTimeout, OcsUnreachable
 from sitefile import CabledSite, load_site
+from tests.unit.controller.disk import Disk
 
 PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 
@@ -357,10 +358,12 @@ class Rack:
         self.aggregators: FakeAggregators
         self.service: Service
         self.store: Store
+        self.disk: Disk
 
     async def up(self) -> Service:
         """Start a controller on the world as it is; again after ``down`` is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
+        self.disk = Disk(self.store)
 
         def aggregators(post: Callable[[AggregatorEvent], None]) -> FakeAggregators:
             kept = self.aggregators.programs if hasattr(self, "aggregators") else {}
@@ -385,6 +388,7 @@ class Rack:
         return (await self.service.health()).status == "ok"
 
     async def down(self) -> None:
+        self.disk.release()
         await self.service.stop()
         await self.store.close()
 

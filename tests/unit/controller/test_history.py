@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +77,42 @@ def test_old_rows_are_not_new_ones(tmp_path: Path) -> None:
     filled(tmp_path, 900).flush()
     later = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert not len(later.latest(START + 5000).times)
+
+
+def test_a_disk_that_refuses_costs_history_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("controller.ring_file.os.pwrite", full)
+    ring = filled(tmp_path, 30)
+    ring.flush()
+    assert ring.latest(START + 29).values[:, 0, 0].tolist() == list(range(30))
+    monkeypatch.undo()
+    ring.append(START + 30.5, np.full((2, 3), 30, dtype=np.float32))
+    ring.flush()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert again.latest(START + 30).values[:, 0, 0].tolist() == [30]
+
+
+def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, pwrite = threading.Event(), os.pwrite
+
+    def late(*arguments: Any) -> int:
+        go.wait(60)
+        return pwrite(*arguments)
+
+    monkeypatch.setattr("controller.ring_file.os.pwrite", late)
+    ring = filled(tmp_path, 1000)  # more than may wait
+    day = ring.read(START, START + 1000)
+    assert day.values[-1, 0, 0] == 984.5, "what waits for the disk can be read"
+    go.set()
+    ring.flush()
+    ring.append(START + 1000.5, np.zeros((2, 3), dtype=np.float32))
+    ring.flush()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert again.latest(START + 1000).times[-1] == START + 1000
 
 
 def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:

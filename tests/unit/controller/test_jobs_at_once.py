@@ -11,7 +11,7 @@ from controller import service
 from controller.engine import RankState, RankStatus
 from controller.errors import ServiceError
 from controller.flows import FlowProgram
-from controller.store import Write
+from controller.store import PutJob, Write
 from controller.views import AttachRequest, JobView, PlanRequest, TransactionView
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
@@ -107,16 +107,16 @@ async def test_a_cancel_waits_for_what_begins_while_it_waits(
     """It waits for the job's start, at whose end somebody begins to move the job's light."""
     start, freeze = Held(rack, "start"), Held(rack, "freeze")
     ender, moves = rack.service._jobs._ender, list[asyncio.Task[TransactionView]]()
-    save = ender.save
+    keep = ender.keep
 
-    async def moved(name: str, *also: Write) -> None:
+    async def moved(name: str) -> None:
         if rack.service._state.jobs[name].state == "running" and not moves:
             attach = rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
             moves.append(asyncio.create_task(attach))
             await asyncio.wait_for(freeze.reached.wait(), 30)
-        await save(name, *also)
+        await keep(name)
 
-    monkeypatch.setattr(ender, "save", moved)
+    monkeypatch.setattr(ender, "keep", moved)
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await asyncio.wait_for(start.reached.wait(), 30)
     cancel = asyncio.create_task(rack.service.cancel("red"))
@@ -194,24 +194,30 @@ async def test_a_job_that_could_not_be_saved_was_never_there(
     writing, refuse = asyncio.Event(), asyncio.Event()
     commit = rack.store.commit
 
-    async def refused(*writes: object) -> None:
+    async def refused(*writes: Write) -> None:
+        if not any(isinstance(w, PutJob) and w.job.name == "red" for w in writes):
+            return await commit(*writes)
         monkeypatch.setattr(rack.store, "commit", commit)
         writing.set()
         await refuse.wait()
         raise ServiceError("failed", "the disk is full")
 
+    await submit(rack, "green", 6)
+    await rack.state("green", "running")
+    await submit(rack, "blue", 1)  # waits: the queue has something to look at
     monkeypatch.setattr(rack.store, "commit", refused)
     request = asyncio.create_task(submit(rack, "red", 2))
     await asyncio.wait_for(writing.wait(), 30)
     looks = rack.service._queue.looks
-    await submit(rack, "blue", 1)
-    await rack.state("blue", "running")
-    assert rack.service._queue.looks > looks
+    rack.service._state.wake.set()
+    await rack.until(lambda: rack.service._queue.looks > looks)
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):
         await request
-    assert [job.name for job in await rack.service.jobs()] == ["blue"]
-    assert {s.job for s in rack.engine.statuses.values()} == {"blue"}
+    assert [job.name for job in await rack.service.jobs()] == ["green", "blue"]
+    assert {s.job for s in rack.engine.statuses.values()} == {"green"}
+    await rack.service.cancel("green")
+    await rack.state("blue", "running")
     await submit(rack, "red", 2)
     await rack.state("red", "running")
 
@@ -222,7 +228,7 @@ async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
     ender, writing, refuse = rack.service._jobs._ender, asyncio.Event(), asyncio.Event()
     save = ender.save
 
-    async def refused(name: str, *also: Write) -> None:
+    async def refused(_: str) -> None:
         monkeypatch.setattr(ender, "save", save)
         writing.set()
         await refuse.wait()

@@ -1,0 +1,210 @@
+"""The journal over a real database on a disk that misbehaves: every outcome is known in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.errors import OutcomeUnknownError, ServiceError
+from controller.events import EventLog
+from controller.journal import Journal, Key
+from controller.records import JobRecord
+from controller.store import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Store, Write
+from controller.views import JobRequest
+from tests.unit.controller.disk import FAULTS, Disk, Fault
+
+RED = JobRecord("red", JobRequest(count=1), "image:1", 1.0)
+
+
+class Desk:
+    """A journal, what its owner holds in memory, and the disk below."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "state.sqlite"
+        self.jobs: dict[str, JobRecord] = {}
+        self.undecided: set[str] = set()
+        self.events = EventLog(lambda: 1.0, lambda: 0)
+        self.store = Store(self.path)
+        self.disk = Disk(self.store)
+        self.journal = Journal(self.store, self.events, self.row)
+
+    def row(self, key: Key) -> Write | None:
+        kind, name = key
+        if kind == "facts":
+            return PutFacts({"epoch": "1"})
+        if name in self.undecided:
+            return None
+        return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+
+    async def durable(self) -> dict[str, JobRecord]:
+        """Return the jobs that a restart would find."""
+        await self.store.close()
+        again = Store(self.path)
+        loaded = await again.load()
+        await again.close()
+        return {job.name: job for job in loaded.jobs}
+
+    async def submit(self, job: JobRecord) -> None:
+        """Make a job durable, or take it back."""
+        self.jobs[job.name] = job
+        self.undecided.add(job.name)
+        try:
+            await self.journal.commit(PutJob(job))
+        except ServiceError:
+            del self.jobs[job.name]
+            raise
+        finally:
+            self.undecided.discard(job.name)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.journal.COMMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("controller.journal.TURN_TIMEOUT_S", 0.3)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    desk.disk.release()
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
+async def test_what_was_refused_never_happens(desk: Desk, fault: Fault) -> None:
+    await desk.store.load()
+    desk.disk.fault = fault
+    with pytest.raises(ServiceError):
+        await desk.submit(RED)
+    desk.disk.release()
+    await desk.journal.flush()
+    await desk.submit(replace(RED, name="blue"))
+    assert not desk.journal.behind
+    assert set(await desk.durable()) == {"blue"}
+
+
+async def test_a_commit_that_landed_although_the_disk_said_no_is_acknowledged(desk: Desk) -> None:
+    await desk.store.load()
+    desk.disk.fault, desk.disk.times = "torn", 1
+    await desk.submit(RED)
+    assert set(await desk.durable()) == {"red"}
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
+async def test_what_happened_is_written_as_soon_as_the_disk_lets(desk: Desk, fault: Fault) -> None:
+    await desk.store.load()
+    await desk.submit(RED)
+    desk.disk.fault = fault
+    desk.jobs["red"] = replace(RED, state="completed")
+    desk.events.add("info", "job/red", "JobCompleted", "")
+    with pytest.raises(ServiceError):
+        await desk.journal.record(PutJob(desk.jobs["red"]))
+    assert desk.journal.behind and desk.journal.error
+    desk.disk.release()
+    await desk.journal.flush()
+    assert not desk.journal.behind and not desk.journal.error
+    assert (await desk.durable())["red"].state == "completed"
+
+
+async def test_nothing_is_handed_to_a_disk_that_is_late(desk: Desk) -> None:
+    """Who waited for their turn in vain is told that nothing was changed, and that is so."""
+    await desk.store.load()
+    desk.disk.fault = "slow"
+    with pytest.raises(OutcomeUnknownError):
+        await desk.submit(RED)
+    for name in ("blue", "green"):
+        with pytest.raises(ServiceError) as caught:
+            await desk.submit(replace(RED, name=name))
+        assert not isinstance(caught.value, OutcomeUnknownError)
+        assert "nothing was changed" in caught.value.message
+    assert desk.disk.hit == 1
+    desk.disk.release()
+    await desk.submit(replace(RED, name="after"))
+    assert set(await desk.durable()) == {"after"}
+
+
+async def test_nothing_old_is_written_over_something_newer(desk: Desk) -> None:
+    await desk.store.load()
+    await desk.submit(RED)
+    desk.disk.fault = "full"
+    desk.jobs["red"] = replace(RED, state="starting")
+    with pytest.raises(ServiceError):
+        await desk.journal.record(PutJob(desk.jobs["red"]))
+    desk.jobs["red"] = replace(RED, state="running")
+    desk.disk.release()
+    await desk.journal.commit(PutJob(desk.jobs["red"]))
+    assert (await desk.durable())["red"].state == "running"
+
+
+async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(desk: Desk) -> None:
+    """The first submit failed, the same name comes again, and others' writes go before it."""
+    await desk.store.load()
+    desk.disk.fault = "slow"
+    with pytest.raises(ServiceError):
+        await desk.submit(RED)
+    desk.disk.release()
+    desk.undecided.add("red")
+    desk.jobs["red"] = replace(RED, image="image:2")
+    await desk.submit(replace(RED, name="blue"))
+    assert desk.journal.behind
+    desk.undecided.discard("red")
+    await desk.submit(replace(RED, image="image:2"))
+    assert not desk.journal.behind
+    assert (await desk.durable())["red"].image == "image:2"
+
+
+async def test_a_caller_that_goes_away_leaves_no_half(desk: Desk) -> None:
+    await desk.store.load()
+    desk.disk.fault = "slow"
+    caller = asyncio.create_task(desk.submit(RED))
+    await asyncio.sleep(0.1)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    del desk.jobs["red"]
+    desk.disk.release()
+    await desk.journal.flush()
+    assert not await desk.durable()
+
+
+async def test_a_key_that_was_not_begun_is_taken_back(desk: Desk) -> None:
+    await desk.store.load()
+    begun = KeptAnswer("id", "print", 1.0)
+    desk.disk.fault = "slow"
+    with pytest.raises(OutcomeUnknownError):
+        await desk.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
+    desk.disk.release()
+    await desk.journal.flush()
+    assert await desk.journal.answer("id") is None
+
+
+async def test_the_answer_to_a_key_is_owed_until_it_is_kept(desk: Desk) -> None:
+    await desk.store.load()
+    begun = KeptAnswer("id", "print", 1.0)
+    await desk.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
+    desk.disk.fault = "full"
+    with pytest.raises(ServiceError):
+        await desk.journal.record(PutAnswer(replace(begun, status=201), 0.0, 10, 1000))
+    desk.disk.release()
+    await desk.journal.flush()
+    kept = await desk.journal.answer("id")
+    assert kept is not None and kept.status == 201
+
+
+async def test_an_event_is_written_once_however_often_it_is_tried(desk: Desk) -> None:
+    await desk.store.load()
+    for _ in range(3):
+        desk.disk.fault, desk.disk.times = "lost", 1
+        desk.events.add("info", "job/red", "Something", "")
+        with pytest.raises(ServiceError):
+            await desk.journal.commit()
+        desk.disk.release()
+    await desk.journal.commit()
+    await desk.store.close()
+    again = Store(desk.path)
+    assert [event.id for event in (await again.load()).events] == [1, 2, 3]
+    await again.close()
