@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from scheduler.model import Request
 from scheduler.pool import Pool
 from scheduler.queue_model import Pending, Project
 
-Key = tuple[float, int]
-"""When a job would have come had it no priority, and the order of submission."""
+
+class Turn(IntEnum):
+    """The classes of waiting jobs, in the order of the queue."""
+
+    OWED = 0
+    """Other jobs were stopped for it."""
+    OLD = 1
+    """It has waited longer than the patience."""
+    SHARE = 2
+    """Its project has to get the turn."""
+
+
+Key = tuple[Turn, float, int]
+"""The class, a time (see ``time_of``) and the order of submission."""
+
+
+def time_of(job: Pending, turn: Turn, aging_s: float) -> float:
+    """Return the time that orders jobs of one class.
+
+    Old jobs are ordered by when they came; a level of priority makes all others ``aging_s``
+    older than they are.
+    """
+    return job.submitted_at - (0.0 if turn is Turn.OLD else job.priority * aging_s)
+
 
 Shape = tuple[object, ...]
 """What jobs of one lane have in common."""
@@ -42,19 +65,26 @@ class Lane:
     pool: Pool
     keys: list[Key] = field(default_factory=list)
     jobs: list[Pending] = field(default_factory=list)
-    """Parallel lists, oldest first."""
+    """Parallel lists, in the order of the queue."""
+    young: list[tuple[float, int, str]] = field(default_factory=list)
+    """When those in the class ``SHARE`` came, the order of submission and their names; sorted."""
 
     def insert(self, key: Key, job: Pending) -> None:
-        """Put a job where its age belongs."""
+        """Put a job where its key belongs."""
         at = bisect_left(self.keys, key)
         self.keys.insert(at, key)
         self.jobs.insert(at, job)
+        if key[0] is Turn.SHARE:
+            insort(self.young, (job.submitted_at, key[2], job.name))
 
     def remove(self, key: Key) -> Pending:
         """Take a job out."""
         at = bisect_left(self.keys, key)
         del self.keys[at]
-        return self.jobs.pop(at)
+        job = self.jobs.pop(at)
+        if key[0] is Turn.SHARE:
+            del self.young[bisect_left(self.young, (job.submitted_at, key[2], job.name))]
+        return job
 
 
 @dataclass(slots=True)

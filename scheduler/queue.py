@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from scheduler.index import FabricIndex
-from scheduler.lanes import Account, Key, Lane, Shape, shape_of
+from scheduler.lanes import Account, Key, Lane, Shape, Turn, shape_of, time_of
 from scheduler.model import Fabric, Job, Placement, Request
 from scheduler.queue_model import (
     Decisions,
     Pending,
     Preemption,
     Project,
+    Promise,
     QueuePolicy,
     Running,
 )
@@ -40,6 +41,8 @@ class Queue:
         self.running: dict[str, Running] = {}
         self.reserved_at: dict[str, float] = {}
         """Since when a pending job has been the first that waits."""
+        self.promises: dict[str, Promise] = {}
+        """Pending jobs for which others were stopped."""
         self._accounts = {p.name: Account(p) for p in projects}
         self._ends: list[tuple[float, str]] = []
         self._lanes: dict[Shape, Lane] = {}
@@ -66,16 +69,20 @@ class Queue:
             lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
             self._lanes[shape] = lane
         self._submitted += 1
-        key = (job.submitted_at - job.priority * self.policy.aging_s, self._submitted)
+        turn = Turn.SHARE if job.promise is None else Turn.OWED
+        key = (turn, time_of(job, turn, self.policy.aging_s), self._submitted)
         lane.insert(key, job)
         self._where[name] = lane, key
         if job.reserved_at is not None:
             self.reserved_at[name] = job.reserved_at
+        if job.promise is not None:
+            self.promises[name] = job.promise
 
     def withdraw(self, name: str) -> Pending:
         """Take a pending job out of the queue; returns it. KeyError when it is not there."""
         lane, key = self._where.pop(name)
         self.reserved_at.pop(name, None)
+        self.promises.pop(name, None)
         job = lane.remove(key)
         if not lane.jobs:
             del self._lanes[lane.key]
@@ -150,7 +157,31 @@ class Queue:
         """
         if not self._where or (not explain and self._nothing_fits()):
             return Decisions()
-        return Round(self, now, explain=explain).run()
+        self._classify(now)
+        made = Round(self, now, explain=explain).run()
+        for preempt in made.preemptions:
+            self.promises[preempt.job] = preempt.promise
+            self._turn(preempt.job, Turn.OWED)
+        return made
+
+    def _classify(self, now: float) -> None:
+        """Give every waiting job the class that it has now."""
+        for name, promise in self.promises.items():
+            if not promise.holds(now) and self._where[name][1][0] is Turn.OWED:
+                self._turn(name, Turn.SHARE)
+        if not self.policy.fair_share:
+            return
+        limit = now - self.policy.patience_s
+        for lane in self._lanes.values():
+            while lane.young and lane.young[0][0] <= limit:
+                self._turn(lane.young[0][2], Turn.OLD)
+
+    def _turn(self, name: str, turn: Turn) -> None:
+        lane, key = self._where[name]
+        job = lane.remove(key)
+        key = (turn, time_of(job, turn, self.policy.aging_s), key[2])
+        lane.insert(key, job)
+        self._where[name] = lane, key
 
     def _nothing_fits(self) -> bool:
         if self.policy.preemption is not Preemption.OFF:
