@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from controller.circuits import Rewiring
 from controller.errors import ServiceError
+from controller.plan_line import Clock, PlanLine
 from controller.plan_rules import Alone, left_alone, pinned
 from controller.plan_worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
 from controller.records import JobRecord
@@ -76,11 +76,18 @@ class Planner:
         self._switches = switches
         self._tasks = tasks
         self._meter = meter
+        self._line = PlanLine()
+
+    @property
+    def busy(self) -> bool:
+        """True while a plan is being computed: another one would have to wait."""
+        return self._line.busy
 
     async def warm_up(self) -> None:
         """Let the solver load what it loads at its first problem, before a plan waits for it."""
-        await asyncio.to_thread(
-            regroup.plan, _SMALL, Limits(time_limit_s=WARM_UP_S), clock=time.monotonic
+        limits = Limits(time_limit_s=WARM_UP_S)
+        await self._line.compute(
+            lambda clock: regroup.plan(_SMALL, limits, clock=clock), WARM_UP_S + PLAN_GRACE_S
         )
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
@@ -134,28 +141,23 @@ class Planner:
             time_limit_s=request.time_limit_s,
             only_job=None if waiting else request.job,
         )
+
+        def work(clock: Clock) -> Plan | None:
+            if waiting is None:
+                return regroup.plan(fabric, limits, clock=clock)
+            return room.make_room(fabric, scheduler_request(waiting), limits, clock=clock)
+
         try:
-            async with asyncio.timeout(request.time_limit_s + PLAN_GRACE_S):
-                if waiting is None:
-                    return await asyncio.to_thread(
-                        regroup.plan, fabric, limits, clock=time.monotonic
-                    )
-                wanted = scheduler_request(waiting)
-                plan = await asyncio.to_thread(
-                    room.make_room, fabric, wanted, limits, clock=time.monotonic
-                )
-        except TimeoutError:
-            raise ServiceError(
-                "timeout", "the planner took too long", hint="give it a shorter time limit"
-            ) from None
+            plan = await self._line.compute(work, request.time_limit_s + PLAN_GRACE_S)
         except (FabricError, ValueError) as error:
             raise ServiceError("failed", f"no plan: {error}", object="plan") from error
         if plan is None:
+            why = "" if waiting is None else f": {waiting.reason}"
             raise ServiceError(
                 "conflict",
-                f"no move of light lets job {waiting.name} in: {waiting.reason}",
-                object=f"job/{waiting.name}",
-                hint=f"see `lightloom describe job {waiting.name}`",
+                f"no move of light lets job {request.job} in{why}",
+                object=f"job/{request.job}",
+                hint=f"see `lightloom describe job {request.job}`",
             )
         return plan
 
