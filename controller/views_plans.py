@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.views_base import Request, View
+from controller.views_base import JobState, Request, View
 from scheduler.model import Objective, Policy
 
 
@@ -117,11 +117,24 @@ class LeftAloneView(View):
     """When that ends, if it does by itself."""
 
 
+class PlanJobView(View):
+    """A job whose light a plan moves, as it was when the plan was made."""
+
+    job: str
+    submitted_at: float
+    state: JobState
+    policy: Policy
+    endpoints: list[str]
+    pauses: int
+    """How often its light had been moved, as far as that is kept."""
+
+
 class PlanView(View):
-    """A regroup as data: printable, storable, checked against the fabric's epoch at apply."""
+    """A regroup as data: printable, storable, checked against the fabric at apply."""
 
     id: str
     epoch: int
+    """Of the fabric when it was made; it may grow while nothing that the plan needs changes."""
     site: str
     moves: list[MoveView]
     homes_after: dict[str, str | None]
@@ -145,6 +158,8 @@ class PlanView(View):
     left_alone: list[LeftAloneView] = Field(default_factory=list)
     makes_room_for: str | None = None
     """The pending job that fits afterwards."""
+    basis: list[PlanJobView] | None = None
+    """The jobs whose light it moves; without it the plan is for its very epoch only."""
 
     @property
     def empty(self) -> bool:
