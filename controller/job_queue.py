@@ -17,6 +17,7 @@ from scheduler.index import FabricIndex
 from scheduler.model import Fabric, Job, Policy
 from scheduler.queue import decide
 from scheduler.queue_model import (
+    Began,
     Decisions,
     Hold,
     Pending,
@@ -104,6 +105,21 @@ def running(
     return found
 
 
+def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
+    """Return the jobs that started after a time; those that have ended since are among them."""
+    return [
+        Began(
+            job.name,
+            job.submitted_at,
+            job.started_at,
+            job.request.project,
+            job.request.priority,
+        )
+        for job in jobs
+        if job.started_at is not None and job.started_at > after
+    ]
+
+
 def look(
     fabric: Fabric,
     jobs: Iterable[JobRecord],
@@ -123,7 +139,8 @@ def look(
     records = list(jobs)
     waiting = pending(records, promises)
     taken = running(records, now, held)
-    decisions = decide(fabric, waiting, taken, projects, policy=policy, now=now)
+    lately = began(records, now - policy.patience_s)
+    decisions = decide(fabric, waiting, taken, projects, policy, began=lately, now=now)
     holds = {hold.job: hold for hold in decisions.holds}
     requests = {job.name: job.request for job in waiting}
     hints: dict[str, Hint] = {}

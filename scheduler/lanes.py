@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -17,22 +17,16 @@ class Turn(IntEnum):
     OWED = 0
     """Other jobs were stopped for it."""
     OLD = 1
-    """It has waited longer than the patience."""
+    """The first of its project, which had no turn for longer than the patience."""
     SHARE = 2
     """Its project has to get the turn."""
 
 
 Key = tuple[Turn, float, int]
-"""The class, a time (see ``time_of``) and the order of submission."""
+"""The class, a time and the order of submission.
 
-
-def time_of(job: Pending, turn: Turn, aging_s: float) -> float:
-    """Return the time that orders jobs of one class.
-
-    Old jobs are ordered by when they came; a level of priority makes all others ``aging_s``
-    older than they are.
-    """
-    return job.submitted_at - (0.0 if turn is Turn.OLD else job.priority * aging_s)
+The time is when the job would have come had it no priority; of an old job it is when it came.
+"""
 
 
 Shape = tuple[object, ...]
@@ -66,25 +60,22 @@ class Lane:
     keys: list[Key] = field(default_factory=list)
     jobs: list[Pending] = field(default_factory=list)
     """Parallel lists, in the order of the queue."""
-    young: list[tuple[float, int, str]] = field(default_factory=list)
-    """When those in the class ``SHARE`` came, the order of submission and their names; sorted."""
 
     def insert(self, key: Key, job: Pending) -> None:
         """Put a job where its key belongs."""
         at = bisect_left(self.keys, key)
         self.keys.insert(at, key)
         self.jobs.insert(at, job)
-        if key[0] is Turn.SHARE:
-            insort(self.young, (job.submitted_at, key[2], job.name))
 
     def remove(self, key: Key) -> Pending:
         """Take a job out."""
         at = bisect_left(self.keys, key)
         del self.keys[at]
-        job = self.jobs.pop(at)
-        if key[0] is Turn.SHARE:
-            del self.young[bisect_left(self.young, (job.submitted_at, key[2], job.name))]
-        return job
+        return self.jobs.pop(at)
+
+    def first(self, turn: Turn) -> int:
+        """Return the place of the first job of this class or a later one."""
+        return bisect_left(self.keys, (turn, float("-inf"), 0))
 
 
 @dataclass(slots=True)

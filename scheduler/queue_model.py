@@ -92,14 +92,26 @@ class Running:
 
 
 @dataclass(slots=True, frozen=True)
+class Began:
+    """A job that started, whether it still runs or not."""
+
+    job: str
+    submitted_at: float
+    started_at: float
+    project: str = DEFAULT_PROJECT
+    priority: int = 0
+
+
+@dataclass(slots=True, frozen=True)
 class QueuePolicy:
     """How the queue decides.
 
-    Order: a job for which others were stopped comes first; then jobs that have waited
-    ``patience_s`` or more, whatever their priority, in the order of submission; then the
-    projects take turns, the one that holds least for its weight first; within a project the
-    oldest job first. A level of priority makes a job ``aging_s`` older than it is, but only
-    among the jobs of its project (of all projects without ``fair_share``).
+    Order: a job for which others were stopped comes first; then the first job of each project
+    that has waited ``patience_s`` or more while no earlier one of its project started, the
+    longest wait first; then the projects take turns, the one that holds least for its weight
+    first. Within a project the oldest job comes first. A level of priority makes a job
+    ``aging_s`` older than it is, but only among the jobs of its project (of all projects
+    without ``fair_share``).
     """
 
     fair_share: bool = True
@@ -110,8 +122,9 @@ class QueuePolicy:
     """Jobs looked at behind the first that waits."""
     aging_s: float = 3600.0
     patience_s: float = 6 * 3600.0
-    """A job that has waited this long comes before fair share; and when the first in the queue
-    has had a reservation for this long, no job passes it, whatever the expected run times."""
+    """A project that had no turn for this long, though a job of it waits, comes before fair
+    share with one job; and when the first in the queue has had a reservation for this long, no
+    job passes it, whatever the expected run times."""
     make_room_moves: int = 0
     """Running endpoints that may be moved to make room for a strict job; 0 is never."""
     preemption: Preemption = Preemption.OFF

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scheduler.index import FabricIndex
 from scheduler.model import Job, Request
 from scheduler.queue import Queue, decide
-from scheduler.queue_model import Decisions, Pending, Project, QueuePolicy, Running
+from scheduler.queue_model import (
+    Began,
+    Decisions,
+    Pending,
+    Preemption,
+    Project,
+    QueuePolicy,
+    Running,
+)
 from tests.unit.scheduler.racks import paper, uniform
 
 HOUR = 3600.0
@@ -38,9 +46,51 @@ def test_priority_does_not_switch_fair_share_off(priority: int) -> None:
 def test_what_has_waited_longest_comes_first_whatever_its_priority() -> None:
     pending = [job("a", 6, 0.0, "alpha"), job("b", 6, 1.0, "beta", 100)]
     assert started(decide(paper(), pending, now=7 * HOUR)) == ["a"]
-    apart = replace(pending[0], project="beta")
-    assert started(decide(paper(), [apart, pending[1]], now=7 * HOUR)) == ["a"]
-    assert started(decide(paper(), [apart, pending[1]], now=5 * HOUR)) == ["b"]
+    alike = replace(pending[0], project="beta")
+    assert started(decide(paper(), [alike, pending[1]], now=7 * HOUR)) == ["b"]
+
+
+def test_a_long_line_of_old_jobs_takes_no_other_projects_turn() -> None:
+    """Beta queued a lot seven hours ago and had its turn; alpha came an hour ago."""
+    fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
+    pending = [job(f"b{i}", 1, float(i), "beta", 5) for i in range(1, 20)]
+    pending.append(job("a", 2, 6 * HOUR, "alpha"))
+    running = [Running("held", "beta", 5)]
+    now = 7 * HOUR
+
+    def first(*began: Began) -> str:
+        return started(decide(fabric, pending, running, began=began, now=now))[0]
+
+    assert first() == "b1", "beta had no turn for longer than the patience: it gets one"
+    assert first(Began("held", 0.0, now - 60.0, "beta", 5)) == "a"
+    assert first(Began("held", 0.0, HOUR, "beta", 5)) == "b1"
+    later = Began("late", 5 * HOUR, now - 60.0, "beta", 0)
+    assert first(later) == "b1", "what went past it was not its turn"
+    assert first(Began("b0", 0.0, now - 60.0, "alpha", 5)) == "b1"
+
+
+def test_a_job_that_its_quota_keeps_back_does_not_keep_its_project_back() -> None:
+    fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
+    pending = [job("all", 3, 0.0, "beta"), job("one", 2, 1.0, "beta"), job("a", 2, 0.0, "alpha")]
+    projects = [Project("beta", quota=6)]
+    made = decide(fabric, pending, [Running("held", "beta")], projects, now=5 * HOUR)
+    assert started(made) == ["a"]
+    later = [*pending[:2], replace(pending[2], submitted_at=5 * HOUR)]
+    made = decide(fabric, later, [Running("held", "beta")], projects, now=7 * HOUR)
+    assert started(made) == ["one"]
+
+
+def test_a_quota_below_what_is_held_stops_nothing_and_says_what_helps() -> None:
+    fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
+    running = [Running("held", "beta")]
+    pending = [job("b", 1, 0.0, "beta"), job("a", 2, 1.0, "alpha")]
+    policy = QueuePolicy(preemption=Preemption.PRIORITY)
+    for quota in (0, 2, 4):
+        made = decide(fabric, pending, running, [Project("beta", 1.0, quota)], policy, now=9 * HOUR)
+        assert (started(made), made.preemptions) == (["a"], ())
+        (held,) = made.holds
+        assert held.code == "quota"
+        assert f"holds 4 of its quota of {quota}" in held.reason
 
 
 @given(
@@ -111,3 +161,46 @@ def test_no_priority_starves_another_project(
                 ends.append((float(now + length), start.job))
                 assert start.backfilled or now < patience or came[start.job] == 0.0
     pytest.fail("the job starved")
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), priorities), min_size=2, max_size=3),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_no_project_keeps_more_than_its_share_while_another_waits_beyond_patience(
+    projects: list[tuple[int, int]], longest: int, data: st.DataObject
+) -> None:
+    """Projects with lines of any length, of any age and with any priorities."""
+    patience = 25.0
+    fabric = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
+    known = [Project(f"p{i}", float(weight)) for i, (weight, _) in enumerate(projects)]
+    queue = Queue(FabricIndex(fabric), QueuePolicy(patience_s=patience), known)
+    whole = sum(project.weight for project in known)
+    ends: list[tuple[int, str]] = []
+    waiting: dict[str, dict[str, float]] = {project.name: {} for project in known}
+    turned = {project.name: 0.0 for project in known}
+    for now in range(150):
+        for end, name in [e for e in ends if e[0] <= now]:
+            ends.remove((end, name))
+            queue.finish(name)
+        for project, (_, priority) in zip(known, projects, strict=True):
+            for i in range(data.draw(st.sampled_from([0, 0, 1, 9]))):
+                new = job(f"{project.name}-{now}-{i}", 1, float(now), project.name, priority)
+                queue.submit(new)
+                waiting[project.name][new.name] = float(now)
+        for name in started(queue.decide(float(now), explain=False)):
+            project_name = name.partition("-")[0]
+            del waiting[project_name][name]
+            turned[project_name] = float(now)
+            ends.append((now + data.draw(st.integers(1, longest)), name))
+        for project in known:
+            since = min(waiting[project.name].values(), default=float(now))
+            if now - max(since, turned[project.name]) > patience + longest:
+                raise AssertionError(f"{project.name} had no turn")
+            share = 8 * project.weight / whole
+            if now - since > patience + longest and queue.account(project.name).held < int(share):
+                for other in known:
+                    held = queue.account(other.name).held
+                    assert held <= 8 * other.weight / whole + 1
