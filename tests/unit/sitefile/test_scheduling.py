@@ -72,6 +72,9 @@ def test_users_priorities_are_limited_for_all_projects_and_for_one(tmp_path: Pat
     ("sections", "path"),
     [
         ({"projects": [{"name": "vision", "weight": 0}]}, "projects[0].weight"),
+        ({"projects": [{"name": "vision", "weight": float("inf")}]}, "projects[0].weight"),
+        ({"projects": [{"name": "vision", "weight": float("nan")}]}, "projects[0].weight"),
+        ({"queue": {"aging_s": float("inf")}}, "queue.aging_s"),
         ({"projects": [{"name": "vision", "quota": -1}]}, "projects[0].quota"),
         ({"projects": [{"name": "a"}, {"name": "a"}]}, "projects[1].name"),
         ({"projects": [{"name": "a", "max_priority": 101}]}, "projects[0].max_priority"),
