@@ -26,6 +26,10 @@ submits one look serves many, and the rest of the controller gets most of the ti
 PAUSE_LOOKS = 4.0
 
 
+TELL_AT_ONCE = 500
+"""Jobs that are told why they wait before others have their turn on the loop."""
+
+
 class Starter(Protocol):
     """The part of the keeper of jobs that a decision needs."""
 
@@ -155,7 +159,9 @@ class QueueKeeper:
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
         state = self._state
         leads = []
-        for name, hold in holds.items():
+        for told, (name, hold) in enumerate(holds.items()):
+            if told % TELL_AT_ONCE == TELL_AT_ONCE - 1:
+                await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
             since = None if hold.reserved_at is None else hold.reserved_at
