@@ -1,13 +1,14 @@
 """The queue of the controller's jobs, in the words of ``scheduler.queue``. Pure.
 
-Nothing is kept between two looks but what the job records hold, so a restart changes no
-decision: equal jobs, fabric and time give equal starts.
+Between two looks nothing is kept but what the job records hold, and which jobs are about to start
+because others were stopped for them: equal jobs, fabric and time give equal starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from controller.records import JobRecord
 from controller.service_admission import scheduler_request
@@ -15,7 +16,16 @@ from scheduler import room
 from scheduler.index import FabricIndex
 from scheduler.model import Fabric, Job, Policy
 from scheduler.queue import decide
-from scheduler.queue_model import Decisions, Hold, Pending, Project, QueuePolicy, Running
+from scheduler.queue_model import (
+    Began,
+    Decisions,
+    Hold,
+    Pending,
+    Project,
+    Promise,
+    QueuePolicy,
+    Running,
+)
 
 HINTS = 3
 """Jobs at the head of the queue for which a regroup that lets them in is looked for."""
@@ -42,8 +52,13 @@ class Look:
     hints: Mapping[str, Hint] = field(default_factory=dict)
 
 
-def pending(jobs: Iterable[JobRecord]) -> list[Pending]:
-    """Return the jobs that wait, in the order of submission."""
+def pending(
+    jobs: Iterable[JobRecord], promises: Mapping[str, Promise] = MappingProxyType({})
+) -> list[Pending]:
+    """Return the jobs that wait, in the order of submission.
+
+    ``promises`` are of those for which others were stopped.
+    """
     return [
         Pending(
             request=scheduler_request(job),
@@ -55,14 +70,20 @@ def pending(jobs: Iterable[JobRecord]) -> list[Pending]:
             pinned=job.request.pinned,
             preemptible=job.request.preemptible,
             reserved_at=job.reserved_at,
+            promise=promises.get(job.name),
         )
         for job in jobs
         if job.state == "pending"
     ]
 
 
-def running(jobs: Iterable[JobRecord], now: float) -> list[Running]:
-    """Return the jobs that hold endpoints, and when they are expected to end."""
+def running(
+    jobs: Iterable[JobRecord], now: float, held: frozenset[str] = frozenset()
+) -> list[Running]:
+    """Return the jobs that hold endpoints, and when they are expected to end.
+
+    Those that are ``held`` by a transaction can not be stopped now.
+    """
     found = []
     for job in jobs:
         if job.holding:
@@ -76,10 +97,27 @@ def running(jobs: Iterable[JobRecord], now: float) -> list[Running]:
                     job.request.priority,
                     started,
                     end,
-                    preemptible=job.request.preemptible and job.state == "running",
+                    preemptible=job.request.preemptible
+                    and job.state == "running"
+                    and job.name not in held,
                 )
             )
     return found
+
+
+def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
+    """Return the jobs that started after a time; those that have ended since are among them."""
+    return [
+        Began(
+            job.name,
+            job.submitted_at,
+            job.started_at,
+            job.request.project,
+            job.request.priority,
+        )
+        for job in jobs
+        if job.started_at is not None and job.started_at > after
+    ]
 
 
 def look(
@@ -89,15 +127,20 @@ def look(
     policy: QueuePolicy,
     movable: Callable[[str], bool],
     *,
+    promises: Mapping[str, Promise] = MappingProxyType({}),
+    held: frozenset[str] = frozenset(),
     now: float,
 ) -> tuple[Decisions, Look]:
     """Decide who starts now, and explain why the others wait.
 
-    ``movable`` tells which running jobs a regroup may touch; the hints keep to it.
+    ``movable`` tells which running jobs a regroup may touch; the hints keep to it. ``promises``
+    are of jobs for which others were stopped, ``held`` are jobs that can not be stopped now.
     """
     records = list(jobs)
-    waiting = pending(records)
-    decisions = decide(fabric, waiting, running(records, now), projects, policy=policy, now=now)
+    waiting = pending(records, promises)
+    taken = running(records, now, held)
+    lately = began(records, now - policy.patience_s)
+    decisions = decide(fabric, waiting, taken, projects, policy, began=lately, now=now)
     holds = {hold.job: hold for hold in decisions.holds}
     requests = {job.name: job.request for job in waiting}
     hints: dict[str, Hint] = {}

@@ -304,6 +304,10 @@ class Service(Looks):
 
     # --- jobs -----------------------------------------------------------------------------
 
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self._state.site.scheduling.highest_priority(project)
+
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
         return self._show_jobs.job(await self._jobs.submit(request))

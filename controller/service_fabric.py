@@ -323,11 +323,16 @@ class FabricKeeper:
             kind = "aggregator" if "/" in entry.object else "endpoint"
             events.add("error", f"{kind}/{entry.object}", "Quarantined", entry.reason)
 
-    def rewired(self, moves: Mapping[str, str | None]) -> Rewiring:
-        """Return the circuits that the moves ask for now. ServiceError ``conflict``: none."""
+    def rewired(
+        self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
+    ) -> Rewiring:
+        """Return the circuits that the moves ask for now. ServiceError ``conflict``: none.
+
+        ``besides`` are free ports that are not to be used all the same.
+        """
         state = self._state
         try:
-            return rewire(state.site, state.attachments, moves, state.blocked_points())
+            return rewire(state.site, state.attachments, moves, state.blocked_points() | besides)
         except RewiringError as error:
             raise ServiceError(
                 "conflict", str(error), object=error.object, hint="make a new plan"

@@ -9,6 +9,7 @@ from typing import Protocol
 from controller.aggregators import AggregatorError
 from controller.errors import ServiceError
 from controller.flows import AttachPoint, Compiled, Compiler, FlowProgram
+from controller.pools import Pool
 from controller.port_stats import PortBlock
 from controller.state import State
 
@@ -71,6 +72,7 @@ class FlowKeeper:
         self._installing = asyncio.Lock()
         self._compiler = Compiler(state.site)
         self._compiled = Compiled()
+        self._pool = Pool("flows", 2)  # the present intent, and what is foreseen
         self._foreseen: tuple[_Question, asyncio.Future[Compiled]] | None = None
         """What the intent is expected to be next, and its flows as soon as they are compiled."""
 
@@ -94,7 +96,7 @@ class FlowKeeper:
         if self._foreseen is not None and _alike(question, self._foreseen[0]):
             return await asyncio.shield(self._foreseen[1])
         # In a thread: thousands of endpoints take long enough to keep others waiting.
-        return await asyncio.to_thread(self._compiler.next, *question)
+        return await self._pool.run(self._compiler.next, *question)
 
     def foresee(self, target: Mapping[str, AttachPoint | None]) -> None:
         """Begin to compile what the intent will be when ``target`` has come true.
@@ -110,7 +112,7 @@ class FlowKeeper:
             else:
                 points[endpoint] = point
         question = (self._compiled, state.epoch + 1, points, jobs, held - target.keys())
-        answer = asyncio.ensure_future(asyncio.to_thread(self._compiler.next, *question))
+        answer = self._pool.run(self._compiler.next, *question)
         answer.add_done_callback(_seen)
         self._foreseen = (question, answer)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,10 @@ from pydantic import ValidationError
 
 from controller.circuits import Rewiring
 from controller.errors import ServiceError
+from controller.flows import AttachPoint
+from controller.job_queue import without
+from controller.plan_basis import basis_of, named_points, what_changed
+from controller.plan_line import Clock, PlanLine
 from controller.plan_rules import Alone, left_alone, pinned
 from controller.plan_worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
 from controller.records import JobRecord
@@ -76,11 +79,18 @@ class Planner:
         self._switches = switches
         self._tasks = tasks
         self._meter = meter
+        self._line = PlanLine()
+
+    @property
+    def busy(self) -> bool:
+        """True while a plan is being computed: another one would have to wait."""
+        return self._line.busy
 
     async def warm_up(self) -> None:
         """Let the solver load what it loads at its first problem, before a plan waits for it."""
-        await asyncio.to_thread(
-            regroup.plan, _SMALL, Limits(time_limit_s=WARM_UP_S), clock=time.monotonic
+        limits = Limits(time_limit_s=WARM_UP_S)
+        await self._line.compute(
+            lambda clock: regroup.plan(_SMALL, limits, clock=clock), WARM_UP_S + PLAN_GRACE_S
         )
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
@@ -93,7 +103,7 @@ class Planner:
         waiting = self._check_job(request.job)
         policy, now = state.site.scheduling.regroup, state.clock()
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
-        fabric = pinned(state.fabric(), alone)
+        fabric, holders = pinned(state.fabric(), alone), state.holders()
         plan = await self._computed(fabric, request, waiting)
         rewiring = self._fabric.rewired({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
@@ -109,6 +119,7 @@ class Planner:
         extra: dict[str, object] = {
             "left_alone": _left_alone_views(fabric, plan, alone, everybody=waiting is not None),
             "makes_room_for": waiting.name if waiting else None,
+            "basis": basis_of((move.endpoint for move in plan.moves), holders),
         }
         pause_s = view.predicted_dark_time_s + policy.recovery_s
         found = stakes_of(
@@ -134,28 +145,23 @@ class Planner:
             time_limit_s=request.time_limit_s,
             only_job=None if waiting else request.job,
         )
+
+        def work(clock: Clock) -> Plan | None:
+            if waiting is None:
+                return regroup.plan(fabric, limits, clock=clock)
+            return room.make_room(fabric, scheduler_request(waiting), limits, clock=clock)
+
         try:
-            async with asyncio.timeout(request.time_limit_s + PLAN_GRACE_S):
-                if waiting is None:
-                    return await asyncio.to_thread(
-                        regroup.plan, fabric, limits, clock=time.monotonic
-                    )
-                wanted = scheduler_request(waiting)
-                plan = await asyncio.to_thread(
-                    room.make_room, fabric, wanted, limits, clock=time.monotonic
-                )
-        except TimeoutError:
-            raise ServiceError(
-                "timeout", "the planner took too long", hint="give it a shorter time limit"
-            ) from None
+            plan = await self._line.compute(work, request.time_limit_s + PLAN_GRACE_S)
         except (FabricError, ValueError) as error:
             raise ServiceError("failed", f"no plan: {error}", object="plan") from error
         if plan is None:
+            why = "" if waiting is None else f": {waiting.reason}"
             raise ServiceError(
                 "conflict",
-                f"no move of light lets job {waiting.name} in: {waiting.reason}",
-                object=f"job/{waiting.name}",
-                hint=f"see `lightloom describe job {waiting.name}`",
+                f"no move of light lets job {request.job} in{why}",
+                object=f"job/{request.job}",
+                hint=f"see `lightloom describe job {request.job}`",
             )
         return plan
 
@@ -192,22 +198,47 @@ class Planner:
                 "invalid", "the plan moves nothing", object=f"plan/{plan.id}", hint="nothing to do"
             )
         moves = {move.endpoint: move.target for move in plan.moves}
-        rewiring = self._fabric.rewired(moves)
+        room_for = plan.makes_room_for
+        promised = frozenset[str]() if room_for is None else self._room(plan, moves, room_for)
+        rewiring = self._fabric.rewired(moves, self._other_points(plan))
         check_plan(plan, rewiring)
         running = self._fabric.begin(Cause.REGROUP, moves, plan.id, rewiring)
-        if plan.makes_room_for is not None:
-            self._promise(plan, plan.makes_room_for)
-        return await self._begun(running, wait_s, plan.makes_room_for)
+        if room_for is not None:
+            self._state.promised[room_for] = promised
+        return await self._begun(running, wait_s, room_for)
 
-    def _promise(self, plan: PlanView, name: str) -> None:
-        """Keep for a waiting job the endpoints that are going to suit it, until light has moved."""
-        job = self._state.jobs.get(name)
+    def _room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
+        """Return the endpoints that suit a waiting job afterwards; they are kept for it.
+
+        ServiceError ``conflict`` when it waits no more, or would wait all the same.
+        """
+        state = self._state
+        job = state.jobs.get(name)
         if job is None or job.state != "pending":
-            return
-        after = replace(self._state.fabric(), homes=plan.homes_after, unavailable=frozenset())
+            raise self._stale(plan, f"job {name} does not wait any more")
+        fabric = without(state.fabric(), state.promised_endpoints())
+        after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
         found = place(after, scheduler_request(job))
-        if isinstance(found, Placement):
-            self._state.promised[name] = frozenset(found.endpoints)
+        if not isinstance(found, Placement):
+            raise self._stale(plan, f"job {name} would not fit any more, it {found.reason}")
+        return frozenset(found.endpoints)
+
+    def _other_points(self, plan: PlanView) -> frozenset[AttachPoint]:
+        """Return the ports that the plan does not name; none when it names no circuits."""
+        named = named_points(plan)
+        if not named:
+            return frozenset()
+        points = (AttachPoint(a.name, p) for a in self._state.site.aggregators for p in a.fibers)
+        return frozenset(points) - named
+
+    def _stale(self, plan: PlanView, why: str) -> ServiceError:
+        return ServiceError(
+            "conflict",
+            f"the fabric moved since this plan was made (epoch {plan.epoch},"
+            f" now {self._state.epoch}): {why}",
+            object=f"plan/{plan.id}",
+            hint="make a new plan",
+        )
 
     async def attach(self, endpoint: str, aggregator: str | None, wait_s: float) -> TransactionView:
         """Move one endpoint's light by hand; ``aggregator`` None darkens it."""
@@ -291,7 +322,7 @@ class Planner:
                 self._state.wake.set()
 
     def _checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
-        """Refuse a plan that is not for this site at this epoch, before anything is touched."""
+        """Refuse a plan that is not for this site as it is, before anything is touched."""
         if isinstance(plan, dict):
             try:
                 plan = PlanView.model_validate(plan)
@@ -315,15 +346,9 @@ class Planner:
                 raise ServiceError(
                     "invalid", f"the site has no endpoint {move.endpoint}", object=what
                 )
-        moved = [m.endpoint for m in plan.moves if homes[m.endpoint] != m.source]
-        if plan.epoch != state.epoch or moved:
-            raise ServiceError(
-                "conflict",
-                f"the fabric moved since this plan was made (epoch {plan.epoch},"
-                f" now {state.epoch})",
-                object=what,
-                hint="make a new plan",
-            )
+        changed = what_changed(plan, state)
+        if changed:
+            raise self._stale(plan, changed)
         if len({m.endpoint for m in plan.moves}) != len(plan.moves):
             raise ServiceError("invalid", "the plan moves an endpoint twice", object=what)
         return plan

@@ -11,11 +11,12 @@ from typing import Protocol
 from controller import job_queue
 from controller.errors import ServiceError
 from controller.plan_rules import left_alone
+from controller.pools import Pool
 from controller.records import JobRecord
 from controller.state import State
 from controller.store import PutJob
 from scheduler.model import Fabric, Placement
-from scheduler.queue_model import Decisions, Hold
+from scheduler.queue_model import Decisions, Hold, Preempt, Promise
 
 SCHEDULE_EVERY_S = 5.0
 """At the latest; a change wakes the queue at once, if it was left alone for a while."""
@@ -23,6 +24,10 @@ PAUSE_S = 0.05
 """Between two looks at least, and ``PAUSE_LOOKS`` times what the last one took: in a storm of
 submits one look serves many, and the rest of the controller gets most of the time."""
 PAUSE_LOOKS = 4.0
+
+
+TELL_AT_ONCE = 500
+"""Jobs that are told why they wait before others have their turn on the loop."""
 
 
 class Starter(Protocol):
@@ -43,6 +48,9 @@ class QueueKeeper:
         self._starter = starter
         self.looks = 0
         """How often the queue was decided on."""
+        self._pool = Pool("queue")
+        self._promises: dict[str, tuple[float, Promise]] = {}
+        """Waiting jobs for which others were stopped, and when those jobs were submitted."""
         self._took_s = 0.0
         """How long the last decision took."""
 
@@ -72,29 +80,57 @@ class QueueKeeper:
         now = state.clock()
         fabric = job_queue.without(state.fabric(), state.promised_endpoints())
         jobs = [job for job in state.jobs.values() if job.name not in state.unsaved]
+        self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
         began = time.monotonic()
-        # In a thread: with thousands of endpoints a look takes long enough to keep others waiting.
-        decisions, found = await asyncio.to_thread(
+        # In its own thread: with thousands of endpoints a look takes long enough to keep others
+        # waiting, and no other work may keep the queue waiting.
+        decisions, found = await self._pool.run(
             job_queue.look,
             fabric,
             jobs,
             tuple(state.projects()),
             scheduling.queue,
             lambda name: name not in alone,
+            promises={name: promise for name, (_, promise) in self._promises.items()},
+            held=frozenset(job.name for r in state.running.values() for job in r.tx.jobs),
             now=now,
         )
         self._took_s = time.monotonic() - began
         self.looks += 1
         state.queue = found
-        await self._carry_out(decisions, fabric)
-        for preemption in decisions.preemptions:
-            for victim in preemption.victims:
-                await self._starter.requeue(victim, f"stopped to make way for job {preemption.job}")
+        if await self._carry_out(decisions, fabric):
+            for preemption in decisions.preemptions:
+                await self._preempt(preemption)
         await self._explain(found.holds)
 
-    async def _carry_out(self, decisions: Decisions, fabric: Fabric) -> None:
+    def _keep_promises(self) -> None:
+        """Forget what was promised to jobs that started or left the queue."""
+        jobs = self._state.jobs
+        self._promises = {
+            name: kept
+            for name, kept in self._promises.items()
+            if (job := jobs.get(name)) is not None
+            and (job.state, job.submitted_at) == ("pending", kept[0])
+        }
+
+    async def _preempt(self, preemption: Preempt) -> None:
+        """Stop jobs for a waiting one, which comes first from now on."""
+        state = self._state
+        job = state.jobs.get(preemption.job)
+        if job is None or job.state != "pending":
+            return  # cancelled while the decision was made
+        victims = [state.jobs.get(name) for name in preemption.victims]
+        if any(victim is None or victim.state != "running" for victim in victims):
+            state.wake.set()  # one of them ended: fewer may do
+            return
+        self._promises[job.name] = job.submitted_at, preemption.promise
+        reason = f"stopped to make way for job {job.name}"
+        await asyncio.gather(*(self._starter.requeue(name, reason) for name in preemption.victims))
+
+    async def _carry_out(self, decisions: Decisions, fabric: Fabric) -> bool:
+        """Start what can start; False when the world has changed since the decision."""
         state = self._state
         for start in decisions.starts:
             job = state.jobs.get(start.job)
@@ -102,14 +138,16 @@ class QueueKeeper:
                 continue  # cancelled while the decision was made
             if not self._holds(start.placement, fabric):
                 state.wake.set()
-                return
+                return False
             problem = await self._starter.admit(job, start.placement)
             if problem:
                 self._waits(start.job, problem)
-                return
+                continue
+            self._promises.pop(start.job, None)
             if start.backfilled:
                 text = "started ahead of earlier jobs without delaying them"
                 state.events.add("info", f"job/{start.job}", "Backfilled", text)
+        return True
 
     def _holds(self, placement: Placement, fabric: Fabric) -> bool:
         """Tell whether the world is still as the placement took it to be."""
@@ -121,7 +159,9 @@ class QueueKeeper:
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
         state = self._state
         leads = []
-        for name, hold in holds.items():
+        for told, (name, hold) in enumerate(holds.items()):
+            if told % TELL_AT_ONCE == TELL_AT_ONCE - 1:
+                await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
             since = None if hold.reserved_at is None else hold.reserved_at

@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 REGROUP_EVERY_S = 5.0
 """Between two looks."""
+PLANS = 3
+"""Plans that one trigger may lead to, where the fabric moves while they are made."""
 OBJECT = "controller"
 """What the events are about."""
 
@@ -49,6 +51,8 @@ class Regrouper:
         """Look at the triggers once; returns the one that fired, after it was dealt with."""
         if not self._policy.triggers.automatic or self._state.suspect or self._state.running:
             return None  # what is moving now may be just what is needed
+        if self._plans.busy:
+            return None  # a plan that somebody waits for goes first; the trigger stays
         fired = fire(self._policy.triggers, self._moment())
         if fired is None:
             return None
@@ -85,22 +89,29 @@ class Regrouper:
 
     async def _deal_with(self, fired: Fired) -> None:
         policy = self._policy
-        plan = await self._plans.make_plan(
-            PlanRequest(
-                job=fired.job,
-                max_jobs_paused=policy.max_jobs_paused,
-                max_moves=policy.max_moves,
-                time_limit_s=policy.time_limit_s,
-            )
+        request = PlanRequest(
+            job=fired.job,
+            max_jobs_paused=policy.max_jobs_paused,
+            max_moves=policy.max_moves,
+            time_limit_s=policy.time_limit_s,
         )
-        objection = self._objection(plan)
-        if objection:
-            self._skipped(fired, objection)
+        for left in reversed(range(PLANS)):
+            plan = await self._plans.make_plan(request)
+            objection = self._objection(plan)
+            if objection:
+                self._skipped(fired, objection)
+                return
+            try:
+                done = await self._plans.apply(plan, wait_s=0.0)
+            except ServiceError as error:
+                if error.code != "conflict" or not left:
+                    raise
+                log.info("regroup_planned_again", plan=plan.id, reason=error.message)
+                continue
+            worth = f"; {plan.worth.reason}" if plan.worth else ""
+            text = f"{fired.trigger}: transaction {done.id} carries out plan {plan.id}{worth}"
+            self._state.events.add("info", OBJECT, "RegroupChosen", text)
             return
-        done = await self._plans.apply(plan, wait_s=0.0)
-        worth = f"; {plan.worth.reason}" if plan.worth else ""
-        text = f"{fired.trigger}: transaction {done.id} carries out plan {plan.id}{worth}"
-        self._state.events.add("info", OBJECT, "RegroupChosen", text)
 
     def _objection(self, plan: PlanView) -> str:
         """Say why a plan is not carried out; empty when it is."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from controller.views_base import Request, View
+from controller.views_base import JobState, Name, Request, View
 from scheduler.model import Objective, Policy
+
+PlanId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,63}$")]
+Port = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+MAX_BUDGET = 10_000_000
+"""Jobs or endpoints: more than any site has."""
 
 
 class PlanRequest(Request):
     """Budgets of a regroup; None is no limit."""
 
-    job: str | None = None
+    job: Name | None = None
     """Bring this running job together, or make room for this pending one."""
     force: bool = False
     """Leave cool-down and pause budgets out; pinned jobs stay pinned."""
-    max_jobs_paused: int | None = Field(default=None, ge=0)
-    max_moves: int | None = Field(default=None, ge=0)
+    max_jobs_paused: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
+    max_moves: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
     objective: Objective = Objective.PAUSES
     time_limit_s: float = Field(default=10.0, gt=0, le=600)
 
@@ -26,9 +31,9 @@ class PlanRequest(Request):
 class MoveView(View):
     """One endpoint's home changes."""
 
-    endpoint: str
-    source: str | None = Field(alias="from")
-    target: str | None = Field(alias="to")
+    endpoint: Name
+    source: Name | None = Field(alias="from")
+    target: Name | None = Field(alias="to")
 
 
 class BoundView(View):
@@ -42,11 +47,11 @@ class BoundView(View):
 class CircuitStepView(View):
     """One circuit to break or to make; a plan whose steps are not what it moves is refused."""
 
-    switch: str
-    a: str
-    b: str
-    endpoint: str
-    aggregator: str
+    switch: Name
+    a: Port
+    b: Port
+    endpoint: Name
+    aggregator: Name
     aggregator_port: int
 
 
@@ -117,14 +122,27 @@ class LeftAloneView(View):
     """When that ends, if it does by itself."""
 
 
-class PlanView(View):
-    """A regroup as data: printable, storable, checked against the fabric's epoch at apply."""
+class PlanJobView(View):
+    """A job whose light a plan moves, as it was when the plan was made."""
 
-    id: str
+    job: Name
+    submitted_at: float
+    state: JobState
+    policy: Policy
+    endpoints: list[Name]
+    pauses: int
+    """How often its light had been moved, as far as that is kept."""
+
+
+class PlanView(View):
+    """A regroup as data: printable, storable, checked against the fabric at apply."""
+
+    id: PlanId
     epoch: int
-    site: str
+    """Of the fabric when it was made; it may grow while nothing that the plan needs changes."""
+    site: Name
     moves: list[MoveView]
-    homes_after: dict[str, str | None]
+    homes_after: dict[Name, Name | None]
     excess_span_before: int
     excess_span_after: int
     running_moves: int
@@ -143,8 +161,10 @@ class PlanView(View):
     worth: WorthView | None = None
     """None when the link rates of the site are not known."""
     left_alone: list[LeftAloneView] = Field(default_factory=list)
-    makes_room_for: str | None = None
+    makes_room_for: Name | None = None
     """The pending job that fits afterwards."""
+    basis: list[PlanJobView] | None = None
+    """The jobs whose light it moves; without it the plan is for its very epoch only."""
 
     @property
     def empty(self) -> bool:
@@ -190,7 +210,7 @@ class TransactionView(View):
 class AttachRequest(Request):
     """Where one endpoint's light should lead; ``aggregator`` None is dark."""
 
-    aggregator: str | None
+    aggregator: Name | None
 
 
 class QuarantineView(View):

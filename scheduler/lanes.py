@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from scheduler.model import Request
 from scheduler.pool import Pool
 from scheduler.queue_model import Pending, Project
 
-Key = tuple[float, int]
-"""When a job would have come had it no priority, and the order of submission."""
+
+class Turn(IntEnum):
+    """The classes of waiting jobs, in the order of the queue."""
+
+    OWED = 0
+    """Other jobs were stopped for it."""
+    OLD = 1
+    """The first of its project, which had no turn for longer than the patience."""
+    SHARE = 2
+    """Its project has to get the turn."""
+
+
+Key = tuple[Turn, float, int]
+"""The class, a time and the order of submission.
+
+The time is when the job would have come had it no priority; of an old job it is when it came.
+"""
+
 
 Shape = tuple[object, ...]
 """What jobs of one lane have in common."""
@@ -42,10 +59,10 @@ class Lane:
     pool: Pool
     keys: list[Key] = field(default_factory=list)
     jobs: list[Pending] = field(default_factory=list)
-    """Parallel lists, oldest first."""
+    """Parallel lists, in the order of the queue."""
 
     def insert(self, key: Key, job: Pending) -> None:
-        """Put a job where its age belongs."""
+        """Put a job where its key belongs."""
         at = bisect_left(self.keys, key)
         self.keys.insert(at, key)
         self.jobs.insert(at, job)
@@ -55,6 +72,10 @@ class Lane:
         at = bisect_left(self.keys, key)
         del self.keys[at]
         return self.jobs.pop(at)
+
+    def first(self, turn: Turn) -> int:
+        """Return the place of the first job of this class or a later one."""
+        return bisect_left(self.keys, (turn, float("-inf"), 0))
 
 
 @dataclass(slots=True)

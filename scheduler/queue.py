@@ -11,13 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from scheduler.index import FabricIndex
-from scheduler.lanes import Account, Key, Lane, Shape, shape_of
+from scheduler.lanes import Account, Key, Lane, Shape, Turn, shape_of
 from scheduler.model import Fabric, Job, Placement, Request
 from scheduler.queue_model import (
+    Began,
     Decisions,
     Pending,
     Preemption,
     Project,
+    Promise,
     QueuePolicy,
     Running,
 )
@@ -33,13 +35,23 @@ class Queue:
         policy: QueuePolicy | None = None,
         projects: Iterable[Project] = (),
         running: Iterable[Running] = (),
+        began: Iterable[Began] = (),
     ) -> None:
-        """Take over a fabric; running jobs that are not named belong to the default project."""
+        """Take over a fabric; running jobs that are not named belong to the default project.
+
+        ``began`` are the jobs that started lately, also those that have ended.
+        """
         self.index = index
         self.policy = policy or QueuePolicy()
         self.running: dict[str, Running] = {}
         self.reserved_at: dict[str, float] = {}
         """Since when a pending job has been the first that waits."""
+        self.promises: dict[str, Promise] = {}
+        """Pending jobs for which others were stopped."""
+        self._began: dict[str, list[Began]] = {}
+        for start in began:
+            self._began.setdefault(start.project, []).append(start)
+        self._old: set[str] = set()
         self._accounts = {p.name: Account(p) for p in projects}
         self._ends: list[tuple[float, str]] = []
         self._lanes: dict[Shape, Lane] = {}
@@ -66,16 +78,21 @@ class Queue:
             lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
             self._lanes[shape] = lane
         self._submitted += 1
-        key = (job.submitted_at - job.priority * self.policy.aging_s, self._submitted)
+        turn = Turn.SHARE if job.promise is None else Turn.OWED
+        key = (turn, self._aged(job), self._submitted)
         lane.insert(key, job)
         self._where[name] = lane, key
         if job.reserved_at is not None:
             self.reserved_at[name] = job.reserved_at
+        if job.promise is not None:
+            self.promises[name] = job.promise
 
     def withdraw(self, name: str) -> Pending:
         """Take a pending job out of the queue; returns it. KeyError when it is not there."""
         lane, key = self._where.pop(name)
         self.reserved_at.pop(name, None)
+        self.promises.pop(name, None)
+        self._old.discard(name)
         job = lane.remove(key)
         if not lane.jobs:
             del self._lanes[lane.key]
@@ -84,6 +101,8 @@ class Queue:
     def start(self, job: Pending, placement: Placement, now: float) -> None:
         """Give a pending job its endpoints."""
         self.withdraw(job.name)
+        new = Began(job.name, job.submitted_at, now, job.project, job.priority)
+        self._began.setdefault(job.project, []).append(new)
         self.index.start(
             Job(job.name, placement.endpoints, job.policy, job.pinned, job.weight),
             placement.moves,
@@ -150,7 +169,59 @@ class Queue:
         """
         if not self._where or (not explain and self._nothing_fits()):
             return Decisions()
-        return Round(self, now, explain=explain).run()
+        self._classify(now)
+        made = Round(self, now, explain=explain).run()
+        for preempt in made.preemptions:
+            self.promises[preempt.job] = preempt.promise
+            self._turn(preempt.job, Turn.OWED)
+        return made
+
+    def _classify(self, now: float) -> None:
+        """Give every waiting job the class that it has now."""
+        for name, promise in self.promises.items():
+            if not promise.holds(now) and self._where[name][1][0] is Turn.OWED:
+                self._turn(name, Turn.SHARE)
+        for name in self._old:
+            self._turn(name, Turn.SHARE)
+        self._old.clear()
+        if not self.policy.fair_share:
+            return
+        limit = now - self.policy.patience_s
+        for project, (_, job) in self._firsts().items():
+            if job.submitted_at > limit:
+                continue
+            lately = [b for b in self._began.get(project, ()) if b.started_at > limit]
+            self._began[project] = lately
+            aged = self._aged(job)
+            if not any(self._aged(b) <= aged and b.job != job.name for b in lately):
+                self._turn(job.name, Turn.OLD, job.submitted_at)
+                self._old.add(job.name)
+
+    def _firsts(self) -> dict[str, tuple[Key, Pending]]:
+        """Return the first waiting job of every project by age, of those that may ever start."""
+        firsts: dict[str, tuple[Key, Pending]] = {}
+        for lane in self._lanes.values():
+            at = lane.first(Turn.SHARE)
+            admitted = self.account(lane.project).admits(lane.shape.count)
+            if (
+                at < len(lane.keys)
+                and admitted
+                and lane.pool.total - lane.pool.lost >= lane.shape.count
+            ):
+                key, known = lane.keys[at], firsts.get(lane.project)
+                if known is None or key < known[0]:
+                    firsts[lane.project] = key, lane.jobs[at]
+        return firsts
+
+    def _turn(self, name: str, turn: Turn, since: float | None = None) -> None:
+        lane, key = self._where[name]
+        job = lane.remove(key)
+        key = (turn, self._aged(job) if since is None else since, key[2])
+        lane.insert(key, job)
+        self._where[name] = lane, key
+
+    def _aged(self, job: Pending | Began) -> float:
+        return job.submitted_at - job.priority * self.policy.aging_s
 
     def _nothing_fits(self) -> bool:
         if self.policy.preemption is not Preemption.OFF:
@@ -165,6 +236,7 @@ def decide(
     projects: Iterable[Project] = (),
     policy: QueuePolicy | None = None,
     *,
+    began: Iterable[Began] = (),
     now: float,
 ) -> Decisions:
     """Decide for a queue as a value; equal input gives equal decisions.
@@ -172,7 +244,7 @@ def decide(
     Jobs of ``fabric`` that ``running`` does not describe belong to the default project.
     Pending jobs of equal age keep the order in which they are given.
     """
-    queue = Queue(FabricIndex(fabric), policy, projects, running)
+    queue = Queue(FabricIndex(fabric), policy, projects, running, began)
     for job in pending:
         queue.submit(job)
     return queue.decide(now)

@@ -104,7 +104,9 @@ class Reasons:
         head, reservation = self.head, self.reservation
         name = "" if head is None else head.job.name
         start = None if reservation is None else reservation.start
-        if reservation is not None and reservation.closed:
+        if head is not None and head.owed:
+            why = f"other jobs were stopped so that job {name} can start"
+        elif reservation is not None and reservation.closed:
             why = f"job {name} has waited too long to let anybody past"
         else:
             why = f"it would delay job {name}, which is the first that waits"

@@ -12,6 +12,9 @@ from scheduler.model import Placement, Policy, Request
 
 DEFAULT_PROJECT = "default"
 
+PROMISE_S = 600.0
+"""How long a job comes first after others were stopped for it, if it can not start at once."""
+
 
 class Preemption(StrEnum):
     """Whose running jobs a pending job may push out."""
@@ -34,6 +37,23 @@ class Project:
 
 
 @dataclass(slots=True, frozen=True)
+class Promise:
+    """Jobs were stopped so that a pending job can start: until it has, it comes first.
+
+    Nothing else starts in its pool for ``PROMISE_S`` seconds, and nothing is stopped for it
+    twice, so preemption ends whatever the ages and priorities are.
+    """
+
+    since: float
+    stopped: frozenset[str]
+    """Names of the jobs that were stopped for it."""
+
+    def holds(self, now: float) -> bool:
+        """Tell whether the job still comes first."""
+        return now - self.since < PROMISE_S
+
+
+@dataclass(slots=True, frozen=True)
 class Pending:
     """A job in the queue."""
 
@@ -50,6 +70,8 @@ class Pending:
     preemptible: bool = False
     reserved_at: float | None = None
     """Since when it has been the first that waits (``Hold.reserved_at``), None when never."""
+    promise: Promise | None = None
+    """Set when jobs were stopped for it (``Preempt.promise``)."""
 
     @property
     def name(self) -> str:
@@ -70,13 +92,26 @@ class Running:
 
 
 @dataclass(slots=True, frozen=True)
+class Began:
+    """A job that started, whether it still runs or not."""
+
+    job: str
+    submitted_at: float
+    started_at: float
+    project: str = DEFAULT_PROJECT
+    priority: int = 0
+
+
+@dataclass(slots=True, frozen=True)
 class QueuePolicy:
     """How the queue decides.
 
-    Order: jobs that have waited ``patience_s`` or more come first, oldest first; then the
-    projects take turns, the one that holds least for its weight first; within a project the
-    oldest job first. A level of priority makes a job ``aging_s`` older than it is, so the
-    order of two jobs never changes while they wait and every job becomes the oldest.
+    Order: a job for which others were stopped comes first; then the first job of each project
+    that has waited ``patience_s`` or more while no earlier one of its project started, the
+    longest wait first; then the projects take turns, the one that holds least for its weight
+    first. Within a project the oldest job comes first. A level of priority makes a job
+    ``aging_s`` older than it is, but only among the jobs of its project (of all projects
+    without ``fair_share``).
     """
 
     fair_share: bool = True
@@ -87,8 +122,9 @@ class QueuePolicy:
     """Jobs looked at behind the first that waits."""
     aging_s: float = 3600.0
     patience_s: float = 6 * 3600.0
-    """A job this old comes before fair share; and when the first in the queue has had a
-    reservation for this long, nobody passes it any more, whatever the expected run times."""
+    """A project that had no turn for this long, though a job of it waits, comes before fair
+    share with one job; and when the first in the queue has had a reservation for this long, no
+    job passes it, whatever the expected run times."""
     make_room_moves: int = 0
     """Running endpoints that may be moved to make room for a strict job; 0 is never."""
     preemption: Preemption = Preemption.OFF
@@ -119,6 +155,8 @@ class Preempt:
 
     job: str
     victims: tuple[str, ...]
+    promise: Promise
+    """Hand it back in ``Pending`` for as long as the job waits."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from scheduler.index import FabricIndex
-from scheduler.lanes import Account, Key, Lane
-from scheduler.model import Locality, Placement, Request, Wait
+from scheduler.lanes import Account, Key, Lane, Turn
+from scheduler.model import Job, Locality, Placement, Request, Wait
 from scheduler.placement import place
 from scheduler.queue_explain import Reasons
 from scheduler.queue_model import (
@@ -19,6 +19,7 @@ from scheduler.queue_model import (
     Pending,
     Preempt,
     Preemption,
+    Promise,
     QueuePolicy,
     Running,
     Start,
@@ -33,6 +34,7 @@ class QueueState(Protocol):
     policy: QueuePolicy
     running: dict[str, Running]
     reserved_at: dict[str, float]
+    promises: dict[str, Promise]
 
     def account(self, project: str) -> Account:
         """Return the account of a project."""
@@ -102,16 +104,15 @@ class Round:
         )
 
     def _order(self) -> Iterator[Lane]:
-        """Yield the lane whose next job comes next; old jobs first, then by project."""
-        policy = self._queue.policy
-        limit = self._now - policy.patience_s if policy.fair_share else float("inf")
-        heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= limit]
+        """Yield the lane whose next job comes next; by project only after the first classes."""
+        last = Turn.OLD if self._queue.policy.fair_share else Turn.SHARE
+        heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= last]
         heapify(heap)
         while heap:
             lane = heappop(heap)[1]
             yield lane
             key = self._next(lane)
-            if key is not None and key[0] <= limit:
+            if key is not None and key[0] <= last:
                 heappush(heap, (key, lane))
         projects: dict[str, list[tuple[Key, Lane]]] = {}
         for lane in self._lanes:
@@ -121,10 +122,10 @@ class Round:
         turns = []
         for project, lanes in projects.items():
             heapify(lanes)
-            turns.append((self._queue.account(project).share, lanes[0][0], project))
+            turns.append(self._claim(project, lanes[0][1]))
         heapify(turns)
         while turns:
-            project = heappop(turns)[2]
+            project = heappop(turns)[-1]
             lanes = projects[project]
             lane = heappop(lanes)[1]
             yield lane
@@ -132,7 +133,20 @@ class Round:
             if key is not None:
                 heappush(lanes, (key, lane))
             if lanes:
-                heappush(turns, (self._queue.account(project).share, lanes[0][0], project))
+                heappush(turns, self._claim(project, lanes[0][1]))
+
+    def _claim(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
+        """Order the projects; of equal shares the one whose next job came first, without priority.
+
+        Otherwise people would take other projects' turns by the priorities of their own jobs.
+        """
+        at = self._at[lane]
+        return (
+            self._queue.account(project).share,
+            lane.jobs[at].submitted_at,
+            lane.keys[at][2],
+            project,
+        )
 
     def _next(self, lane: Lane) -> Key | None:
         at = self._at[lane]
@@ -201,41 +215,64 @@ class Round:
         since = queue.reserved_at.setdefault(job.name, self._now)
         if self._now - since >= policy.patience_s and not queue.possible(job.request):
             return
-        self._head = Head(job, wait, since)
+        promise = queue.promises.get(job.name)
+        self._head = Head(job, wait, since, owed=promise is not None and promise.holds(self._now))
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
         elif policy.preemption is Preemption.PRIORITY and wait.code == "busy":
-            victims = self._victims(job)
-            if victims:
-                self._preemptions.append(Preempt(job.name, victims))
+            self._preempt(job, promise)
 
-    def _victims(self, job: Pending) -> tuple[str, ...]:
-        """Choose whom to push out: the lowest priority first, then who ran the least."""
+    def _preempt(self, job: Pending, promise: Promise | None) -> None:
+        if promise is None:
+            promise = Promise(self._now, frozenset())
+        elif not promise.holds(self._now):
+            return  # what was stopped for it did not help: no more is
+        victims = self._victims(job, promise.stopped)
+        if victims:
+            stopped = replace(promise, stopped=promise.stopped.union(victims))
+            self._preemptions.append(Preempt(job.name, victims, stopped))
+
+    def _victims(self, job: Pending, spared: frozenset[str]) -> tuple[str, ...]:
+        """Choose which jobs to stop: the lowest priority first, then what ran the least.
+
+        Only where the job fits once they are gone: else they would be stopped for nothing.
+        """
         queue, index = self._queue, self._queue.index
         pool, needed = index.pool(job.request), job.request.count
-        least = [r for r in queue.running.values() if r.preemptible and r.priority < job.priority]
-        least.sort(key=lambda r: (r.priority, -r.started_at, r.job))
-        gains: dict[str, int] = {}
-        for running in least:
-            if sum(gains.values()) + pool.idle >= needed:
-                break
-            members = pool.of([index.number[n] for n in index.jobs[running.job].endpoints])
-            gain = sum(e not in index.unavailable for e in members)
-            if gain:
-                gains[running.job] = gain
-        if sum(gains.values()) + pool.idle < needed:
+        gains: list[tuple[Running, int]] = []
+        for running in queue.running.values():
+            if running.preemptible and running.priority < job.priority:
+                members = pool.of([index.number[n] for n in index.jobs[running.job].endpoints])
+                gain = sum(e not in index.unavailable for e in members)
+                if gain and running.job not in spared:
+                    gains.append((running, gain))
+        if sum(gain for _, gain in gains) + pool.idle < needed:
             return ()
-        # Who was taken early may not be needed after all; the highest priority is spared first.
-        for name in reversed(tuple(gains)):
-            if sum(gains.values()) - gains[name] + pool.idle >= needed:
-                del gains[name]
-        return tuple(gains)
+        gains.sort(key=lambda g: (g[0].priority, -g[0].started_at, g[0].job))
+        trial = FabricIndex(index.snapshot())
+        free, victims = pool.idle, list[Job]()
+        for running, gain in gains:
+            victims.append(trial.finish(running.job))
+            free += gain
+            if free >= needed and isinstance(fit(trial, job.request), Placement):
+                break
+        else:
+            return ()
+        # What was taken early may not be needed after all; the highest priority is spared first.
+        chosen: list[str] = []
+        for victim in reversed(victims):
+            idle = tuple(n for n in victim.endpoints if index.number[n] not in index.unavailable)
+            trial.start(replace(victim, endpoints=idle))
+            if isinstance(fit(trial, job.request), Wait):
+                trial.finish(victim.name)
+                chosen.append(victim.name)
+        return tuple(reversed(chosen))
 
     def _reserve(self, head: Head) -> Reservation:
         if self._reservation is None:
             queue = self._queue
-            closed = self._now - head.reserved_at >= queue.policy.patience_s
+            closed = head.owed or self._now - head.reserved_at >= queue.policy.patience_s
             # Room that is about to be made is needed now, not when the next job ends.
             start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
             self._reservation = reserve(

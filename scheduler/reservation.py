@@ -23,6 +23,8 @@ class Head:
     wait: Wait
     reserved_at: float
     """Since when it has been the first."""
+    owed: bool = False
+    """Other jobs were stopped for it."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,7 @@ class Reservation:
     """Where a job that needs one aggregator will sit; None for anywhere."""
     spare_there: int
     closed: bool
-    """Nobody passes any more: it has been the first for too long."""
+    """No job passes: it has been the first for too long, or others were stopped for it."""
 
     def may_admit(self, pool: Pool, count: int, end: float | None) -> bool:
         """Tell whether ``admits`` could say yes, before it is known which endpoints."""

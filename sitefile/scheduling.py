@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -11,12 +12,16 @@ from scheduler.budgets import PauseBudget
 from scheduler.queue_model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
 from scheduler.triggers import TriggerPolicy
 
+USERS_PRIORITY = 5
+"""Highest priority of users' jobs, where the site file says nothing else."""
+
+Priority = Annotated[int, Field(ge=-100, le=100)]
 ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ProjectModel(_Strict):
@@ -26,6 +31,9 @@ class ProjectModel(_Strict):
     weight: Annotated[float, Field(gt=0)] = 1.0
     quota: Annotated[int, Field(ge=0)] | None = Field(
         None, description="endpoints it may hold at once; no limit when absent"
+    )
+    max_priority: Priority | None = Field(
+        None, description="of its users' jobs; queue.max_priority when absent"
     )
 
 
@@ -39,6 +47,9 @@ class QueueModel(_Strict):
     patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
     preemption: Preemption = Field(
         Preemption.OFF, description="priority: jobs that may be stopped make way for higher ones"
+    )
+    max_priority: Priority = Field(
+        USERS_PRIORITY, description="of users' jobs; operators and admins may exceed it"
     )
 
 
@@ -124,8 +135,15 @@ class Scheduling:
     projects: tuple[Project, ...] = (Project(DEFAULT_PROJECT),)
     named: bool = False
     """Projects are listed: others are refused."""
+    max_priority: int = USERS_PRIORITY
+    max_priorities: Mapping[str, int] = field(default_factory=dict)
+    """Of the projects that have one of their own."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
+
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self.max_priorities.get(project, self.max_priority)
 
 
 def scheduling_of(
@@ -140,7 +158,9 @@ def scheduling_of(
     return Scheduling(
         projects=listed,
         named=bool(projects),
-        queue=QueuePolicy(**queue.model_dump()),
+        max_priority=queue.max_priority,
+        max_priorities={p.name: p.max_priority for p in projects if p.max_priority is not None},
+        queue=QueuePolicy(**queue.model_dump(exclude={"max_priority"})),
         regroup=RegroupPolicy(
             budget=PauseBudget(regroup.cooldown_s, regroup.max_pauses_per_job_hour),
             triggers=TriggerPolicy(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 _LOOK_S = 0.1
+_LINE_S = 30.0
+"""Longest wait for the plans that the controller computes first."""
 _RUNNING = frozenset({"running", "rolling_back"})
 
 
@@ -196,7 +198,7 @@ def _request(
 
 
 def _make(client: Client, request: Document) -> Document:
-    return client.post("/plans", request, extra_s=request.get("time_limit_s", 10.0))
+    return client.post("/plans", request, extra_s=request.get("time_limit_s", 10.0) + _LINE_S)
 
 
 def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Document:

@@ -8,10 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import StreamingResponse
 
-from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CallerOf, Name, Service
 from controller.api.guard import change, within
+from controller.api.operations import Operations
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import from_service, responses
+from controller.authz import Principal, Verdict, authorise
 from controller.errors import ServiceError
 from controller.views import JobRequest, JobView, LogLineView, Page
 
@@ -27,11 +29,28 @@ async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
-async def submit_job(service: Service, request: JobRequest, response: Response) -> JobView:
-    """Queue a job."""
+async def submit_job(
+    service: Service, caller: CallerOf, request: JobRequest, response: Response
+) -> JobView:
+    """Queue a job: 403 when its priority is above what the site allows its users."""
+    _check_priority(service, caller.principal, request)
     view = await change(CHANGE_S, f"job/{request.name or ''}", service.submit(request))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
+
+
+def _check_priority(service: Operations, principal: Principal, request: JobRequest) -> None:
+    if authorise(principal, "jobs:outrank") is Verdict.ALLOWED:
+        return
+    highest = service.highest_priority(request.project)
+    if request.priority > highest and principal.sees(request.project):
+        raise ServiceError(
+            "forbidden",
+            f"users may give jobs of project {request.project} priority {highest} at most,"
+            f" not {request.priority}",
+            object=f"job/{request.name or ''}",
+            hint="ask an operator to submit it; the site file's max_priority is the limit",
+        )
 
 
 @router.get("/{name}", responses=responses("not_found"))

@@ -55,6 +55,10 @@ class Operations(Protocol):
         """Queue a job."""
         ...
 
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        ...
+
     def owners(self) -> list[Owned]:
         """Return whose every job is."""
         ...

@@ -11,6 +11,7 @@ from controller.api.common import CHANGE_S, READ_S, Name, Service
 from controller.api.guard import change, within
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
+from controller.plan_line import LINE_S
 from controller.views import AttachRequest, Page, PlanRequest, PlanView, TransactionView
 
 router = APIRouter(tags=["plans"], responses=responses("unavailable"))
@@ -27,7 +28,7 @@ class TransactionRequest(BaseModel):
 @router.post("/plans", responses=responses("not_found"))
 async def make_plan(service: Service, request: PlanRequest) -> PlanView:
     """Compute a regroup; changes nothing."""
-    limit_s = READ_S + request.time_limit_s
+    limit_s = READ_S + LINE_S + request.time_limit_s
     return await within(limit_s, "plan", service.make_plan(request))
 
 

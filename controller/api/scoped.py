@@ -71,6 +71,10 @@ class Scoped:
             raise _no_job(name)
         return self._redactor().job(job)
 
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self._service.highest_priority(project)
+
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job of one of the principal's projects.
 

@@ -222,6 +222,9 @@ class FakeLooks:
     def hang_up(self) -> None:
         self.feed.close()
 
+    def highest_priority(self, project: str) -> int:
+        return 5
+
     def owners(self) -> list[Owned]:
         return [
             Owned(job.name, job.project, tuple(job.endpoints), holding=job.finished_at is None)

@@ -51,7 +51,8 @@ BAD: list[tuple[str, Callable[[Document], object], int, str]] = [
     ("an unknown endpoint", lambda p: p["moves"][0].update(endpoint="gpu9"), 2, "no endpoint gpu9"),
     ("an endpoint twice", lambda p: p["moves"].append(p["moves"][0]), 2, "twice"),
     ("another site", lambda p: p.update(site="elsewhere"), 2, "the plan is for site elsewhere"),
-    ("an older epoch", lambda p: p.update(epoch=p["epoch"] - 1), 6, "the fabric moved since"),
+    ("an older epoch", lambda p: p.update(epoch=p["epoch"] - 1, basis=None), 6, "moved since"),
+    ("a later epoch", lambda p: p.update(epoch=p["epoch"] + 1), 6, "the fabric moved since"),
     ("another start", from_elsewhere, 6, "the fabric moved since"),
     ("no plan at all", lambda p: p.update(moves="all of them"), 2, "not a saved plan"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 import pytest_asyncio
 
 from controller.errors import ServiceError
+from controller.records import JobRecord
+from controller.service_queue import TELL_AT_ONCE
 from controller.views import JobRequest, JobView, PlanRequest
-from scheduler.queue_model import Preemption, Project, QueuePolicy
+from scheduler.queue_model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
 from tests.unit.controller.fakes import PAPER, Rack
 
@@ -246,3 +249,23 @@ async def test_scores_of_a_placement(rack: Rack) -> None:
     assert (placement.span, placement.span_reachable, placement.idle) == (2, 1, 2)
     assert 0 <= placement.fragmentation <= 1
     assert placement.stranded.keys() == {2, 4, 8}
+
+
+async def test_telling_many_why_they_wait_leaves_others_their_turn(rack: Rack) -> None:
+    waiting_ = {f"j{i}": Hold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
+    for name in waiting_:
+        request = JobRequest(name=name, count=6)
+        rack.service._state.jobs[name] = JobRecord(name, request, "image", 0.0)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await rack.service._queue._explain(waiting_)
+    beside.cancel()
+    assert turns >= 3000 // TELL_AT_ONCE - 1
+    assert {rack.service._state.jobs[name].reason for name in waiting_} == {"needs more"}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from controller import service_regroup
+from controller.errors import ServiceError
 from controller.records import JobRecord
 from controller.step_meter import StepMeter, roads_of
-from controller.views import AttachRequest, JobRequest, PlanRequest
+from controller.views import AttachRequest, JobRequest, PlanRequest, PlanView, TransactionView
 from scheduler.budgets import PauseBudget
 from scheduler.model import Job
 from scheduler.triggers import TriggerPolicy
@@ -94,6 +99,53 @@ async def test_what_is_not_done_is_said_too(tmp_path: Path) -> None:
         assert (await rack.service.job("red")).excess_span == 1
     finally:
         await rack.down()
+
+
+async def stale(rack: Rack, times: int) -> list[str]:
+    """Let the fabric move after each of so many plans; return the plans that were tried."""
+    apply, tried = rack.service._plans.apply, list[str]()
+
+    async def moved_first(plan: PlanView, wait_s: float) -> TransactionView:
+        tried.append(plan.id)
+        if len(tried) <= times:
+            raise ServiceError("conflict", "the fabric moved since this plan was made")
+        return await apply(plan, wait_s)
+
+    rack.service._plans.apply = moved_first  # type: ignore[method-assign, assignment]
+    return tried
+
+
+@pytest_asyncio.fixture
+async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
+    """A scattered job; the trigger fires when the test looks, and once an hour at most."""
+    monkeypatch.setattr(service_regroup, "REGROUP_EVERY_S", 3600.0)
+    rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
+    await rack.up()
+    await scattered(rack)
+    yield rack
+    await rack.down()
+
+
+@pytest.mark.parametrize(("times", "plans"), [(0, 1), (2, 3), (9, 3)])
+async def test_a_stale_plan_is_made_again_at_once_some_times(
+    by_hand: Rack, times: int, plans: int
+) -> None:
+    tried = await stale(by_hand, times)
+    assert await by_hand.service._regrouper.look() is not None
+    assert len(set(tried)) == len(tried) == plans
+    (text,) = await reasons(by_hand, "RegroupChosen", "RegroupSkipped")
+    assert text.startswith("RegroupChosen" if times < plans else "RegroupSkipped")
+
+
+async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
+    plans, regrouper = by_hand.service._plans, by_hand.service._regrouper
+    go = threading.Event()
+    asked = asyncio.create_task(plans._line.compute(lambda clock: go.wait(120), 600))
+    await by_hand.until(lambda: plans.busy)
+    assert await regrouper.look() is None
+    go.set()
+    assert await asked
+    assert await regrouper.look() is not None
 
 
 async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:

@@ -60,13 +60,26 @@ def test_every_section_is_read(tmp_path: Path) -> None:
     assert (triggers.every_s, triggers.daily_at_s) == (3600.0, (9000.0,))
 
 
+def test_users_priorities_are_limited_for_all_projects_and_for_one(tmp_path: Path) -> None:
+    assert load_site(written(tmp_path)).scheduling.highest_priority("default") == 5
+    vision = {"name": "vision", "max_priority": 0}
+    file = written(tmp_path, queue={"max_priority": 2}, projects=[vision, {"name": "speech"}])
+    scheduling = load_site(file).scheduling
+    assert [scheduling.highest_priority(p) for p in ("vision", "speech", "new")] == [0, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("sections", "path"),
     [
         ({"projects": [{"name": "vision", "weight": 0}]}, "projects[0].weight"),
+        ({"projects": [{"name": "vision", "weight": float("inf")}]}, "projects[0].weight"),
+        ({"projects": [{"name": "vision", "weight": float("nan")}]}, "projects[0].weight"),
+        ({"queue": {"aging_s": float("inf")}}, "queue.aging_s"),
         ({"projects": [{"name": "vision", "quota": -1}]}, "projects[0].quota"),
         ({"projects": [{"name": "a"}, {"name": "a"}]}, "projects[1].name"),
+        ({"projects": [{"name": "a", "max_priority": 101}]}, "projects[0].max_priority"),
         ({"queue": {"agingg": 1}}, "queue.agingg"),
+        ({"queue": {"max_priority": -101}}, "queue.max_priority"),
         ({"regroup": {"cooldown_s": -1}}, "regroup.cooldown_s"),
         ({"regroup": {"worth": "always"}}, "regroup.worth"),
         ({"regroup": {"triggers": {"threshold": {}}}}, "regroup.triggers.threshold.excess_span"),

@@ -120,11 +120,11 @@ export function plan(app, params) {
   }
 
   function footer(made) {
-    const stale = made.epoch !== data.epoch;
+    const old = made.epoch !== data.epoch ? ", the fabric changed since: it is applied if nothing that it depends on did" : "";
     const refused = made.budgets.find((b) => b.verdict === "refused");
-    const why = app.mayNot("plans:apply") || (stale ? "the fabric moved since this plan was made: plan again" : "") || (refused ? `job ${refused.job} does not bear it` : "");
+    const why = app.mayNot("plans:apply") || (refused ? `job ${refused.job} does not bear it` : "");
     return h("footer", { class: "applybar" },
-      h("span", { class: "muted" }, why || `Plan ${made.id} at epoch ${made.epoch}`),
+      h("span", { class: "muted" }, why || `Plan ${made.id} at epoch ${made.epoch}${old}`),
       h("a", { class: "button", href: "#/topology" }, "Show on the topology"),
       button("Apply …", apply, { kind: "primary", why }));
   }
