@@ -18,6 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -441,6 +442,8 @@ class AgentEngine:
             fault = rpc_fault(server, error)
             if fault.code == "unavailable":
                 self._wonder(server)
+                if not self._trust.secure:
+                    fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
                 if server in self._why:
                     hint = "see `lightloom pki`: certificates of one authority, not expired?"
                     fault = EngineFault("forbidden", fault.obj, self._why[server], hint)

@@ -54,6 +54,10 @@ async def test_a_controller_of_the_same_authority_is_let_in(rig: AgentRig) -> No
 
 async def test_without_a_certificate_nobody_is_let_in(rig: AgentRig) -> None:
     assert "let in" not in await refusal(rig, None)
+    async with rig.controller(None) as engine:
+        with pytest.raises(EngineError) as refused:
+            await engine.stop("red", 0)
+    assert "--agent-tls" in refused.value.hint
 
 
 async def test_a_certificate_of_another_authority(rig: AgentRig, tmp_path: Path) -> None:
