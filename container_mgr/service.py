@@ -30,6 +30,9 @@ SAMPLE_INTERVAL_S = 1.0
 MAX_RANKS_PER_CALL = 64
 MAX_GRACE_S = 300.0
 MAX_SETTLE_S = 1.0
+MAX_LOG_READERS = 128
+MAX_LISTENERS = 16
+"""Streams of telemetry at once; a controller has one."""
 
 _QUEUE_BATCHES = 4
 
@@ -54,6 +57,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self._kit = kit
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Outcome]] = set()
+        self._readers = 0
 
     async def sample_forever(self) -> None:
         """Measure once a second; a listener that does not keep up loses the oldest samples."""
@@ -161,6 +165,10 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.TelemetryBatch]:
         """Stream samples."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_LISTENERS} streams of telemetry are open"
+            )
         queue: asyncio.Queue[pb.TelemetryBatch] = asyncio.Queue(_QUEUE_BATCHES)
         self._listeners.add(queue)
         try:
@@ -173,6 +181,21 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.LogBatch]:
         """Stream what a rank wrote."""
+        if self._readers >= MAX_LOG_READERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MAX_LOG_READERS} logs are being read on {self._server}",
+            )
+        self._readers += 1
+        try:
+            async for batch in self._logs(request, context):
+                yield batch
+        finally:
+            self._readers -= 1
+
+    async def _logs(
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.LogBatch]:
         tail = request.tail if request.HasField("tail") else None
         containers = await self._or_abort(context, self._ranks.observe(request.job))
         mine = [c for c in containers if c.key.rank == request.rank]

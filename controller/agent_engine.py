@@ -51,7 +51,11 @@ _TERM_KEY = "lightloom-term"
 _CLEANUP_GRACE_S = 1.0
 _BACKOFF_S = (0.5, 10.0)
 _QUEUE_SAMPLES = 4096
-_QUEUE_LINES = 4096
+_QUEUE_LOG_BATCHES = 8
+_LOGS_S = 600.0
+"""For a log that is not followed, to a reader that may be slow."""
+_KEPT_PLACES = 4096
+"""Ended jobs of which is known where they were, for their logs."""
 _T = TypeVar("_T")
 
 _log = structlog.get_logger("controller.agents")
@@ -95,6 +99,7 @@ class AgentEngine:
         self._silent: set[str] = set()
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
         self._places: defaultdict[str, set[str]] = defaultdict(set)
+        self._places_of_ended: dict[str, frozenset[str]] = {}
 
     async def close(self) -> None:
         """Close all channels; ranks go on."""
@@ -208,7 +213,7 @@ class AgentEngine:
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
         """End the job's ranks on every server; returns how they ended. Raises EngineError."""
         ended = await self._stop(job, grace_s, self._servers_of(job))
-        self._places.pop(job, None)
+        self._forget(job)
         return ended
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
@@ -244,36 +249,43 @@ class AgentEngine:
     async def logs(
         self, job: str, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLine]:
-        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists."""
+        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
+
+        Only servers that hold the job, or held it last, are asked; all where that is not known.
+        """
+        servers = self._places.get(job) or self._places_of_ended.get(job) or self._stubs.keys()
         where = [
-            (s.server, s.rank)
-            for s in await self.observe()
-            if s.job == job and rank in (None, s.rank)
+            (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
         ]
         if not where and rank is not None:  # removed: an agent may still hold its log
-            where = [(server, rank) for server in self._stubs]
-        queue: asyncio.Queue[LogLine | None] = asyncio.Queue(_QUEUE_LINES)
+            where = [(server, rank) for server in servers]
+        # Batches, not lines: an agent keeps each below 1 MiB of text.
+        room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)
+        queue: asyncio.Queue[list[LogLine] | None] = asyncio.Queue()
         missing: list[EngineFault] = []
 
         async def pump(server: str, number: int) -> None:
             request = pb.LogsRequest(job=job, rank=number, tail=tail, follow=follow)
+            limit_s = None if follow else _LOGS_S
             try:
-                async for batch in self._invoke(server, "Logs", request, None):
-                    for line in lines_of(number, batch):
-                        await queue.put(line)
+                async for batch in self._invoke(server, "Logs", request, limit_s):
+                    await room.acquire()
+                    queue.put_nowait(lines_of(number, batch))
             except grpc.aio.AioRpcError as error:
                 missing.append(rpc_fault(server, error))
             finally:
-                await queue.put(None)
+                queue.put_nowait(None)
 
         pumps = [asyncio.create_task(pump(*place)) for place in where]
         left, seen = len(pumps), False
         try:
             while left:
-                line = await queue.get()
-                if line is None:
+                lines = await queue.get()
+                if lines is None:
                     left -= 1
-                else:
+                    continue
+                room.release()
+                for line in lines:
                     seen = True
                     yield line
         finally:
@@ -282,6 +294,16 @@ class AgentEngine:
             await asyncio.gather(*pumps, return_exceptions=True)
         if not seen and len(missing) == len(where):
             raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
+
+    async def _ranks_of(self, job: str, servers: Collection[str]) -> list[RankStatus]:
+        """Look at one job's ranks on some servers; those that do not answer are left out."""
+
+        def call(server: str) -> Awaitable[pb.RanksReply]:
+            request = pb.ObserveRequest(job=job)
+            return self._call(server, self._invoke(server, "Observe", request, _OBSERVE_S))
+
+        statuses, _ = await self._fan_out(call, servers)
+        return [status for status in statuses if status.job == job]
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""
@@ -351,6 +373,15 @@ class AgentEngine:
         if faults:
             raise EngineError(faults)
         return replies
+
+    def _forget(self, job: str) -> None:
+        """Take a job's ranks for gone; its logs are still where they were."""
+        places = self._places.pop(job, None)
+        if places:
+            self._places_of_ended.pop(job, None)  # goes to the end
+            self._places_of_ended[job] = frozenset(places)
+        while len(self._places_of_ended) > _KEPT_PLACES:
+            del self._places_of_ended[next(iter(self._places_of_ended))]
 
     def _servers_of(self, job: str) -> Collection[str]:
         """Servers known to hold the job; all of them while none is known."""

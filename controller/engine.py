@@ -235,7 +235,10 @@ class ExecutionEngine(Protocol):
     def logs(
         self, job: str, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLine]:
-        """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start."""
+        """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
+
+        An engine may hold a tail to 100,000 lines a rank.
+        """
         ...
 
     def telemetry(self) -> AsyncIterator[RankSample]:
