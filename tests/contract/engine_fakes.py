@@ -63,6 +63,7 @@ class FakeContainer:
         as_seen.mkdir(parents=True, exist_ok=True)
         with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
+        (as_seen / "root" / "run" / "lightloom").mkdir(parents=True, exist_ok=True)
         if not (as_seen / "ns").is_symlink():
             (as_seen / "ns").symlink_to(f"/proc/{pid}/ns")
 
