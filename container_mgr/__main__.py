@@ -41,6 +41,13 @@ def main() -> int:
     parser.add_argument(
         "--require-digest", action="store_true", help="take no image by a tag, which may move"
     )
+    parser.add_argument(
+        "--registry",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT][/PATH]",
+        help="images may be fetched from here; repeat it for more (default: from nowhere)",
+    )
     options = parser.parse_args()
     structlog.configure(
         processors=log_form(),
@@ -61,6 +68,7 @@ def main() -> int:
                 nvml_library=options.nvml_library,
                 job_map=options.job_map,
                 require_digest=options.require_digest,
+                registries=options.registry,
                 ready=_say_ready,
             )
         )

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
-from container_mgr import gpu_binding, hardware
+from container_mgr import gpu_binding, hardware, images
 from container_mgr.config import Host, Limits, cgroup_parent
 from container_mgr.docker_host import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence, Gate
@@ -71,6 +71,8 @@ class AgentConfig:
     """Directory for dcgm-exporter's ``--hpc-job-mapping-dir``."""
     require_digest: bool = False
     """Take no image by a tag."""
+    registries: Sequence[str] = ()
+    """From where images may be fetched, HOST[:PORT][/PATH] each; from nowhere when empty."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the address once the agent answers there."""
@@ -155,6 +157,7 @@ def _kit(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Kit:
         cdi=gpu_binding.cdi_devices(facts.cdi_directories),
         job_map=config.job_map,
         digest_only=config.require_digest,
+        registries=config.registries,
         dev=config.dev,
     )
 
@@ -198,6 +201,14 @@ def check(config: AgentConfig) -> None:
     if not port.isdecimal() or int(port) > 65535:
         raise AgentStartError(
             "invalid", config.listen, "the listen address is HOST:PORT", "e.g. 127.0.0.1:7701"
+        )
+    strange = next((r for r in config.registries if not images.is_registry(r)), None)
+    if strange is not None:
+        raise AgentStartError(
+            "invalid",
+            "--registry",
+            f"{strange!r} is no registry",
+            "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
     if config.nic_netns is None and not config.endpoints:
         raise AgentStartError(

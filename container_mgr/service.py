@@ -12,17 +12,16 @@ from typing import TypeVar
 import grpc
 import structlog
 
-from container_mgr import logs, wire
+from container_mgr import images, logs, wire
 from container_mgr.batch import Outcome
 from container_mgr.docker_host import (
     DockerHost,
     EngineFailure,
-    EngineRefusedError,
     EngineTimeoutError,
 )
 from container_mgr.kit import Kit
 from container_mgr.ranks import Ranks
-from container_mgr.values import Container, ServedEndpoint
+from container_mgr.values import AgentError, Container, ServedEndpoint
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 
@@ -101,6 +100,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
         """Say whether an image is here."""
+        await self._allowed(
+            context,
+            lambda: images.check(
+                request.image, request.image[:80], digest_only=self._kit.digest_only
+            ),
+        )
         image = await self._or_abort(context, self._engine.image(request.image))
         if image is None:
             return pb.ImageReply(present=False)
@@ -110,16 +115,29 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
         """Fetch an image that is not here, or whatever is here when asked to."""
-        missing = await self._or_abort(context, self._engine.image(request.image)) is None
-        if missing or request.refresh:
-            try:
-                await self._engine.pull(request.image)
-            except EngineRefusedError as error:
-                text = f"image {request.image} cannot be fetched by {self._server}: {error}"
-                await context.abort(grpc.StatusCode.NOT_FOUND, text)
-            except EngineFailure as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        name = request.image
+        status = await self.ImageStatus(request, context)
+        if status.present and not request.refresh:
+            return status
+        await self._allowed(context, lambda: images.check_pull(name, name, self._kit.registries))
+        try:
+            await self._engine.pull(name)
+        except EngineFailure as error:
+            # What the registry or its network said is the operator's: jobs do not probe with it.
+            _log.warning("image not fetched", image=name, reason=str(error))
+            late = isinstance(error, EngineTimeoutError)
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
+                f"image {name} cannot be fetched; the log of the server's agent says why",
+            )
         return await self.ImageStatus(request, context)
+
+    async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except AgentError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.message}{hint}")
 
     async def Start(  # noqa: N802
         self, request: pb.StartRequest, context: grpc.aio.ServicerContext

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -75,10 +76,12 @@ class AgentRig:
 
 
 @contextlib.asynccontextmanager
-async def agent_rig(directory: Path, shown: Path | None = None) -> AsyncIterator[AgentRig]:
+async def agent_rig(
+    directory: Path, shown: Path | None = None, **kit_options: Any
+) -> AsyncIterator[AgentRig]:
     """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
 
-    The authority's directory is ``ca`` below ``directory``.
+    The authority's directory is ``ca`` below ``directory``. ``kit_options`` are Kit's.
     """
     authority = Authority.create(directory / "ca", "test", now=now())
     authority.issue_agent("srv0", directory / "srv0", now=now())
@@ -90,7 +93,7 @@ async def agent_rig(directory: Path, shown: Path | None = None) -> AsyncIterator
     docker = FakeDocker(logs)
     nics = FakeNics({f"e-gpu{n}": "" for n in range(4)})
     home = directory / "agent"
-    kit = Kit(None, ServerFacts(cores=4, memory_bytes=8 << 30))
+    kit = Kit(None, ServerFacts(cores=4, memory_bytes=8 << 30), **kit_options)
     fence = Fence(home / "term")
     ranks = Ranks(
         engine=docker,  # type: ignore[arg-type]

@@ -87,6 +87,9 @@ class FakeDocker:
     late: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
+    registry: bool = False
+    """Images can be fetched."""
+    pulled: list[str] = field(default_factory=list)
     container_type: ClassVar[type[FakeContainer]] = FakeContainer
 
     @property
@@ -98,10 +101,14 @@ class FakeDocker:
         return EngineFacts("fake", "cgroupfs", 8 << 30)
 
     async def image(self, reference: str) -> Image | None:
-        return Image("sha256:fake", 1, (), ()) if reference == IMAGE else None
+        there = reference in (IMAGE, *self.pulled)
+        return Image("sha256:fake", 1, (), ()) if there else None
 
     async def pull(self, reference: str) -> None:
-        raise EngineRefusedError("no registry")
+        self._begin("pull")
+        if not self.registry:
+            raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
+        self.pulled.append(reference)
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         self._begin("list")
