@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import (
     AsyncIterator,
@@ -99,6 +100,8 @@ class AgentEngine:
         self._silent: set[str] = set()
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
         self._places: defaultdict[str, set[str]] = defaultdict(set)
+        self._seen: dict[str, set[str]] = {}
+        """Jobs that a server showed when it was looked at last."""
         self._places_of_ended: dict[str, frozenset[str]] = {}
 
     async def close(self) -> None:
@@ -193,12 +196,15 @@ class AgentEngine:
         if unknown:
             raise EngineError(unknown)
 
+        requests = {
+            server: pb.StartRequest(ranks=[_message(s) for s in specs])
+            for server, specs in by_server.items()
+        }
         for spec in ranks:
             self._places[spec.job].add(spec.server)
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
-            request = pb.StartRequest(ranks=[rank_message(s) for s in by_server[server]])
-            return self._call(server, self._invoke(server, "Start", request, deadline_s))
+            return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
 
         faults = await self._fetch(by_server)
         statuses: list[RankStatus] = []
@@ -242,8 +248,11 @@ class AgentEngine:
 
         statuses, _ = await self._fan_out(call, self._stubs)
         self._silent = {server for server, answers in self._reachable.items() if not answers}
+        seen: defaultdict[str, set[str]] = defaultdict(set)
         for status in statuses:
-            self._places[status.job].add(status.server)
+            seen[status.server].add(status.job)
+        for server in self._stubs.keys() - self._silent:
+            self._seen[server] = seen[server]
         return statuses
 
     async def logs(
@@ -253,7 +262,7 @@ class AgentEngine:
 
         Only servers that hold the job, or held it last, are asked; all where that is not known.
         """
-        servers = self._places.get(job) or self._places_of_ended.get(job) or self._stubs.keys()
+        servers = self._holders(job) or self._places_of_ended.get(job) or self._stubs.keys()
         where = [
             (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
         ]
@@ -326,7 +335,7 @@ class AgentEngine:
                 async for batch in self._invoke(server, "Telemetry", request, None):
                     self._heard(server, True)
                     wait_s = shortest
-                    for sample in samples_of(batch):
+                    for sample in samples_of(batch, time.time()):
                         if not self._owns(server, sample.endpoint):
                             continue
                         if queue.full():  # a reader that stalls gets the newest, not the oldest
@@ -376,7 +385,10 @@ class AgentEngine:
 
     def _forget(self, job: str) -> None:
         """Take a job's ranks for gone; its logs are still where they were."""
-        places = self._places.pop(job, None)
+        places = self._holders(job)
+        self._places.pop(job, None)
+        for jobs in self._seen.values():
+            jobs.discard(job)
         if places:
             self._places_of_ended.pop(job, None)  # goes to the end
             self._places_of_ended[job] = frozenset(places)
@@ -385,7 +397,11 @@ class AgentEngine:
 
     def _servers_of(self, job: str) -> Collection[str]:
         """Servers known to hold the job; all of them while none is known."""
-        return self._places.get(job) or self._stubs.keys()
+        return self._holders(job) or self._stubs.keys()
+
+    def _holders(self, job: str) -> set[str]:
+        """Servers that were given ranks of the job; where none is known, those that show some."""
+        return self._places.get(job) or {s for s, jobs in self._seen.items() if job in jobs}
 
     async def _fan_out(
         self, call: Callable[[str], Awaitable[pb.RanksReply]], servers: Collection[str]
@@ -507,3 +523,13 @@ class AgentEngine:
             self._why.pop(server, None)
         else:
             self._told.discard(server)  # it may come back without a memory
+
+
+def _message(spec: RankSpec) -> pb.Rank:
+    try:
+        return rank_message(spec)
+    except ValueError as error:  # a text that is no UTF-8, a number beyond its field
+        fault = EngineFault(
+            "invalid", f"job/{spec.job}", f"rank {spec.rank} cannot be sent: {error}"
+        )
+        raise EngineError([fault]) from error
