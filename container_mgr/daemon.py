@@ -30,6 +30,7 @@ from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
 _MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+_MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
 
@@ -99,8 +100,13 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
         interceptors=[Gate(fence)],
+        maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            # A controller that vanished without a word gives its streams back.
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
             ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
         ],
     )

@@ -18,12 +18,15 @@ from typing import Any, TypeVar
 import docker
 import docker.errors
 import requests
+import structlog
 
 from container_mgr.config import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.inspection import container_of, is_ours
 from container_mgr.values import LABEL, Container
 
 _T = TypeVar("_T")
+
+_log = structlog.get_logger("container_mgr.docker")
 
 _THREADS = 32
 _PULL_THREADS = 4
@@ -81,6 +84,8 @@ class DockerHost:
         self._timeout_s = timeout_s
         self._api: docker.APIClient | None = None
         self._seen: dict[str, Container] = {}
+        self._strange: set[str] = set()
+        """Containers that carry our labels and are not ours."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pulls = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
 
@@ -134,6 +139,7 @@ class DockerHost:
         found = await asyncio.gather(*(self._look(row["Id"], row["State"]) for row in rows))
         if job is None:
             self._seen = {c.id: c for c in found if c is not None}
+            self._strange &= {row["Id"] for row in rows}
         return sorted((c for c in found if c is not None), key=lambda c: c.key)
 
     async def inspect(self, name: str) -> Container | None:
@@ -142,7 +148,15 @@ class DockerHost:
             raw = await self._call(lambda api: api.inspect_container(name))
         except _AbsentError:
             return None
-        return container_of(raw) if is_ours(raw) else None
+        if not is_ours(raw):
+            return None
+        try:
+            return container_of(raw)
+        except ValueError as error:
+            if raw["Id"] not in self._strange:
+                self._strange.add(raw["Id"])
+                _log.warning("container left alone", name=raw.get("Name"), reason=str(error))
+            return None
 
     async def create(self, container: dict[str, Any], host: dict[str, Any]) -> None:
         """Create a container from what :mod:`container_mgr.config` wrote."""

@@ -17,11 +17,11 @@ from typing import Any
 import grpc
 import structlog
 
+from container_mgr.values import MAX_TERM
 from pki import CONTROLLER
 
 TERM_KEY = "lightloom-term"
 READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs"})
-_MAX_TERM = 2**62
 
 _log = structlog.get_logger("container_mgr.fence")
 
@@ -132,4 +132,4 @@ def _term_of(context: Any) -> int | None:
     text = dict(context.invocation_metadata() or ()).get(TERM_KEY, "0")
     if not isinstance(text, str) or not text.isdecimal() or len(text) > 19:
         return None
-    return int(text) if int(text) <= _MAX_TERM else None
+    return int(text) if int(text) <= MAX_TERM else None

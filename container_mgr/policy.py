@@ -56,7 +56,7 @@ def check(
     With ``digest_only`` an image is named by what it is, never by a tag that may move.
     """
     obj = spec.key.container
-    _require(_JOB.fullmatch(spec.key.job), obj, "a job is named with a-z, 0-9 and -, at most 41")
+    check_job(spec.key.job)
     _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch are not negative")
     _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is no endpoint name")
     images.check(spec.image, obj, digest_only=digest_only)
@@ -70,6 +70,11 @@ def check(
     _check_limits(obj, spec.limits, facts, disk)
     if endpoints is not None:
         _check_endpoint(obj, spec, endpoints)
+
+
+def check_job(name: str) -> None:
+    """Raise AgentError(invalid) for a job's name that is none."""
+    _require(_JOB.fullmatch(name), name[:80], "a job is named with a-z, 0-9 and -, at most 41")
 
 
 def distinct(specs: Sequence[RankSpec]) -> None:

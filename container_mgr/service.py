@@ -12,7 +12,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
-from container_mgr import images, logs, wire
+from container_mgr import images, logs, policy, wire
 from container_mgr.batch import Outcome
 from container_mgr.docker_host import (
     DockerHost,
@@ -199,6 +199,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.LogBatch]:
         """Stream what a rank wrote."""
+        await self._allowed(context, lambda: policy.check_job(request.job))
         if self._readers >= MAX_LOG_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -126,6 +126,7 @@ class FakeDocker:
             raise EngineRefusedError("the name is in use")
         raw = {
             "Id": uuid.uuid4().hex,
+            "Name": f"/{name}",
             "Config": {"Labels": container["labels"]},
             "State": {"Status": "created", "Pid": 0, "ExitCode": 0},
             "HostConfig": {},

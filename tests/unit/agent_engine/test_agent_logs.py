@@ -165,6 +165,18 @@ async def test_an_agent_has_so_many_readers_at_most(
         await until(lambda: quietly(rig.engine), lambda lines: lines == ["one"])
 
 
+@pytest.mark.parametrize("job", ["*", "../../../etc", "re?", "red/../red", "x" * 300, "-red"])
+async def test_a_name_that_is_none_finds_nobodys_logs(tmp_path: Path, job: str) -> None:
+    async with agent_rig(tmp_path) as rig:
+        await rig.engine.start([rig.spec(0, "echo", "one"), rig.spec(1, *SLEEP)], 60)
+        await until(lambda: output(rig, 0), lambda lines: lines == ["one"])
+        await rig.engine.stop("red", 0)
+        with pytest.raises(EngineError):
+            await output(rig, 0, job=job)
+        await rig.engine.stop(job, 0)  # a job that could not start can be ended
+        assert await output(rig, 0) == ["one"]
+
+
 async def quietly(engine: AgentEngine) -> list[str]:
     try:
         return await texts(engine, 0)
