@@ -16,11 +16,11 @@ import pytest
 from container_mgr import service
 from container_mgr.logs import Joiner, Line
 from controller.agent_engine import AgentEngine
-from controller.engine import EngineError
+from controller.engine import EngineError, LogLine
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from tests.contract.agent_rig import agent_rig
-from tests.contract.engine_contract import SLEEP, output, until
+from tests.contract.engine_contract import SLEEP, TICKS, output, until
 from tests.unit.agent_engine.test_agent_engine import SPEC
 
 
@@ -145,23 +145,23 @@ async def test_an_agent_has_so_many_readers_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MAX_LOG_READERS", 1)
+
+    async def follow(engine: AgentEngine) -> AsyncIterator[LogLine] | None:
+        """A reader that has its place, None when there was none."""
+        stream = engine.logs("red", 1, None, True)
+        try:
+            await anext(stream)
+        except EngineError:
+            return None
+        return stream
+
     async with agent_rig(tmp_path) as rig:
-        await rig.engine.start([rig.spec(0, "echo", "one"), rig.spec(1, *SLEEP)], 60)
-        await until(lambda: output(rig, 0), lambda lines: lines == ["one"])
-        async with contextlib.aclosing(rig.engine.logs("red", 1, None, True)) as first:
-            waiting = asyncio.ensure_future(anext(first))
-
-            async def refused() -> bool:
-                try:
-                    return await output(rig, 0) == []
-                except EngineError:
-                    return True
-
-            await until(refused, bool)
-            waiting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
-        # Its place is free again.
+        await rig.engine.start([rig.spec(0, "echo", "one"), rig.spec(1, *TICKS)], 60)
+        stream = await until(lambda: follow(rig.engine), lambda found: found is not None)
+        for _ in range(3):
+            with pytest.raises(EngineError):
+                await output(rig, 0)
+        await stream.aclose()  # type: ignore[union-attr]
         await until(lambda: quietly(rig.engine), lambda lines: lines == ["one"])
 
 
