@@ -107,9 +107,15 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             ),
         )
         image = await self._or_abort(context, self._engine.image(request.image))
-        if image is None:
-            return pb.ImageReply(present=False)
-        return pb.ImageReply(present=True, image_id=image.id, size_bytes=image.size_bytes)
+        reply = pb.ImageReply(present=image is not None)
+        if image is not None:
+            reply.image_id, reply.size_bytes = image.id, image.size_bytes
+        if image is None or request.refresh:
+            try:
+                images.check_pull(request.image, request.image, self._kit.registries)
+            except AgentError as error:
+                reply.refusal = f"{error.message} ({error.hint})"
+        return reply
 
     async def EnsureImage(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
@@ -119,7 +125,8 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         status = await self.ImageStatus(request, context)
         if status.present and not request.refresh:
             return status
-        await self._allowed(context, lambda: images.check_pull(name, name, self._kit.registries))
+        if status.refusal:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, status.refusal)
         try:
             await self._engine.pull(name)
         except EngineFailure as error:

@@ -55,6 +55,7 @@ _QUEUE_SAMPLES = 4096
 _QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
 """For a log that is not followed, to a reader that may be slow."""
+_REFUSAL_CHARS = 1000
 _KEPT_PLACES = 4096
 """Ended jobs of which is known where they were, for their logs."""
 _T = TypeVar("_T")
@@ -129,6 +130,30 @@ class AgentEngine:
         """Act as the controller of this term; each server is told at the next look."""
         self._term = term
         self._told.clear()
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch. Raises EngineError."""
+        request = pb.ImageRequest(image=image, refresh=pull is Pull.ALWAYS)
+
+        async def ask(server: str) -> None:
+            call = self._invoke(server, "ImageStatus", request, timeout_s)
+            reply: pb.ImageReply = await self._call(server, call)
+            if reply.refusal:
+                why = reply.refusal[:_REFUSAL_CHARS]
+                raise EngineError([EngineFault("invalid", f"server/{server}", why)])
+
+        asked = [ask(server) for server, answers in self.reachable().items() if answers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = []
+        for answer in answers:
+            if answer is None:
+                return
+            if not isinstance(answer, EngineError):
+                raise answer
+            if answer.code == "invalid":
+                refused.append(answer)
+        if refused:
+            raise refused[0]
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""

@@ -261,6 +261,14 @@ class ExecutionEngine(Protocol):
         """From now on act as the controller of this term; servers refuse older ones."""
         ...
 
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch: EngineError ``invalid``.
+
+        For ``pull`` other than never. Takes ``timeout_s`` at most. Returns when one server holds
+        the image or may fetch it, and when none answers: then it is told at the start.
+        """
+        ...
+
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm, right before a change of light, that no newer controller commands ``servers``.
 

@@ -91,14 +91,16 @@ class ImageRequest(_message.Message):
     def __init__(self, image: _Optional[str] = ..., refresh: _Optional[bool] = ...) -> None: ...
 
 class ImageReply(_message.Message):
-    __slots__ = ("present", "image_id", "size_bytes")
+    __slots__ = ("present", "image_id", "size_bytes", "refusal")
     PRESENT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     present: bool
     image_id: str
     size_bytes: int
-    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    refusal: str
+    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Nic(_message.Message):
     __slots__ = ("name", "ip", "prefix_len", "mac", "mtu", "dscp")

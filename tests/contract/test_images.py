@@ -87,3 +87,34 @@ async def test_an_image_by_its_id_is_in_no_registry(tmp_path: Path) -> None:
     async with agent_rig(tmp_path, registries=["docker.io"]) as rig:
         assert "named by its id" in str(await refusal(rig, ID, Pull.MISSING))
         assert rig.docker.calls["pull"] == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "pull", "fine"),
+    [
+        (THERE, Pull.MISSING, True),
+        (THERE, Pull.ALWAYS, True),
+        (IMAGE, Pull.MISSING, True),  # it is there, and is not fetched
+        (IMAGE, Pull.ALWAYS, False),
+        ("10.0.0.7:22/x:1", Pull.MISSING, False),
+        ("x y", Pull.MISSING, False),
+    ],
+)
+async def test_it_is_known_before_a_start_whether_an_image_may_be_fetched(
+    tmp_path: Path, image: str, pull: Pull, fine: bool
+) -> None:
+    async with agent_rig(tmp_path, registries=[LISTED]) as rig:
+        await rig.engine.observe()
+        if fine:
+            await rig.engine.check_image(image, pull, 30)
+        else:
+            with pytest.raises(EngineError) as refused:
+                await rig.engine.check_image(image, pull, 30)
+            assert refused.value.code == "invalid"
+        assert rig.docker.calls["pull"] == 0
+
+
+async def test_an_image_is_not_refused_because_no_server_answers(tmp_path: Path) -> None:
+    async with agent_rig(tmp_path) as rig:
+        pass
+    await rig.engine.check_image("10.0.0.7:22/x:1", Pull.MISSING, 30)

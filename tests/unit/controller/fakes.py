@@ -20,6 +20,7 @@ from controller.engine import (
     EngineFault,
     Fenced,
     LogLine,
+    Pull,
     RankSample,
     RankSpec,
     RankState,
@@ -257,6 +258,8 @@ class FakeEngine:
     term: int = 0
     fenced: bool = False
     """The servers have seen a newer controller."""
+    unlisted: set[str] = field(default_factory=set)
+    """Images of registries that no server lists."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Servers that were asked whether this controller still commands them, a call an entry."""
 
@@ -324,6 +327,10 @@ class FakeEngine:
 
     def command(self, term: int) -> None:
         self.term = term
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        if image in self.unlisted:
+            raise EngineError([EngineFault("invalid", "server/srv0", "its registry is not listed")])
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         self.confirmed.append(tuple(sorted(servers)))
