@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller import ofmsgs
 from controller.aggregators import AggregatorEvent, PortCounters
-from controller.engine import LogLine, RankSample, RankSpec, RankState, RankStatus
+from controller.engine import LogLine, Pull, RankSample, RankSpec, RankState, RankStatus
 from controller.flows import AttachPoint, FlowProgram
 from controller.of_program import diff
 from controller.port_stats import PortBlock
@@ -266,3 +266,9 @@ class SimEngine:
 
     def command(self, term: int) -> None:
         """Obey anybody."""
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Take any image."""
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm anybody."""

@@ -26,7 +26,11 @@ def main() -> int:
     parser.add_argument("--state-dir", type=Path, help="default: /run/lightloom/agent-SERVER")
     parser.add_argument("--cgroup", default="ll-rack", help="parent cgroup of the containers")
     parser.add_argument(
-        "--tls", type=Path, metavar="DIR", help="of `lightloom pki issue agent`: mutual TLS"
+        "--tls",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="of `lightloom pki issue agent`: mutual TLS",
     )
     parser.add_argument(
         "--nvml-library", default=DEFAULT_LIBRARY, metavar="FILE", help="default: %(default)s"
@@ -36,6 +40,13 @@ def main() -> int:
     )
     parser.add_argument(
         "--require-digest", action="store_true", help="take no image by a tag, which may move"
+    )
+    parser.add_argument(
+        "--registry",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT][/PATH]",
+        help="images may be fetched from here; repeat it for more (default: from nowhere)",
     )
     options = parser.parse_args()
     structlog.configure(
@@ -57,6 +68,7 @@ def main() -> int:
                 nvml_library=options.nvml_library,
                 job_map=options.job_map,
                 require_digest=options.require_digest,
+                registries=options.registry,
                 ready=_say_ready,
             )
         )

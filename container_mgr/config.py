@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from container_mgr.entry import ENTRY_PATH, READY_DIR
+from container_mgr.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.gpu_binding import GpuBinding
 from container_mgr.values import RankSpec
 
@@ -120,13 +120,15 @@ def create_arguments(
             "/tmp": scratch,  # noqa: S108 - of the container
             "/var/tmp": scratch,  # noqa: S108
             "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+            # Signs are empty files; images choose their own user.
+            READY_DIR: "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
         },
         "shm_size": memory // 2,
         "cgroup_parent": host.parent,
         "pids_limit": spec.limits.pids or limits.pids,
         "mem_limit": memory,
         "memswap_limit": memory,
-        "binds": [f"{host.entry}:{ENTRY_PATH}:ro", f"{rank_dir}:{READY_DIR}:rw"],
+        "binds": [f"{host.entry}:{ENTRY_PATH}:ro", f"{rank_dir}:{GIVEN_DIR}:ro"],
         "log_config": {
             "Type": "json-file",
             "Config": {"max-size": _LOG_MAX_SIZE, "max-file": str(_LOG_MAX_FILES)},

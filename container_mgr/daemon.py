@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import signal
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
-from container_mgr import gpu_binding, hardware
+from container_mgr import gpu_binding, hardware, images
 from container_mgr.config import Host, Limits, cgroup_parent
 from container_mgr.docker_host import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence, Gate
@@ -31,6 +30,7 @@ from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
 _MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+_MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
 
@@ -54,10 +54,12 @@ class AgentConfig:
     ``nic_netns`` is the network namespace the server's NICs lie in, None for the
     machine's own. ``endpoints`` empty serves whatever NIC lies in ``nic_netns``; without
     a namespace of its own a server must list them. ``tls`` is a directory of
-    ``lightloom pki issue agent``; without it the agent listens on loopback only.
+    ``lightloom pki issue agent``: an agent is root, so it speaks mutual TLS also on loopback,
+    where any local account could call it.
     """
 
     server: str
+    tls: Path
     listen: str = "127.0.0.1:7701"
     nic_netns: str | None = None
     docker_host: str | None = None
@@ -65,12 +67,13 @@ class AgentConfig:
     state_dir: Path | None = None
     cgroup: str = "ll-rack"
     engine_timeout_s: int = 20
-    tls: Path | None = None
     nvml_library: str = DEFAULT_LIBRARY
     job_map: Path | None = None
     """Directory for dcgm-exporter's ``--hpc-job-mapping-dir``."""
     require_digest: bool = False
     """Take no image by a tag."""
+    registries: Sequence[str] = ()
+    """From where images may be fetched, HOST[:PORT][/PATH] each; from nowhere when empty."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the address once the agent answers there."""
@@ -96,9 +99,14 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     sampler: asyncio.Task[None] | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
-        interceptors=[Gate(fence, secured=credentials is not None)],
+        interceptors=[Gate(fence)],
+        maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            # A controller that vanished without a word gives its streams back.
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
             ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
         ],
     )
@@ -132,7 +140,6 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
             address=address,
             server=config.server,
             engine=facts.version,
-            tls=credentials is not None,
         )
         config.ready(address)
         await stop.wait()
@@ -156,6 +163,7 @@ def _kit(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Kit:
         cdi=gpu_binding.cdi_devices(facts.cdi_directories),
         job_map=config.job_map,
         digest_only=config.require_digest,
+        registries=config.registries,
         dev=config.dev,
     )
 
@@ -172,19 +180,15 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
     )
 
 
-def _credentials(config: AgentConfig) -> Credentials | None:
-    if config.tls is None:
-        return None
+def _credentials(config: AgentConfig) -> Credentials:
     try:
         return Credentials.load(config.tls, agent_name(config.server), now=datetime.now(UTC))
     except TrustError as error:
         raise AgentStartError(error.code, error.object, error.message, error.hint) from error
 
 
-def _bind(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
+def _bind(server: grpc.aio.Server, address: str, credentials: Credentials) -> int:
     try:
-        if credentials is None:
-            return int(server.add_insecure_port(address))
         secure = grpc.ssl_server_credentials(
             [(credentials.key, credentials.certificate)],
             root_certificates=credentials.ca,
@@ -199,17 +203,18 @@ def _bind(server: grpc.aio.Server, address: str, credentials: Credentials | None
 
 def check(config: AgentConfig) -> None:
     """Raise AgentStartError for what cannot work or must not be."""
-    host, _, port = config.listen.rpartition(":")
+    _, _, port = config.listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise AgentStartError(
             "invalid", config.listen, "the listen address is HOST:PORT", "e.g. 127.0.0.1:7701"
         )
-    if config.tls is None and not _is_loopback(host):
+    strange = next((r for r in config.registries if not images.is_registry(r)), None)
+    if strange is not None:
         raise AgentStartError(
-            "forbidden",
-            config.listen,
-            "without --tls the agent listens on loopback only",
-            f"lightloom pki issue agent {config.server} --out DIR, then --tls DIR",
+            "invalid",
+            "--registry",
+            f"{strange!r} is no registry",
+            "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
     if config.nic_netns is None and not config.endpoints:
         raise AgentStartError(
@@ -253,13 +258,6 @@ def _endpoint(item: Any) -> ServedEndpoint:
         emulated=bool(item.get("emulated", False)),
         attach=Attach(item.get("attach", Attach.MOVE)),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _until_signal(config: AgentConfig) -> None:

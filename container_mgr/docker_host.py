@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import docker
 import docker.errors
 import requests
+import structlog
 
 from container_mgr.config import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.inspection import container_of, is_ours
@@ -25,7 +26,14 @@ from container_mgr.values import LABEL, Container
 
 _T = TypeVar("_T")
 
+_log = structlog.get_logger("container_mgr.docker")
+
 _THREADS = 32
+_PULL_THREADS = 4
+PULL_DEADLINE_S = 1800.0
+"""From the request on, the wait for a free thread included."""
+PULL_SILENCE_S = 120.0
+"""After which an engine that says nothing of a pull has lost its registry."""
 
 
 class EngineFailure(Exception):  # noqa: N818  (the base of the errors below, never raised itself)
@@ -76,7 +84,10 @@ class DockerHost:
         self._timeout_s = timeout_s
         self._api: docker.APIClient | None = None
         self._seen: dict[str, Container] = {}
+        self._strange: set[str] = set()
+        """Containers that carry our labels and are not ours."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
+        self._pulls = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
 
     async def facts(self) -> EngineFacts:
         """Connect where that has not happened, and say what the engine is."""
@@ -105,8 +116,17 @@ class DockerHost:
         )
 
     async def pull(self, reference: str) -> None:
-        """Fetch an image from its registry. The time-out is for silence, not for the whole."""
-        await self._call(lambda api: api.pull(reference), deadline_s=math.inf)
+        """Fetch an image from its registry.
+
+        In threads of their own: a slow registry must not hold up other calls.
+        """
+
+        def call(api: docker.APIClient) -> None:
+            for step in api.pull(reference, stream=True, decode=True):
+                if "error" in step:  # the status was sent before the engine knew
+                    raise EngineRefusedError(str(step["error"]))
+
+        await self._call(call, deadline_s=PULL_DEADLINE_S, pool=self._pulls)
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         """All containers of ``server``, of one job or of all, as they are now."""
@@ -119,6 +139,7 @@ class DockerHost:
         found = await asyncio.gather(*(self._look(row["Id"], row["State"]) for row in rows))
         if job is None:
             self._seen = {c.id: c for c in found if c is not None}
+            self._strange &= {row["Id"] for row in rows}
         return sorted((c for c in found if c is not None), key=lambda c: c.key)
 
     async def inspect(self, name: str) -> Container | None:
@@ -127,7 +148,15 @@ class DockerHost:
             raw = await self._call(lambda api: api.inspect_container(name))
         except _AbsentError:
             return None
-        return container_of(raw) if is_ours(raw) else None
+        if not is_ours(raw):
+            return None
+        try:
+            return container_of(raw)
+        except ValueError as error:
+            if raw["Id"] not in self._strange:
+                self._strange.add(raw["Id"])
+                _log.warning("container left alone", name=raw.get("Name"), reason=str(error))
+            return None
 
     async def create(self, container: dict[str, Any], host: dict[str, Any]) -> None:
         """Create a container from what :mod:`container_mgr.config` wrote."""
@@ -174,6 +203,7 @@ class DockerHost:
     def close(self) -> None:
         """Let go of the engine without waiting for calls it does not answer."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pulls.shutdown(wait=False, cancel_futures=True)
         if self._api is not None:
             self._api.close()
 
@@ -183,23 +213,24 @@ class DockerHost:
         return seen if seen is not None and seen.state == state else await self.inspect(id_)
 
     async def _call(
-        self, function: Callable[[docker.APIClient], _T], deadline_s: float | None = None
+        self,
+        function: Callable[[docker.APIClient], _T],
+        deadline_s: float | None = None,
+        pool: ThreadPoolExecutor | None = None,
     ) -> _T:
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, partial(self._in_thread, function))
+        work = loop.run_in_executor(pool or self._pool, partial(self._in_thread, function))
         # The SDK's own time-out counts silence on the socket; this one counts all of it.
         limit = self._timeout_s + 1 if deadline_s is None else deadline_s
         try:
-            return await asyncio.wait_for(work, None if limit == math.inf else limit)
+            return await asyncio.wait_for(work, limit)
         except TimeoutError:
             raise EngineTimeoutError(f"no answer from the engine within {limit:g} s") from None
 
     def _in_thread(self, function: Callable[[docker.APIClient], _T]) -> _T:
         try:
             if self._api is None:
-                self._api = docker.APIClient(
-                    self._url, timeout=self._timeout_s, max_pool_size=_THREADS
-                )
+                self._api = _Client(self._url, timeout=self._timeout_s, max_pool_size=_THREADS)
             return function(self._api)
         except docker.errors.NotFound as error:
             raise _AbsentError(_words(error)) from error
@@ -213,6 +244,15 @@ class DockerHost:
             if "timed out" in str(error).lower():
                 raise EngineTimeoutError(str(error)) from error
             raise EngineUnavailableError(f"the engine cannot be reached: {error}") from error
+
+
+class _Client(docker.APIClient):
+    """The SDK's client, which waits for a registry without any limit."""
+
+    def send(self, request: Any, **kwargs: Any) -> Any:
+        """Send a request; one without a limit to silence gets one."""
+        kwargs["timeout"] = kwargs.get("timeout") or PULL_SILENCE_S
+        return super().send(request, **kwargs)
 
 
 class _AbsentError(EngineRefusedError):

@@ -12,6 +12,9 @@ from container_mgr.values import NIC_IN_CONTAINER
 
 ENTRY_PATH = "/lightloom/entry"
 READY_DIR = "/run/lightloom"
+"""A small file system of the rank's own: what it says to the agent. No one else writes there."""
+GIVEN_DIR = "/lightloom/rank"
+"""What the agent says to the rank, which cannot write there."""
 READY_FILE = "ready"
 """A program creates this file when it computes in earnest; from then on its CPU share applies."""
 LOST_FILE = "gpu-lost"
@@ -66,7 +69,7 @@ if [ -n "$node" ]; then
         (: <"$node") 2>/dev/null || : >{READY_DIR}/{LOST_FILE}
     done ) >/dev/null 2>&1 & )
 fi
-given={READY_DIR}/{NIC_FILE}
+given={GIVEN_DIR}/{NIC_FILE}
 until [ -r "$given" ] && [ "$(cat /sys/class/net/{NIC_IN_CONTAINER}/carrier 2>/dev/null)" = 1 ]; do
     if [ "$left" -le 0 ]; then
         if [ ! -r "$given" ]; then

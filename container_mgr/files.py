@@ -1,4 +1,4 @@
-"""Files that containers see: put there whole, and never through what a container left."""
+"""Files that containers see, put there whole."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 
 def put_in(directory: Path, name: str, text: str, mode: int = 0o444) -> None:
-    """Put a whole file into a directory that a container may write as well.
+    """Put a whole file into a directory; a reader sees the old file or the new one.
 
-    A reader sees the old file or the new one. The job may have left a link under that name: it
-    is replaced, never followed. Raises OSError, and leaves nothing then.
+    A link under that name is replaced, never followed. Raises OSError, and leaves nothing then.
     """
     descriptor, beside = tempfile.mkstemp(dir=directory)
     try:
@@ -22,12 +21,3 @@ def put_in(directory: Path, name: str, text: str, mode: int = 0o444) -> None:
     except OSError:
         Path(beside).unlink(missing_ok=True)
         raise
-
-
-def is_there(path: Path) -> bool:
-    """Say whether a container left something under this name, whatever it is.
-
-    A link is not followed: it could lead to a place where looking takes for ever, ends in an
-    error, or tells the container what the machine has.
-    """
-    return os.path.lexists(path)

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from container_mgr import freezer
+from container_mgr import freezer, inside
 from container_mgr.cgroup import Gauge, Reading, locate
 from container_mgr.freezer import Freezer
 from container_mgr.nvml import Reading as GpuReading
 from container_mgr.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
+
+_NET = "/sys/class/net"
 
 _log = structlog.get_logger("container_mgr.held")
 
@@ -40,7 +42,7 @@ class Held:
     share_applied: bool = False
     oom: bool = False
     """The kernel killed a process of it for want of memory."""
-    light_seen: str = ""
+    light_seen: bytes = b""
     """``carrier_changes`` of its NIC when it had light last."""
 
     def look_for_oom(self) -> None:
@@ -53,20 +55,18 @@ class Held:
             with suppress(OSError, ValueError):
                 self.oom = self.gauge.oom_kills() > 0
 
-    def light_came_back(self) -> bool:
+    def light_came_back(self, proc: Path = Path("/proc")) -> bool:
         """True once after every change that left the NIC with a carrier.
 
         Read where the container sees it: sysfs shows a mount the namespace it was made in.
         """
-        base = f"/proc/{self.container.pid}/root/sys/class/net/{NIC_IN_CONTAINER}"
+        pid = self.container.pid
         try:
-            with open(f"{base}/carrier", encoding="ascii") as file:  # noqa: PTH123 - once a second
-                light = file.read(1)
-            with open(f"{base}/carrier_changes", encoding="ascii") as file:  # noqa: PTH123
-                changes = file.read()
+            light = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier", 1, proc)
+            changes = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier_changes", 32, proc)
         except OSError:
             return False
-        if light != "1" or changes == self.light_seen:
+        if light != b"1" or changes == self.light_seen:
             return False
         self.light_seen = changes
         return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from container_mgr.values import LABEL, Container, NicSpec, RankKey
+from container_mgr.values import LABEL, MAX_TERM, Container, NicSpec, RankKey
 
 _STATES = {
     "created": "created",
@@ -27,7 +27,22 @@ def is_ours(raw: Mapping[str, Any]) -> bool:
 
 
 def container_of(raw: Mapping[str, Any]) -> Container:
-    """Translate one inspection; all that the agent must remember stands in the labels."""
+    """Translate one inspection; all that the agent must remember stands in the labels.
+
+    Raises ValueError for a container that no agent made: an image may carry our labels, too.
+    """
+    try:
+        found = _read(raw)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"its labels are no agent's: {error!r}") from error
+    if raw["Name"] != f"/{found.key.container}":
+        raise ValueError(f"its labels say that it is {found.key.container}")
+    if not 0 <= found.term <= MAX_TERM:
+        raise ValueError(f"no controller has the term {found.term}")
+    return found
+
+
+def _read(raw: Mapping[str, Any]) -> Container:
     labels, state = raw["Config"]["Labels"], raw["State"]
     phase = _STATES[state["Status"]]
     share = labels[LABEL + "share"]

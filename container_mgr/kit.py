@@ -32,6 +32,7 @@ class Kit:
         cdi: frozenset[str] = frozenset(),
         job_map: Path | None = None,
         digest_only: bool = False,
+        registries: Collection[str] = (),
         sysfs: Path = hardware.SYSFS,
         dev: Path = Path("/dev"),
         proc: Path = Path("/proc"),
@@ -39,6 +40,7 @@ class Kit:
         self.endpoints = endpoints
         self.facts = facts
         self.digest_only = digest_only
+        self.registries = tuple(registries)
         self._gpus = gpus
         self._cdi = cdi
         self._job_map = job_map

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 
+from container_mgr import images
 from container_mgr.values import (
     AgentError,
     RankLimits,
@@ -25,8 +26,6 @@ MIN_DISK_BPS = 64 * 1024
 
 _JOB = re.compile(r"[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?")
 _ENDPOINT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
-_DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
 _NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 _ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
@@ -57,15 +56,10 @@ def check(
     With ``digest_only`` an image is named by what it is, never by a tag that may move.
     """
     obj = spec.key.container
-    _require(_JOB.fullmatch(spec.key.job), obj, "a job is named with a-z, 0-9 and -, at most 41")
+    check_job(spec.key.job)
     _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch are not negative")
     _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is no endpoint name")
-    _require(_IMAGE.fullmatch(spec.image), obj, f"{spec.image!r} is no image reference")
-    if digest_only and _DIGEST.search(spec.image) is None:
-        raise AgentError(
-            "invalid", obj, f"image {spec.image} is named by a tag, this agent takes digests only",
-            "name@sha256:… or the id that `docker image ls --no-trunc` shows",
-        )  # fmt: skip
+    images.check(spec.image, obj, digest_only=digest_only)
     _check_command(obj, spec.command)
     _check_env(obj, spec.env)
     _check_nic(obj, spec)
@@ -76,6 +70,11 @@ def check(
     _check_limits(obj, spec.limits, facts, disk)
     if endpoints is not None:
         _check_endpoint(obj, spec, endpoints)
+
+
+def check_job(name: str) -> None:
+    """Raise AgentError(invalid) for a job's name that is none."""
+    _require(_JOB.fullmatch(name), name[:80], "a job is named with a-z, 0-9 and -, at most 41")
 
 
 def distinct(specs: Sequence[RankSpec]) -> None:

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from container_mgr import inside
 from container_mgr.batch import Outcome, batch, fault_of
 from container_mgr.config import Host
 from container_mgr.docker_host import (
@@ -26,9 +27,9 @@ from container_mgr.docker_host import (
     EngineRefusedError,
     EngineTimeoutError,
 )
-from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, REASONS, SCRIPT
+from container_mgr.entry import LOST_FILE, NIC_FILE, READY_DIR, READY_FILE, REASONS, SCRIPT
 from container_mgr.fence import Fence
-from container_mgr.files import is_there, put_in
+from container_mgr.files import put_in
 from container_mgr.freezing import Freezing, as_is
 from container_mgr.held import Held, Living, Sample
 from container_mgr.kit import Kit
@@ -92,9 +93,17 @@ class Ranks:
         """Logs of ranks that were removed."""
         return self._archive
 
+    @property
+    def term(self) -> int:
+        """The highest term of a controller that commanded this agent."""
+        return self._fence.term
+
     async def recover(self) -> None:
         """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
-        self._dirs.mkdir(parents=True, exist_ok=True)
+        # Accounts of this server find nothing here to read or to write.
+        for directory in (self._dirs.parent, self._dirs, self._dirs.parent / "logs"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.chmod(0o700)
         # Whole and at once: a container that starts now must not read half of it, or nothing.
         put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
         containers = await self._engine.list(self._server)
@@ -175,11 +184,11 @@ class Ranks:
         where they are.
         """
         for held in self._living:
-            share, ready = held.container.share, self._dir(held.container) / READY_FILE
-            if share is not None and not held.share_applied and is_there(ready):
+            share = held.container.share
+            if share is not None and not held.share_applied and self._shows(held, READY_FILE):
                 held.share_applied = True
                 self._chore(self._apply_share(held, share))
-            if held.light_came_back():
+            if held.light_came_back(self._proc):
                 self._chore(self._announce(held.container))
         return self._living.sample(self._kit.reading)
 
@@ -209,7 +218,8 @@ class Ranks:
         """
         if container.alive:
             reason = self._kit.why_unfit(container.gpu_uuid)
-            if not reason and is_there(self._dir(container) / LOST_FILE):
+            held = self._living.get(container.key.container)
+            if not reason and held is not None and self._shows(held, LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if container.oom:
@@ -350,6 +360,10 @@ class Ranks:
             held.look_for_oom()
         oom = container.oom or container.id in self._oom or (held is not None and held.oom)
         return replace(container, oom=oom)
+
+    def _shows(self, held: Held, sign: str) -> bool:
+        """Say whether a rank has made this sign. Only the rank can: no one else sees the place."""
+        return inside.has(held.container.pid, READY_DIR, sign, self._proc)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container

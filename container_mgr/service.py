@@ -12,17 +12,16 @@ from typing import TypeVar
 import grpc
 import structlog
 
-from container_mgr import logs, wire
+from container_mgr import images, logs, policy, wire
 from container_mgr.batch import Outcome
 from container_mgr.docker_host import (
     DockerHost,
     EngineFailure,
-    EngineRefusedError,
     EngineTimeoutError,
 )
 from container_mgr.kit import Kit
 from container_mgr.ranks import Ranks
-from container_mgr.values import Container, ServedEndpoint
+from container_mgr.values import AgentError, Container, ServedEndpoint
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 
@@ -30,6 +29,9 @@ SAMPLE_INTERVAL_S = 1.0
 MAX_RANKS_PER_CALL = 64
 MAX_GRACE_S = 300.0
 MAX_SETTLE_S = 1.0
+MAX_LOG_READERS = 128
+MAX_LISTENERS = 16
+"""Streams of telemetry at once; a controller has one."""
 
 _QUEUE_BATCHES = 4
 
@@ -54,6 +56,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self._kit = kit
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Outcome]] = set()
+        self._readers = 0
 
     async def sample_forever(self) -> None:
         """Measure once a second; a listener that does not keep up loses the oldest samples."""
@@ -71,6 +74,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(batch)
+
+    async def Command(  # noqa: N802
+        self, request: pb.CommandRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CommandReply:
+        """Confirm the caller's command; the gate has compared and kept its term."""
+        return pb.CommandReply(term=self._ranks.term)
 
     async def Describe(  # noqa: N802
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
@@ -91,25 +100,51 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
         """Say whether an image is here."""
+        await self._allowed(
+            context,
+            lambda: images.check(
+                request.image, request.image[:80], digest_only=self._kit.digest_only
+            ),
+        )
         image = await self._or_abort(context, self._engine.image(request.image))
-        if image is None:
-            return pb.ImageReply(present=False)
-        return pb.ImageReply(present=True, image_id=image.id, size_bytes=image.size_bytes)
+        reply = pb.ImageReply(present=image is not None)
+        if image is not None:
+            reply.image_id, reply.size_bytes = image.id, image.size_bytes
+        if image is None or request.refresh:
+            try:
+                images.check_pull(request.image, request.image, self._kit.registries)
+            except AgentError as error:
+                reply.refusal = f"{error.message} ({error.hint})"
+        return reply
 
     async def EnsureImage(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
         """Fetch an image that is not here, or whatever is here when asked to."""
-        missing = await self._or_abort(context, self._engine.image(request.image)) is None
-        if missing or request.refresh:
-            try:
-                await self._engine.pull(request.image)
-            except EngineRefusedError as error:
-                text = f"image {request.image} cannot be fetched by {self._server}: {error}"
-                await context.abort(grpc.StatusCode.NOT_FOUND, text)
-            except EngineFailure as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        name = request.image
+        status = await self.ImageStatus(request, context)
+        if status.present and not request.refresh:
+            return status
+        if status.refusal:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, status.refusal)
+        try:
+            await self._engine.pull(name)
+        except EngineFailure as error:
+            # What the registry or its network said is the operator's: jobs do not probe with it.
+            _log.warning("image not fetched", image=name, reason=str(error))
+            late = isinstance(error, EngineTimeoutError)
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
+                f"image {name} cannot be fetched; the log of the server's agent says why",
+            )
         return await self.ImageStatus(request, context)
+
+    async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except AgentError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.message}{hint}")
 
     async def Start(  # noqa: N802
         self, request: pb.StartRequest, context: grpc.aio.ServicerContext
@@ -145,8 +180,8 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def Observe(  # noqa: N802
         self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
     ) -> pb.RanksReply:
-        """Report all ranks."""
-        containers = await self._or_abort(context, self._ranks.observe())
+        """Report all ranks, or one job's."""
+        containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         reply = self._reply(Outcome(tuple(containers)))
         reply.health.extend(wire.health_message(health) for health in self._kit.health())
         return reply
@@ -155,6 +190,10 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.TelemetryBatch]:
         """Stream samples."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_LISTENERS} streams of telemetry are open"
+            )
         queue: asyncio.Queue[pb.TelemetryBatch] = asyncio.Queue(_QUEUE_BATCHES)
         self._listeners.add(queue)
         try:
@@ -167,6 +206,22 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.LogBatch]:
         """Stream what a rank wrote."""
+        await self._allowed(context, lambda: policy.check_job(request.job))
+        if self._readers >= MAX_LOG_READERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MAX_LOG_READERS} logs are being read on {self._server}",
+            )
+        self._readers += 1
+        try:
+            async for batch in self._logs(request, context):
+                yield batch
+        finally:
+            self._readers -= 1
+
+    async def _logs(
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.LogBatch]:
         tail = request.tail if request.HasField("tail") else None
         containers = await self._or_abort(context, self._ranks.observe(request.job))
         mine = [c for c in containers if c.key.rank == request.rank]

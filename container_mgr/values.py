@@ -13,6 +13,8 @@ PREFIX = "ll-"
 
 NIC_IN_CONTAINER = "e0"
 LABEL = "lightloom."
+MAX_TERM = 2**62
+"""Terms of controllers count from 1."""
 
 
 class AgentError(Exception):

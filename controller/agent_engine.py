@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -20,6 +30,7 @@ from controller.agent_wire import fault_of, lines_of, rank_message, rpc_fault, s
 from controller.engine import (
     EngineError,
     EngineFault,
+    Fenced,
     LogLine,
     Pull,
     RankSample,
@@ -41,7 +52,12 @@ _TERM_KEY = "lightloom-term"
 _CLEANUP_GRACE_S = 1.0
 _BACKOFF_S = (0.5, 10.0)
 _QUEUE_SAMPLES = 4096
-_QUEUE_LINES = 4096
+_QUEUE_LOG_BATCHES = 8
+_LOGS_S = 600.0
+"""For a log that is not followed, to a reader that may be slow."""
+_REFUSAL_CHARS = 1000
+_KEPT_PLACES = 4096
+"""Ended jobs of which is known where they were, for their logs."""
 _T = TypeVar("_T")
 
 _log = structlog.get_logger("controller.agents")
@@ -71,6 +87,8 @@ class AgentEngine:
             server: self._trust.channel(server, address) for server, address in agents.items()
         }
         self._term = 0
+        # Servers that know our term, or refuse it for good.
+        self._told: set[str] = set()
         self._liars: dict[str, str] = {}
         self._unfit: dict[str, dict[str, str]] = {}
         self._doubts: dict[str, asyncio.Task[None]] = {}
@@ -83,6 +101,9 @@ class AgentEngine:
         self._silent: set[str] = set()
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
         self._places: defaultdict[str, set[str]] = defaultdict(set)
+        self._seen: dict[str, set[str]] = {}
+        """Jobs that a server showed when it was looked at last."""
+        self._places_of_ended: dict[str, frozenset[str]] = {}
 
     async def close(self) -> None:
         """Close all channels; ranks go on."""
@@ -106,8 +127,86 @@ class AgentEngine:
         self._places[job].update(self._stubs.keys() & servers)
 
     def command(self, term: int) -> None:
-        """Act as the controller of this term."""
+        """Act as the controller of this term; each server is told at the next look."""
         self._term = term
+        self._told.clear()
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch. Raises EngineError."""
+        request = pb.ImageRequest(image=image, refresh=pull is Pull.ALWAYS)
+
+        async def ask(server: str) -> None:
+            call = self._invoke(server, "ImageStatus", request, timeout_s)
+            reply: pb.ImageReply = await self._call(server, call)
+            if reply.refusal:
+                why = reply.refusal[:_REFUSAL_CHARS]
+                raise EngineError([EngineFault("invalid", f"server/{server}", why)])
+
+        asked = [ask(server) for server, answers in self.reachable().items() if answers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = []
+        for answer in answers:
+            if answer is None:
+                return
+            if not isinstance(answer, EngineError):
+                raise answer
+            if answer.code == "invalid":
+                refused.append(answer)
+        if refused:
+            raise refused[0]
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""
+        believed = self._stubs.keys() - self._liars.keys()
+        touched = believed & set(servers)
+        rounds = [names for names in (touched, believed - touched) if names]
+        for names in rounds:
+            if await self._confirmed(sorted(names), timeout_s / len(rounds)):
+                return
+        if self._stubs:
+            raise EngineError(
+                [
+                    EngineFault(
+                        "unavailable",
+                        "controller",
+                        "no agent confirms that this controller still commands the site",
+                        "see `lightloom get nodes`: is the controller cut off from its servers?",
+                    )
+                ]
+            )
+
+    async def _confirmed(self, servers: Sequence[str], limit_s: float) -> bool:
+        """Return whether any of the servers confirms our term. Raises Fenced when one refuses."""
+        asked = (self._take_command(server, limit_s) for server in servers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if refused := [a for a in answers if isinstance(a, Fenced)]:
+            raise Fenced([fault for answer in refused for fault in answer.faults])
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, EngineError):
+                raise answer
+        return any(answer is None for answer in answers)
+
+    async def _take_command(self, server: str, limit_s: float) -> None:
+        """Tell a server our term. Raises Fenced when it has seen a newer one, EngineError."""
+        term = self._term
+        request = pb.CommandRequest()
+        try:
+            await self._call(server, self._invoke(server, "Command", request, limit_s))
+        except Fenced as error:
+            _log.error("a newer controller commands this server", server=server, reason=str(error))
+            raise
+        if term == self._term:
+            self._told.add(server)
+
+    async def _announce(self, server: str, limit_s: float) -> None:
+        """Tell a server our term once; an older controller may still look. Raises EngineError."""
+        try:
+            await self._take_command(server, limit_s)
+        except Fenced:
+            self._told.add(server)
+        except EngineError as error:
+            if error.code in ("unavailable", "timeout"):
+                raise  # a look would not be answered either
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         """Start every rank or none. Raises EngineError."""
@@ -122,12 +221,15 @@ class AgentEngine:
         if unknown:
             raise EngineError(unknown)
 
+        requests = {
+            server: pb.StartRequest(ranks=[_message(s) for s in specs])
+            for server, specs in by_server.items()
+        }
         for spec in ranks:
             self._places[spec.job].add(spec.server)
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
-            request = pb.StartRequest(ranks=[rank_message(s) for s in by_server[server]])
-            return self._call(server, self._invoke(server, "Start", request, deadline_s))
+            return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
 
         faults = await self._fetch(by_server)
         statuses: list[RankStatus] = []
@@ -142,7 +244,7 @@ class AgentEngine:
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
         """End the job's ranks on every server; returns how they ended. Raises EngineError."""
         ended = await self._stop(job, grace_s, self._servers_of(job))
-        self._places.pop(job, None)
+        self._forget(job)
         return ended
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
@@ -159,50 +261,65 @@ class AgentEngine:
     async def observe(self) -> list[RankStatus]:
         """Every rank on every server that answers."""
 
-        def call(server: str) -> Awaitable[pb.RanksReply]:
+        async def call(server: str) -> pb.RanksReply:
             limit_s = _OBSERVE_SILENT_S if server in self._silent else _OBSERVE_S
+            if server not in self._told:
+                await self._announce(server, limit_s)
             request = pb.ObserveRequest()
-            return self._call(server, self._invoke(server, "Observe", request, limit_s))
+            reply: pb.RanksReply = await self._call(
+                server, self._invoke(server, "Observe", request, limit_s)
+            )
+            return reply
 
         statuses, _ = await self._fan_out(call, self._stubs)
         self._silent = {server for server, answers in self._reachable.items() if not answers}
+        seen: defaultdict[str, set[str]] = defaultdict(set)
         for status in statuses:
-            self._places[status.job].add(status.server)
+            seen[status.server].add(status.job)
+        for server in self._stubs.keys() - self._silent:
+            self._seen[server] = seen[server]
         return statuses
 
     async def logs(
         self, job: str, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLine]:
-        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists."""
+        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
+
+        Only servers that hold the job, or held it last, are asked; all where that is not known.
+        """
+        servers = self._holders(job) or self._places_of_ended.get(job) or self._stubs.keys()
         where = [
-            (s.server, s.rank)
-            for s in await self.observe()
-            if s.job == job and rank in (None, s.rank)
+            (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
         ]
         if not where and rank is not None:  # removed: an agent may still hold its log
-            where = [(server, rank) for server in self._stubs]
-        queue: asyncio.Queue[LogLine | None] = asyncio.Queue(_QUEUE_LINES)
+            where = [(server, rank) for server in servers]
+        # Batches, not lines: an agent keeps each below 1 MiB of text.
+        room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)
+        queue: asyncio.Queue[list[LogLine] | None] = asyncio.Queue()
         missing: list[EngineFault] = []
 
         async def pump(server: str, number: int) -> None:
             request = pb.LogsRequest(job=job, rank=number, tail=tail, follow=follow)
+            limit_s = None if follow else _LOGS_S
             try:
-                async for batch in self._invoke(server, "Logs", request, None):
-                    for line in lines_of(number, batch):
-                        await queue.put(line)
+                async for batch in self._invoke(server, "Logs", request, limit_s):
+                    await room.acquire()
+                    queue.put_nowait(lines_of(number, batch))
             except grpc.aio.AioRpcError as error:
                 missing.append(rpc_fault(server, error))
             finally:
-                await queue.put(None)
+                queue.put_nowait(None)
 
         pumps = [asyncio.create_task(pump(*place)) for place in where]
         left, seen = len(pumps), False
         try:
             while left:
-                line = await queue.get()
-                if line is None:
+                lines = await queue.get()
+                if lines is None:
                     left -= 1
-                else:
+                    continue
+                room.release()
+                for line in lines:
                     seen = True
                     yield line
         finally:
@@ -211,6 +328,16 @@ class AgentEngine:
             await asyncio.gather(*pumps, return_exceptions=True)
         if not seen and len(missing) == len(where):
             raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
+
+    async def _ranks_of(self, job: str, servers: Collection[str]) -> list[RankStatus]:
+        """Look at one job's ranks on some servers; those that do not answer are left out."""
+
+        def call(server: str) -> Awaitable[pb.RanksReply]:
+            request = pb.ObserveRequest(job=job)
+            return self._call(server, self._invoke(server, "Observe", request, _OBSERVE_S))
+
+        statuses, _ = await self._fan_out(call, servers)
+        return [status for status in statuses if status.job == job]
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""
@@ -233,7 +360,7 @@ class AgentEngine:
                 async for batch in self._invoke(server, "Telemetry", request, None):
                     self._heard(server, True)
                     wait_s = shortest
-                    for sample in samples_of(batch):
+                    for sample in samples_of(batch, time.time()):
                         if not self._owns(server, sample.endpoint):
                             continue
                         if queue.full():  # a reader that stalls gets the newest, not the oldest
@@ -281,9 +408,25 @@ class AgentEngine:
             raise EngineError(faults)
         return replies
 
+    def _forget(self, job: str) -> None:
+        """Take a job's ranks for gone; its logs are still where they were."""
+        places = self._holders(job)
+        self._places.pop(job, None)
+        for jobs in self._seen.values():
+            jobs.discard(job)
+        if places:
+            self._places_of_ended.pop(job, None)  # goes to the end
+            self._places_of_ended[job] = frozenset(places)
+        while len(self._places_of_ended) > _KEPT_PLACES:
+            del self._places_of_ended[next(iter(self._places_of_ended))]
+
     def _servers_of(self, job: str) -> Collection[str]:
         """Servers known to hold the job; all of them while none is known."""
-        return self._places.get(job) or self._stubs.keys()
+        return self._holders(job) or self._stubs.keys()
+
+    def _holders(self, job: str) -> set[str]:
+        """Servers that were given ranks of the job; where none is known, those that show some."""
+        return self._places.get(job) or {s for s, jobs in self._seen.items() if job in jobs}
 
     async def _fan_out(
         self, call: Callable[[str], Awaitable[pb.RanksReply]], servers: Collection[str]
@@ -371,11 +514,14 @@ class AgentEngine:
             fault = rpc_fault(server, error)
             if fault.code == "unavailable":
                 self._wonder(server)
+                if not self._trust.secure:
+                    fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
                 if server in self._why:
                     hint = "see `lightloom pki`: certificates of one authority, not expired?"
                     fault = EngineFault("forbidden", fault.obj, self._why[server], hint)
             self._heard(server, fault.code not in ("unavailable", "timeout", "forbidden"))
-            raise EngineError([fault]) from error
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            raise (Fenced if fenced else EngineError)([fault]) from error
         self._heard(server, True)
         return reply
 
@@ -400,3 +546,15 @@ class AgentEngine:
         self._reachable[server] = answered
         if answered:
             self._why.pop(server, None)
+        else:
+            self._told.discard(server)  # it may come back without a memory
+
+
+def _message(spec: RankSpec) -> pb.Rank:
+    try:
+        return rank_message(spec)
+    except ValueError as error:  # a text that is no UTF-8, a number beyond its field
+        fault = EngineFault(
+            "invalid", f"job/{spec.job}", f"rank {spec.rank} cannot be sent: {error}"
+        )
+        raise EngineError([fault]) from error

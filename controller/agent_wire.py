@@ -1,8 +1,13 @@
-"""Between the agents' protobuf messages and the controller's engine values. Pure."""
+"""Between the agents' protobuf messages and the controller's engine values. Pure.
+
+What an agent sends is kept, shown and written to the store. So texts are cut, and a number that
+no calendar or gauge has counts as not told.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import grpc
 
@@ -19,6 +24,15 @@ from controller.engine import (
 )
 from protos import agent_pb2 as pb
 
+FAULT_CODES = frozenset(
+    {"invalid", "not_found", "conflict", "unavailable", "timeout", "failed", "forbidden"}
+)
+_TEXT_CHARS = 1000
+_ID_CHARS = 64
+_WORD_CHARS = 64
+_MAX_REASONS = 32
+_LAST_TIME = 2.0**33
+"""In the year 2242."""
 _GPU_FIELDS = tuple(
     field.name for field in dataclasses.fields(GpuFigures) if field.name != "throttle_reasons"
 )
@@ -79,10 +93,10 @@ def status_of(server: str, message: pb.RankStatus) -> RankStatus:
         state=_STATES.get(message.state, RankState.ABSENT),
         exit_code=message.exit_code if message.HasField("exit_code") else None,
         oom=message.oom,
-        started_at=message.started_at if message.HasField("started_at") else None,
-        finished_at=message.finished_at if message.HasField("finished_at") else None,
-        container_id=message.container_id,
-        reason=message.reason,
+        started_at=_time(message.started_at) if message.HasField("started_at") else None,
+        finished_at=_time(message.finished_at) if message.HasField("finished_at") else None,
+        container_id=message.container_id[:_ID_CHARS],
+        reason=message.reason[:_TEXT_CHARS],
         nic=_nic_of(message.nic) if message.HasField("nic") else None,
     )
 
@@ -98,25 +112,36 @@ def _nic_of(message: pb.NicReport) -> NicReport:
 
 def _gpu_of(message: pb.Gpu) -> GpuFigures:
     given = {name: getattr(message, name) for name in _GPU_FIELDS if message.HasField(name)}
-    return GpuFigures(**given, throttle_reasons=tuple(message.throttle_reasons))
+    finite = {name: value for name, value in given.items() if math.isfinite(value)}
+    reasons = tuple(word[:_WORD_CHARS] for word in message.throttle_reasons[:_MAX_REASONS])
+    return GpuFigures(**finite, throttle_reasons=reasons)
 
 
 def fault_of(message: pb.Fault) -> EngineFault:
     """Read one fault."""
-    return EngineFault(message.code, message.object, message.message, message.hint)
+    code = message.code if message.code in FAULT_CODES else "failed"
+    return EngineFault(
+        code,
+        message.object[:_TEXT_CHARS],
+        message.message[:_TEXT_CHARS],
+        message.hint[:_TEXT_CHARS],
+    )
 
 
-def samples_of(batch: pb.TelemetryBatch) -> list[RankSample]:
-    """Read one second of one server."""
+def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
+    """Read one second of one server, received at ``now``; a clock that is ahead counts as now."""
+    time = _time(batch.time)
+    if time is None:
+        return []
     return [
         RankSample(
             job=s.job,
             rank=s.rank,
             endpoint=s.endpoint,
-            time=batch.time,
-            utilisation=s.utilisation if s.HasField("utilisation") else None,
+            time=min(time, now),
+            utilisation=_fraction(s.utilisation) if s.HasField("utilisation") else None,
             memory_bytes=s.memory_bytes if s.HasField("memory_bytes") else None,
-            source=s.source,
+            source=s.source[:_WORD_CHARS],
             gpu=_gpu_of(s.gpu) if s.HasField("gpu") else None,
         )
         for s in batch.samples
@@ -125,12 +150,21 @@ def samples_of(batch: pb.TelemetryBatch) -> list[RankSample]:
 
 def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     """Read a batch of lines."""
-    return [LogLine(rank, line.time, line.stream, line.text) for line in batch.lines]
+    return [LogLine(rank, _time(line.time) or 0.0, line.stream, line.text) for line in batch.lines]
+
+
+def _time(value: float) -> float | None:
+    """Return a time that a calendar has, None for what is none."""
+    return value if 0 <= value <= _LAST_TIME else None
+
+
+def _fraction(value: float) -> float | None:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else None
 
 
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Say what a failed call means for the server."""
-    obj, text = f"server/{server}", str(error.details() or error.code().name)
+    obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
             return EngineFault("unavailable", obj, text, "is the agent running on this server?")

@@ -6,7 +6,7 @@ Nothing above this interface may assume Docker. The engine built in is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -191,6 +191,13 @@ class EngineError(Exception):
         return self.faults[0].hint
 
 
+class Fenced(EngineError):  # noqa: N818 - the word of the field
+    """A server has seen a newer controller: this one must change nothing any more.
+
+    The faults have the code ``forbidden`` and name the servers that refused.
+    """
+
+
 class ExecutionEngine(Protocol):
     """Starts, stops, freezes, thaws and observes ranks. Every call is idempotent."""
 
@@ -228,7 +235,10 @@ class ExecutionEngine(Protocol):
     def logs(
         self, job: str, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLine]:
-        """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start."""
+        """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
+
+        An engine may hold a tail to 100,000 lines a rank.
+        """
         ...
 
     def telemetry(self) -> AsyncIterator[RankSample]:
@@ -249,4 +259,26 @@ class ExecutionEngine(Protocol):
 
     def command(self, term: int) -> None:
         """From now on act as the controller of this term; servers refuse older ones."""
+        ...
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch: EngineError ``invalid``.
+
+        For ``pull`` other than never. Takes ``timeout_s`` at most. Returns when one server holds
+        the image or may fetch it, and when none answers: then it is told at the start.
+        """
+        ...
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm, right before a change of light, that no newer controller commands ``servers``.
+
+        Returns when at least one of them confirms this controller's term and none refuses. When
+        none of them answers, or none is given, the other servers are asked in their place, so a
+        dead server does not hold up the light of others. Takes ``timeout_s`` at most; containers
+        are not touched.
+
+        Raises Fenced when any server that was asked has seen a newer term: the caller must not
+        change light, neither now nor later. Raises EngineError (``unavailable``) when no server
+        at all answers: the caller must not change light now and may ask again.
+        """
         ...

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from controller import engine_calls
 from controller.aggregators import AggregatorEvent, SwitchConnected
 from controller.drift_policy import DriftPolicy
 from controller.engine import EngineError, ExecutionEngine
@@ -310,6 +311,7 @@ class Service(Looks):
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
+        await engine_calls.check_image(self._engine, request)
         return self._show_jobs.job(await self._jobs.submit(request))
 
     async def jobs(self) -> list[JobView]:

@@ -147,7 +147,9 @@ class Telemetry:
         while True:
             try:
                 async for sample in self._engine.telemetry():
-                    self._samples[sample.job, sample.rank] = sample
+                    job = self._state.jobs.get(sample.job)
+                    if job and sample.endpoint in job.endpoints[sample.rank : sample.rank + 1]:
+                        self._samples[sample.job, sample.rank] = sample
             except DEVICE_ERRORS as error:
                 log.warning("telemetry_stream_broke", error=str(error))
             await asyncio.sleep(RETRY_S)

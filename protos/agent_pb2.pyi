@@ -22,6 +22,16 @@ STATE_RUNNING: State
 STATE_PAUSED: State
 STATE_EXITED: State
 
+class CommandRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CommandReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -81,14 +91,16 @@ class ImageRequest(_message.Message):
     def __init__(self, image: _Optional[str] = ..., refresh: _Optional[bool] = ...) -> None: ...
 
 class ImageReply(_message.Message):
-    __slots__ = ("present", "image_id", "size_bytes")
+    __slots__ = ("present", "image_id", "size_bytes", "refusal")
     PRESENT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     present: bool
     image_id: str
     size_bytes: int
-    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    refusal: str
+    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Nic(_message.Message):
     __slots__ = ("name", "ip", "prefix_len", "mac", "mtu", "dscp")
@@ -182,8 +194,10 @@ class FreezeRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., settle_s: _Optional[float] = ...) -> None: ...
 
 class ObserveRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("job", "rank", "epoch", "endpoint", "state", "exit_code", "oom", "started_at", "finished_at", "container_id", "reason", "nic")

@@ -63,6 +63,7 @@ class FakeContainer:
         as_seen.mkdir(parents=True, exist_ok=True)
         with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
+        (as_seen / "root" / "run" / "lightloom").mkdir(parents=True, exist_ok=True)
         if not (as_seen / "ns").is_symlink():
             (as_seen / "ns").symlink_to(f"/proc/{pid}/ns")
 
@@ -86,6 +87,9 @@ class FakeDocker:
     late: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
+    registry: bool = False
+    """Images can be fetched."""
+    pulled: list[str] = field(default_factory=list)
     container_type: ClassVar[type[FakeContainer]] = FakeContainer
 
     @property
@@ -97,10 +101,14 @@ class FakeDocker:
         return EngineFacts("fake", "cgroupfs", 8 << 30)
 
     async def image(self, reference: str) -> Image | None:
-        return Image("sha256:fake", 1, (), ()) if reference == IMAGE else None
+        there = reference in (IMAGE, *self.pulled)
+        return Image("sha256:fake", 1, (), ()) if there else None
 
     async def pull(self, reference: str) -> None:
-        raise EngineRefusedError("no registry")
+        self._begin("pull")
+        if not self.registry:
+            raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
+        self.pulled.append(reference)
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         self._begin("list")
@@ -118,6 +126,7 @@ class FakeDocker:
             raise EngineRefusedError("the name is in use")
         raw = {
             "Id": uuid.uuid4().hex,
+            "Name": f"/{name}",
             "Config": {"Labels": container["labels"]},
             "State": {"Status": "created", "Pid": 0, "ExitCode": 0},
             "HostConfig": {},

@@ -102,13 +102,30 @@ async def test_a_command_that_does_not_exist_has_a_reason(rig: Rig) -> None:
     assert (status.exit_code, status.reason) == (127, "its command was not found")
 
 
-async def test_an_image_that_cannot_be_fetched(rig: Rig) -> None:
-    absent = replace(rig.spec(0, *SLEEP), image="127.0.0.1:9/ll-none:1", pull=Pull.MISSING)
-    with pytest.raises(EngineError) as refused:
-        await rig.engine.start([absent, rig.spec(1, *SLEEP)], 60)
-    assert refused.value.code == "not_found"
-    assert "cannot be fetched by srv0" in str(refused.value)
-    assert await seen(rig) == []
+async def test_an_image_that_cannot_be_fetched(private: PrivateEngine, tmp_path: Path) -> None:
+    image = "127.0.0.1:9/ll-none:1"
+    with two_nics():
+        async with agent_rig(private, tmp_path, registries=["127.0.0.1:9"]) as rig:
+            absent = replace(rig.spec(0, *SLEEP), image=image, pull=Pull.MISSING)
+            with pytest.raises(EngineError) as refused:
+                await rig.engine.start([absent, rig.spec(1, *SLEEP)], 60)
+            assert refused.value.code == "not_found"
+            assert f"image {image} cannot be fetched" in str(refused.value)
+            assert "refused" not in str(refused.value)
+            assert await seen(rig) == []
+
+
+@pytest.mark.parametrize("pull", [Pull.MISSING, Pull.ALWAYS])
+async def test_no_job_makes_the_engine_connect_to_any_address(rig: Rig, pull: Pull) -> None:
+    """It would scan the management network, by what the error says and how long it takes."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as anything:
+        anything.settimeout(0)
+        image = f"127.0.0.1:{anything.getsockname()[1]}/x:1"
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([replace(rig.spec(0, *SLEEP), image=image, pull=pull)], 60)
+        assert refused.value.code == "invalid"
+        with pytest.raises(BlockingIOError):
+            anything.accept()
 
 
 async def test_an_image_that_is_there_is_not_fetched(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -35,7 +36,9 @@ async def two_servers(
 ) -> AsyncIterator[tuple[AgentRig, AgentEngine]]:
     """A rig that answers as srv0, and srv1 that does not."""
     async with agent_rig(tmp_path) as rig:
-        engine = AgentEngine({"srv0": rig.address, "srv1": f"127.0.0.1:{lost_port}"})
+        engine = AgentEngine(
+            {"srv0": rig.address, "srv1": f"127.0.0.1:{lost_port}"}, trust=rig.trust
+        )
         try:
             yield rig, engine
         finally:
@@ -116,6 +119,53 @@ def test_what_a_source_does_not_give_is_none_not_zero() -> None:
     assert status.started_at is None
     assert agent_wire.status_of("srv0", pb.RankStatus(exit_code=0)).exit_code == 0
     assert agent_wire.status_of("srv0", pb.RankStatus()).state is RankState.ABSENT
+
+
+NUMBERS = (math.nan, math.inf, -math.inf, 1e300, -1.0)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_time_that_no_calendar_has_is_not_told(number: float) -> None:
+    message = pb.RankStatus(job="red", started_at=number, finished_at=number)
+    status = agent_wire.status_of("srv0", message)
+    assert status.started_at is None
+    assert status.finished_at is None
+    (line,) = agent_wire.lines_of(0, pb.LogBatch(lines=[pb.LogLine(time=number, text="x")]))
+    assert line.time == 0.0
+    samples = [pb.Sample(job="red", endpoint="gpu0", source="nvml")]
+    assert agent_wire.samples_of(pb.TelemetryBatch(time=number, samples=samples), 5.0) == []
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_figure_that_is_none_harms_no_view(number: float) -> None:
+    gpu = pb.Gpu(temperature_c=number, throttle_reasons=["x" * 10_000] * 1_000)
+    sample = pb.Sample(job="red", utilisation=number, source="s" * 10_000, gpu=gpu)
+    (found,) = agent_wire.samples_of(pb.TelemetryBatch(time=9.0, samples=[sample]), 5.0)
+    assert found.time == 5.0  # a clock that is ahead does not make a sample last
+    assert found.utilisation is None or 0 <= found.utilisation <= 1
+    assert found.gpu is not None
+    assert found.gpu.temperature_c is None or math.isfinite(found.gpu.temperature_c)
+    assert len(repr(found)) < 10_000
+
+
+def test_texts_of_an_agent_are_cut_before_they_are_kept() -> None:
+    long = "x" * 1_000_000
+    status = agent_wire.status_of("srv0", pb.RankStatus(job="red", reason=long, container_id=long))
+    assert len(repr(status)) < 3_000
+    fault = agent_wire.fault_of(pb.Fault(code=long, object=long, message=long, hint=long))
+    assert len(repr(fault)) < 5_000
+    assert fault.code == "failed"
+
+
+@pytest.mark.parametrize("bad", [{"command": ("\ud800",)}, {"rank": -1}, {"image": "\ud800"}])
+async def test_what_cannot_be_sent_is_told_and_starts_nothing(
+    tmp_path: Path, bad: dict[str, object]
+) -> None:
+    async with agent_rig(tmp_path) as rig:
+        with pytest.raises(EngineError) as refused:
+            await rig.engine.start([replace(rig.spec(0, *SLEEP), **bad)], 30)  # type: ignore[arg-type]
+        assert refused.value.code == "invalid"
+        assert rig.docker.containers == {}
 
 
 SPEC = RankSpec(

@@ -18,7 +18,7 @@ from pki import CONTROLLER, Authority
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from sitefile import load_site
-from tests.contract.tls_rig import now
+from tests.contract.agent_rig import now
 from tests.unit.agent_engine.test_agent_engine import SPEC
 
 OWN: Mapping[str, frozenset[str]] = {"srv0": frozenset({"gpu0", "gpu1"})}
@@ -59,6 +59,28 @@ async def believing(liar: Liar) -> AsyncIterator[AgentEngine]:
     finally:
         await engine.close()
         await server.stop(0)
+
+
+async def test_jobs_that_an_agent_makes_up_do_not_pile_up() -> None:
+    liar = Liar()
+    async with believing(liar) as engine:
+        for number in range(20):
+            liar.reply = pb.RanksReply(
+                ranks=[rank("gpu0", job=f"j{number}-{n}") for n in range(99)]
+            )
+            await engine.observe()
+        assert sum(len(jobs) for jobs in engine._seen.values()) == 99
+        assert not engine._places
+
+
+async def test_who_claims_a_rank_of_a_placed_job_gets_no_say_in_it() -> None:
+    """Else one server could keep all others' jobs from being frozen, thawed and ended."""
+    liar = Liar(rank("gpu0"))
+    async with believing(liar) as engine:
+        engine.placed("red", [])
+        engine._places["red"] = {"srv9"}  # where its allocation has it
+        await engine.observe()
+        assert engine._servers_of("red") == {"srv9"}
 
 
 def rank(endpoint: str, job: str = "red", number: int = 0) -> pb.RankStatus:

@@ -75,6 +75,7 @@ def test_everything_an_emulated_rank_is_given() -> None:
             "/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
             "/var/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
             "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+            "/run/lightloom": "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
         },
         "shm_size": 1 << 29,
         "cgroup_parent": "/ll-rack",
@@ -83,7 +84,7 @@ def test_everything_an_emulated_rank_is_given() -> None:
         "memswap_limit": 1 << 30,
         "binds": [
             "/run/x/entry:/lightloom/entry:ro",
-            "/run/x/ranks/ll-red-0-7:/run/lightloom:rw",
+            "/run/x/ranks/ll-red-0-7:/lightloom/rank:ro",
         ],
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}},
         "restart_policy": {"Name": "no"},

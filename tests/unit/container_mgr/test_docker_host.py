@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from container_mgr import docker_host
 from container_mgr.docker_host import (
     DockerHost,
     EngineFailure,
@@ -100,4 +101,48 @@ async def test_what_is_absent_is_none_not_an_error(tmp_path: Path) -> None:
         assert await host.inspect("ll-red-0-1") is None
         assert await host.image("ll-none:1") is None
         await host.remove("ll-red-0-1")
+        host.close()
+
+
+async def test_a_pull_that_fails_after_it_began_has_failed(tmp_path: Path) -> None:
+    """The engine has sent its 200 by then."""
+
+    def answer(path: str) -> Answer:
+        return VERSION if "version" in path else (200, {"error": "unexpected EOF"})
+
+    async with daemon(tmp_path / "s", answer) as url:
+        host = DockerHost(url, timeout_s=60)
+        with pytest.raises(EngineRefusedError, match="unexpected EOF"):
+            await host.pull("registry.example/x:1")
+        host.close()
+
+
+async def test_registries_that_hang_hold_no_other_call_up(tmp_path: Path) -> None:
+    def answer(path: str) -> Answer:
+        if "images/create" in path:
+            return None
+        return VERSION if "version" in path else (404, {"message": "No such object"})
+
+    async with daemon(tmp_path / "s", answer) as url:
+        host = DockerHost(url, timeout_s=60)
+        assert await host.image("x:1") is None
+        pulls = [asyncio.ensure_future(host.pull(f"registry.example/x:{n}")) for n in range(64)]
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(30):
+            assert await host.image("x:1") is None
+        for pull in pulls:
+            pull.cancel()
+        await asyncio.gather(*pulls, return_exceptions=True)
+        host.close()
+
+
+@pytest.mark.parametrize("limit", ["PULL_DEADLINE_S", "PULL_SILENCE_S"])
+async def test_a_pull_has_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(docker_host, limit, 0.5)
+    async with daemon(tmp_path / "s", lambda path: VERSION if "version" in path else None) as url:
+        host = DockerHost(url, timeout_s=60)
+        with pytest.raises(EngineTimeoutError):
+            await host.pull("registry.example/x:1")
         host.close()

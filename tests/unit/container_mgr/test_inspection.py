@@ -11,6 +11,7 @@ from tests.unit.container_mgr.test_policy import GOOD
 def inspected(**state: Any) -> dict[str, Any]:
     return {
         "Id": "abc",
+        "Name": "/ll-red-0-7",
         "Config": {"Labels": GOOD.labels("srv0", 3)},
         "State": {
             "Status": "running",
@@ -60,6 +61,36 @@ def test_strangers_are_not_ours() -> None:
     assert not is_ours(raw)
     raw["Config"]["Labels"] = None
     assert not is_ours(raw)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"rank": "x"},
+        {"rank": "9" * 5000},
+        {"epoch": ""},
+        {"term": str(2**63)},
+        {"term": "-1"},
+        {"nic": "{}"},
+        {"nic": "["},
+        {"nic": "5"},
+        {"job": "blue"},
+        {"share": "much"},
+    ],
+)
+def test_an_image_that_carries_our_labels_is_no_rank(labels: dict[str, str]) -> None:
+    """Whoever runs it by hand must not stop the agent from seeing the others."""
+    raw = inspected()
+    raw["Config"]["Labels"] |= {f"lightloom.{name}": value for name, value in labels.items()}
+    with pytest.raises(ValueError):
+        container_of(raw)
+
+
+def test_a_label_that_is_missing() -> None:
+    raw = inspected()
+    del raw["Config"]["Labels"]["lightloom.endpoint"]
+    with pytest.raises(ValueError):
+        container_of(raw)
 
 
 def test_times_with_zones_and_nanoseconds() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -142,3 +143,129 @@ def test_many_ranks_are_put_away_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: archive.store(key, log), keys))
     assert len(list((tmp_path / "kept").iterdir())) == 3
+
+
+def chatty(log: Path, *, records: int, rotated: int = 2) -> None:
+    """Fill a log and its rotated files with numbered lines, oldest first."""
+    number = 0
+    for index in range(rotated, -1, -1):
+        with Path(f"{log}.{index}" if index else log).open("wb") as out:
+            for _ in range(records):
+                out.write(record(f"{number}\n"))
+                number += 1
+
+
+class Fed:
+    """Counts what is parsed, and in which threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records = 0
+        self.threads: set[int] = set()
+        parse = Joiner.feed
+
+        def feed(joiner: Joiner, raw: bytes) -> Line | None:
+            self.records += 1
+            self.threads.add(threading.get_ident())
+            return parse(joiner, raw)
+
+        monkeypatch.setattr(Joiner, "feed", feed)
+
+
+async def test_a_tail_reads_the_end_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, fed = tmp_path / "x-json.log", Fed(monkeypatch)
+    chatty(log, records=20_000)
+    assert await everything(log, tail=10) == [str(n) for n in range(59_990, 60_000)]
+    assert fed.records < 3_000
+    assert threading.get_ident() not in fed.threads
+
+
+@pytest.mark.parametrize("tail", [0, 1, 700, 2_000, 2_999, 3_000, 5_000])
+async def test_a_tail_goes_over_rotated_files(tmp_path: Path, tail: int) -> None:
+    log = tmp_path / "x-json.log"
+    chatty(log, records=1_000)
+    wanted = [str(n) for n in range(max(0, 3_000 - tail), 3_000)]
+    assert await everything(log, tail=tail) == wanted
+
+
+async def test_a_tail_has_whole_lines_though_the_engine_splits_them(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    long = "".join(f"{n:07d} " for n in range(5_000))  # three records a line
+    pieces = [long[at : at + 16_384] for at in range(0, len(long), 16_384)]
+    with log.open("wb") as out:
+        for number in range(40):
+            for piece in pieces:
+                out.write(record(piece))
+            out.write(record(f"{number}\n"))
+    assert await everything(log, tail=3) == [f"{long}{n}" for n in (37, 38, 39)]
+
+
+async def test_a_tail_looks_back_only_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MAX_TAIL_BYTES", 100_000)
+    log = tmp_path / "x-json.log"
+    chatty(log, records=5_000)
+    found = await everything(log, tail=10_000)
+    assert found[-1] == "14999"
+    assert found == [str(n) for n in range(15_000 - len(found), 15_000)]
+    assert 1_000 < len(found) < 2_000
+
+
+async def test_a_message_of_long_lines_fits_into_what_a_receiver_takes(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    with log.open("wb") as out:
+        for _ in range(512 * 4):
+            out.write(record("\u20ac" * 16_384))
+    batches = [b async for b in read(log, tail=None, follow=False, alive=nobody)]
+    sizes = [sum(len(line.text.encode()) for line in batch) for batch in batches]
+    assert sum(sizes) == 512 * 4 * 16_384 * 3
+    assert max(sizes) < 2 * 2**20
+
+
+async def test_last_words_without_an_end_are_shown(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("one\n") + record("Segmentation fa"))
+    assert await everything(log) == ["one", "Segmentation fa"]
+    assert await everything(log, tail=1) == ["Segmentation fa"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"log": 5, "stream": "stdout", "time": "2026-01-01T00:00:00Z"}\n',
+        b'{"log": "x\\n", "stream": "stdout", "time": 5}\n',
+        b'{"log": "x\\n", "stream": [], "time": "2026-01-01T00:00:00Z"}\n',
+        b'{"log": "x\\n", "stream": "third", "time": "2026-01-01T00:00:00Z"}\n',
+        b'{"log": "' + b"x" * 300_000 + b'\\n", "stream": "stdout", "time": ""}\n',
+        b"[" * 200_000 + b"\n",
+    ],
+    ids=["number", "time", "list", "stream", "endless", "deep"],
+)
+async def test_a_record_that_no_engine_writes_costs_itself_only(tmp_path: Path, raw: bytes) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("1\n") + raw + record("2\n"))
+    assert await everything(log) == ["1", "2"]
+    assert await everything(log, tail=2) == ["1", "2"]
+
+
+async def test_what_is_no_text_can_still_be_sent(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("a\ud800b\0\x1b[31m\n"))
+    assert await everything(log) == ["a?b\0\x1b[31m"]
+
+
+def test_the_archive_keeps_the_end_of_a_chatty_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "KEPT_BYTES", 100_000)
+    archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
+    chatty(log, records=1_000)
+    archive.store(RankKey("red", 0, 1), log)
+    found = archive.find("red", 0)
+    assert found is not None
+    kept = sorted(found.parent.iterdir())
+    assert 90_000 < sum(path.stat().st_size for path in kept) <= 100_000
+    assert json.loads(found.read_bytes().splitlines()[-1])["log"] == "2999\n"
+    assert all(path.read_bytes().startswith(b'{"log"') for path in kept)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import stat
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
@@ -240,7 +243,7 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
 async def test_what_a_job_leaves_in_its_directory_harms_nobody(
     rig: AgentRig, tmp_path: Path
 ) -> None:
-    """The agent writes there too, with the machine's rights; a job may put anything in its way."""
+    """Ranks that an older agent started may write there, where the agent writes as root."""
     await rig.engine.start([rig.spec(n, *SLEEP) for n in range(2)], 60)
     victim = tmp_path / "of-the-machine"
     victim.write_text("untouched", encoding="ascii")
@@ -258,13 +261,61 @@ async def test_what_a_job_leaves_in_its_directory_harms_nobody(
     assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "half a file was left"
 
 
-async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
+def signs(rig: AgentRig, rank: int) -> Path:
+    """Where a rank makes its signs, as the agent sees it."""
+    pid = rig.docker.containers[f"ll-red-{rank}-1"].raw["State"]["Pid"]
+    return rig.docker.proc / str(pid) / "root" / "run" / "lightloom"
+
+
+async def test_a_sign_counts_only_where_the_rank_alone_can_make_it(
     rig: AgentRig, tmp_path: Path
+) -> None:
+    """Neither in a directory of the server, nor where a link of the image leads."""
+    await rig.engine.start([rig.spec(n, *SLEEP) for n in range(2)], 60)
+    server = tmp_path / "of-the-server" / "lightloom"
+    server.mkdir(parents=True)
+    for directory in (server, tmp_path / "agent/ranks/ll-red-0-1"):
+        (directory / LOST_FILE).touch()
+    shutil.rmtree(signs(rig, 1).parent)
+    signs(rig, 1).parent.symlink_to(server.parent)
+    assert {s.reason for s in await rig.engine.observe()} == {""}
+    (signs(rig, 0) / LOST_FILE).touch()
+    reasons = {s.rank: s.reason for s in await rig.engine.observe()}
+    assert reasons == {0: "the container may not open its GPU any more", 1: ""}
+
+
+async def test_an_image_that_turns_its_sysfs_into_a_pipe_holds_nothing_up(rig: AgentRig) -> None:
+    """The agent's loop looks for light there once a second."""
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    nic = signs(rig, 0).parents[1] / "sys" / "class" / "net" / "e0"
+    nic.mkdir(parents=True)
+    os.mkfifo(nic / "carrier")
+    held_up = threading.Timer(30, lambda: (nic / "carrier").write_bytes(b"1"))
+    held_up.start()  # so that a loop that waits for the pipe fails the test, and ends
+    rig.ranks.sample()
+    assert held_up.is_alive()
+    held_up.cancel()
+
+
+async def test_other_accounts_find_nothing_to_read_or_write(rig: AgentRig, tmp_path: Path) -> None:
+    home = tmp_path / "agent"
+    home.chmod(0o777)
+    await rig.ranks.recover()
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    for directory in (home, home / "ranks", home / "logs"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700, directory
+    mine = home / "ranks" / "ll-red-0-1"
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o755  # bound read-only into the container
+    assert stat.S_IMODE((mine / NIC_FILE).stat().st_mode) == 0o444
+
+
+async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
+    rig: AgentRig,
 ) -> None:
     """Following one may take for ever, fail, or tell a job what the machine has."""
     await rig.engine.start([replace(rig.spec(0, *SLEEP), emulated_share=0.5)], 60)
     for name in (READY_FILE, LOST_FILE):
-        (tmp_path / "agent/ranks/ll-red-0-1" / name).symlink_to("x" * 300)  # ENAMETOOLONG
+        (signs(rig, 0) / name).symlink_to("x" * 300)  # ENAMETOOLONG
     rig.ranks.sample()
 
     async def limits() -> int:

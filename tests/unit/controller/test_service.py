@@ -298,3 +298,14 @@ async def test_restart_of_the_controller_keeps_everything(rack: Rack) -> None:
     assert len(rack.engine.calls) == calls
     events = await rack.service.events(0, 1000)
     assert [e.id for e in events] == sorted({e.id for e in events})
+
+
+@pytest.mark.parametrize("pull", ["missing", "always"])
+async def test_an_image_of_no_listed_registry_is_refused_at_submit(rack: Rack, pull: str) -> None:
+    rack.engine.unlisted.add("10.0.0.7:22/x:1")
+    with pytest.raises(ServiceError) as refused:
+        await submit(rack, "red", 2, image="10.0.0.7:22/x:1", pull=pull)
+    assert (refused.value.code, refused.value.object) == ("invalid", "job/red")
+    assert "not listed" in refused.value.message
+    assert await rack.service.jobs() == []
+    await submit(rack, "red", 2, image="10.0.0.7:22/x:1")  # runs what is on the servers

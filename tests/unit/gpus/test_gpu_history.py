@@ -56,7 +56,7 @@ def sampled(reading: nvml.Reading, time: float) -> RankSample:
     """Send a reading over the wire of the agents."""
     container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
     one = Sample(container, reading.utilisation, reading.memory_bytes, reading)
-    (found,) = samples_of(wire.telemetry_of(time, [one]))
+    (found,) = samples_of(wire.telemetry_of(time, [one]), time)
     return found
 
 
