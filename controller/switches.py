@@ -42,6 +42,10 @@ class _Line:
     capabilities: Capabilities | None = None
     circuits: CircuitMap | None = None
     known: asyncio.Event = field(default_factory=asyncio.Event)
+    changing: int = 0
+    """Changes under way, or waiting for their turn; readings wait for them."""
+    changed_at: float = 0.0
+    """When the last one was read back, in the loop's time."""
 
     @property
     def connected(self) -> bool:
@@ -119,10 +123,17 @@ class SwitchBank:
     ) -> ApplyResult:
         """Remove and make circuits of ours; foreign ones in the way are a conflict. OcsError."""
         line = self._connected(switch)
-        # The driver keeps the deadline; the margin is for its last read-back.
-        async with asyncio.timeout(deadline_s + READ_TIMEOUT_S):
-            result = await line.driver.apply(delete, make, mode=Mode.SAFE, deadline_s=deadline_s)
+        line.changing += 1
+        try:
+            # The driver keeps the deadline; the margin is for its last read-back.
+            async with asyncio.timeout(deadline_s + READ_TIMEOUT_S):
+                result = await line.driver.apply(
+                    delete, make, mode=Mode.SAFE, deadline_s=deadline_s
+                )
+        finally:
+            line.changing -= 1
         line.circuits = result.circuits
+        line.changed_at = asyncio.get_running_loop().time()
         return result
 
     async def power(self, switch: str, ports: Sequence[str]) -> tuple[PortPower, ...]:
@@ -168,9 +179,17 @@ class SwitchBank:
         line.known.set()
         log.info("switch_connected", switch=name, model=line.capabilities.model)
         self._on_change(name, True)
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            await self._read(line)
+            if line.changing:  # it has the session to itself, and proves it by reading back
+                continue
+            began = loop.time()
+            try:
+                await self._read(line)
+            except (OcsError, TimeoutError):
+                if not line.changing and line.changed_at < began:
+                    raise
 
 
 async def _close(driver: OcsDriver) -> None:

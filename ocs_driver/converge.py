@@ -27,6 +27,7 @@ from ocs_driver.base import (
 )
 from ocs_driver.diff import LIGHT, Changes, diff
 from ocs_driver.errors import OcsConflict, OcsError, OcsTimeout, OcsUnreachable
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -68,14 +69,14 @@ class ConvergingDriver(OcsDriver):
     def __init__(self, name: str, group: str) -> None:
         self.name = name
         self.group = group
-        self._apply_lock = asyncio.Lock()
+        self._turns = Turns(name)
         self.revision = 0
         """Counts our own changes of the map."""
 
     @property
     def changing(self) -> bool:
         """Whether a change of circuits is under way."""
-        return self._apply_lock.locked()
+        return self._turns.changing
 
     @abstractmethod
     async def _delete_bulk(
@@ -105,23 +106,19 @@ class ConvergingDriver(OcsDriver):
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        """See ``OcsDriver.apply``. Calls are carried out one after the other."""
+        """See ``OcsDriver.apply``. Calls are carried out one after the other.
+
+        Each has the session to itself until its circuits are read back; readings wait.
+        """
         loop = asyncio.get_running_loop()
         self._validate((*delete, *make))
         job = _Job(tuple(delete), tuple(make), mode, loop.time() + deadline_s)
-        try:
-            async with asyncio.timeout_at(job.until):
-                await self._apply_lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("switch_busy", self.name, "another change is running") from None
-        try:
+        async with self._turns.change(job.until):
             before = await self._read_in_time(job.until)
             changes = diff(before, job.delete, job.make, mode=mode, group=self.group)
             while changes and await self._send(job, changes) is False:
                 changes = self._still_missing(job, await self._read_again(job))
             return _judge(job, await self._settle(job), self.group)
-        finally:
-            self._apply_lock.release()
 
     async def provoke(
         self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
@@ -130,7 +127,7 @@ class ConvergingDriver(OcsDriver):
 
         Returns a refusal or None for each. For the probe, on ports that nobody uses.
         """
-        async with self._apply_lock:
+        async with self._turns.change():
             self.revision += 1
             return await self._make_bulk(self._inwards(requests), timeout_s)
 

@@ -65,9 +65,14 @@ class Ledger:
             for pair in pairs:
                 claims.pop(pair, None)
 
-    def owners(self, present: Collection[str]) -> Mapping[str, str]:
-        """Return the group of each claimed pair, and forget claims of pairs that went away."""
+    def owners(self, present: Collection[str], *, forget: bool = True) -> Mapping[str, str]:
+        """Return the group of each claimed pair, and forget claims of pairs that went away.
+
+        Without ``forget`` all claims stay: for pairs that may have been read before a change.
+        """
         claims = self._read()
+        if not forget:
+            return {pair: group for pair, (group, _) in claims.items() if pair in present}
         limit = self._clock() - _YOUNG_S
         stale = [p for p, (_, made) in claims.items() if p not in present and made < limit]
         fresh = [p for p, (_, made) in claims.items() if p in present and made > _SEEN]

@@ -40,6 +40,9 @@ from ocs_driver.pairs import WirePair, key, merge
 from ocs_driver.ports import MatrixPorts
 from ocs_driver.profile import Profile
 
+_READINGS = 3
+"""Of the pairs at most, when changes come between the commands of a reading."""
+
 DARK_DBM = -35.0
 """Light below this is none: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
 
@@ -175,8 +178,9 @@ class MatrixDriver(ConvergingDriver):
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Return the light on the given ports; None where it is dark or not measured."""
         numbering = (await self.identity()).ports
+        known = frozenset(numbering.all)
         for port in ports:
-            if port not in numbering.all:
+            if port not in known:
                 raise OcsError("bad_port", port, "the switch has no such port")
         light = await self._light()
         return tuple(PortPower(p, *_in_and_out(numbering, light, p)) for p in ports)
@@ -296,11 +300,17 @@ class MatrixDriver(ConvergingDriver):
     async def _inward(self) -> CircuitMap:
         """Read the circuits in names of duplex fibers."""
         ports = (await self.identity()).ports
-        found = await self._pairs()
+        for _ in range(_READINGS):
+            revision = self.revision
+            found = await self._pairs()
+            overtaken = self.revision != revision  # by a change: some of it may be from before
+            if not overtaken:
+                break
         taken_at = time.time()
-        owners = (await self._ledger()).owners({key(w.pair) for w in found})
         present = {w.pair for w in found}
-        if not self.changing:  # else this reading may be older than what is being made
+        ledger = await self._ledger()
+        owners = ledger.owners({key(pair) for pair in present}, forget=not overtaken)
+        if not self.changing and not overtaken:
             self._made_at = {p: at for p, at in self._made_at.items() if p in present}
         return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
 

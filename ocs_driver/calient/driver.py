@@ -74,6 +74,7 @@ class CalientTl1Driver(ConvergingDriver):
             port,
             login,
             timing=timing,
+            turns=self._turns,
             on_report=self._on_report,
             on_link=self._on_link,
         )
@@ -205,7 +206,7 @@ class CalientTl1Driver(ConvergingDriver):
 
     async def _summaries(self, ports: Sequence[str]) -> list[Row]:
         commands = [Command("RTRV-PORT-SUM", aid=port) for port in ports]
-        answers = await self._session.bulk(commands, _INVENTORY_S)
+        answers = await self._session.read_bulk(commands, _INVENTORY_S)
         return [
             parse_row(accept(command, answer, f"{self.name}/{command.aid}").rows[0])
             if answer.rows or not answer.ok

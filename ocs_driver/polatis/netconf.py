@@ -42,6 +42,7 @@ class PolatisNetconfDriver(LinkedDriver):
             self._port,
             login,
             timing=timing,
+            turns=self._turns,
             host_key=address.options.get("hostkey"),
             on_event=self._on_event,
             on_link=self._on_link,

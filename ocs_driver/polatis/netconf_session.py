@@ -24,6 +24,7 @@ from ocs_driver.errors import (
     unreachable,
 )
 from ocs_driver.tl1.session import Login
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -67,6 +68,7 @@ class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
 class NetconfSession:
     """Requests in, replies out; reconnecting happens inside.
 
+    ``turns`` says whose requests go first.
     ``host_key`` is the switch's public key in base64; without it any key is accepted.
     ``on_event`` gets notifications as text, ``on_link`` True when a session was made and
     False when one was lost; both are called on the loop.
@@ -79,6 +81,7 @@ class NetconfSession:
         login: Login,
         *,
         timing: NetconfTiming | None = None,
+        turns: Turns | None = None,
         host_key: str | None = None,
         on_event: Callable[[str], None] = lambda text: None,
         on_link: Callable[[bool], None] = lambda up: None,
@@ -91,7 +94,7 @@ class NetconfSession:
         self._timing = timing or NetconfTiming()
         self._on_event = on_event
         self._on_link = on_link
-        self._lock = asyncio.Lock()
+        self._turns = turns or Turns(self.name)
         self._manager: Any = None
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="netconf")
         self._listener: asyncio.Task[None] | None = None
@@ -103,7 +106,7 @@ class NetconfSession:
 
     async def open(self) -> None:
         """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
-        async with self._lock:
+        async with self._turns.command():
             await self._ensure()
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"netconf-{self.name}")
@@ -115,7 +118,7 @@ class NetconfSession:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
-        async with self._lock:
+        async with self._turns.command():
             await self._drop(polite=True)
 
     async def get(self, filter_: str) -> str:
@@ -137,12 +140,7 @@ class NetconfSession:
     async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
-        try:
-            async with asyncio.timeout_at(until):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("session_busy", self.name, "another request is running") from None
-        try:
+        async with self._turns.command(until):
             session = await self._ensure(until)
             session.timeout = max(until - loop.time(), 0.01)
             work = loop.run_in_executor(self._threads, lambda: call(session))
@@ -163,10 +161,8 @@ class NetconfSession:
                 with contextlib.suppress(Exception):
                     await work
                 raise
-        finally:
-            self._lock.release()
 
-    # -- below: the lock is held -------------------------------------------------
+    # -- below: it is this task's turn -------------------------------------------
 
     async def _ensure(self, until: float | None = None) -> Any:
         if self._manager is not None and self._manager.connected:
@@ -309,7 +305,7 @@ class NetconfSession:
                 continue
             quiet_since = loop.time()
             try:
-                async with self._lock:
+                async with self._turns.command(loop.time() + self._timing.connect_s):
                     session = await self._ensure(loop.time() + self._timing.connect_s)
                 if up and session is self._manager:
                     await self.get(_PING)

@@ -34,7 +34,9 @@ class PolatisScpiDriver(LinkedDriver):
     ) -> None:
         super().__init__(address, group)
         self._unsettled: set[Pair] = set()
-        self._session = ScpiSession(address.host, self._port, timing=timing, on_link=self._on_link)
+        self._session = ScpiSession(
+            address.host, self._port, timing=timing, turns=self._turns, on_link=self._on_link
+        )
 
     @classmethod
     def from_address(

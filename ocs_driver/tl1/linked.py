@@ -33,6 +33,7 @@ class Tl1MatrixDriver(LinkedDriver):
             login,
             timing=timing,
             tail=self.tail,
+            turns=self._turns,
             on_report=self._on_report,
             on_link=self._on_link,
         )
