@@ -34,6 +34,7 @@ from controller.transaction_model import (
     NotRouted,
     NotSwitched,
     NotWritten,
+    Phase,
     Qualified,
     Quiet,
     Routed,
@@ -128,6 +129,8 @@ class Executor:
         event: Event | None = None
         match order:
             case WriteLog():
+                if tx.phase is Phase.ADMIT:
+                    await self._light_is_free(tx)
                 await self._world.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
@@ -188,11 +191,18 @@ class Executor:
 
     # --- light ----------------------------------------------------------------------------
 
+    async def _light_is_free(self, tx: Transaction) -> None:
+        """Look, before anything is touched, whether the switches would refuse the change.
+
+        A circuit of somebody else may be so new that the plan could not know it. OcsError.
+        """
+        checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
+        await asyncio.gather(*checks)
+
     async def _switch(self, order: Switch) -> Event:
         change = order.change
         began = time.time() if change.delete else None
-        delete = [_request(link) for link in change.delete]
-        make = [_request(link) for link in change.make]
+        delete, make = _requests(change)
         try:
             async with failpoints.around("switch"):
                 result = await self._switches.apply(
@@ -289,6 +299,11 @@ class Executor:
 
 def _request(link: Link) -> CircuitRequest:
     return CircuitRequest(link.a, link.b, name=link.endpoint)
+
+
+def _requests(change: SwitchChange) -> tuple[list[CircuitRequest], list[CircuitRequest]]:
+    """Return what a change deletes and what it makes."""
+    return [_request(link) for link in change.delete], [_request(link) for link in change.make]
 
 
 def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:

@@ -56,6 +56,14 @@ class Switches(Protocol):
     async def read(self, switch: str) -> CircuitMap:
         """Read the circuits from the device."""
 
+    async def adopt(self, switch: str, circuits: Sequence[CircuitRequest]) -> None:
+        """Note lit circuits without a known owner as ours."""
+
+    async def check(
+        self, switch: str, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest]
+    ) -> None:
+        """Raise the OcsConflict that ``apply`` would raise now."""
+
     async def apply(
         self,
         switch: str,

@@ -136,6 +136,20 @@ class SwitchBank:
         line.changed_at = asyncio.get_running_loop().time()
         return result
 
+    async def check(
+        self, switch: str, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest]
+    ) -> None:
+        """Raise the OcsConflict that ``apply`` would raise now. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            await line.driver.check(delete, make)
+
+    async def adopt(self, switch: str, circuits: Sequence[CircuitRequest]) -> None:
+        """Note lit circuits without a known owner as ours. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            await line.driver.adopt(circuits)
+
     async def power(self, switch: str, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Measure light at some ports. OcsError, TimeoutError."""
         line = self._connected(switch)

@@ -90,6 +90,12 @@ class ConvergingDriver(OcsDriver):
     ) -> list[OcsError | None]:
         """Send one bulk of makes; return a refusal or None for each. Leaves no half-made one."""
 
+    async def _prepare(self, requests: Sequence[CircuitRequest]) -> None:
+        """Do what has to be done before circuits are made, while the old ones still carry light.
+
+        OcsError when that is impossible; then nothing is sent.
+        """
+
     async def _read_map(self) -> CircuitMap:
         """Read the map in the names that requests are compared in."""
         return await self.read()
@@ -120,6 +126,17 @@ class ConvergingDriver(OcsDriver):
                 changes = self._still_missing(job, await self._read_again(job))
             return _judge(job, await self._settle(job), self.group)
 
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """See ``OcsDriver.check``."""
+        self._validate((*delete, *make))
+        diff(await self._read_map(), delete, make, mode=mode, group=self.group)
+
     async def provoke(
         self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
     ) -> list[OcsError | None]:
@@ -129,6 +146,7 @@ class ConvergingDriver(OcsDriver):
         """
         async with self._turns.change():
             self.revision += 1
+            await self._prepare(self._inwards(requests))
             return await self._make_bulk(self._inwards(requests), timeout_s)
 
     def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
@@ -156,6 +174,8 @@ class ConvergingDriver(OcsDriver):
         try:
             # A bulk of several steps, or a reading amid it, may have longer waits than is left.
             async with asyncio.timeout_at(job.until):
+                if changes.makes:
+                    await self._prepare(changes.makes)
                 await self._send_bulks(job, changes)
         except TimeoutError:
             _log.warning("%s: the bulk was not done before the deadline", self.name)
@@ -328,15 +348,16 @@ def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: st
     found = after.find(request)
     refused = job.refused.get((Action.MAKE, request))
     code = message = ""
-    if found is not None and found.owner == group and found.state is CircuitState.TUNED:
+    if found is not None and found.belongs_to(group) and found.state is CircuitState.TUNED:
         outcome = Outcome.DONE if request in job.sent_makes else Outcome.UNCHANGED
         return PairResult(Action.MAKE, request.a, request.b, request.duplex, outcome)
     if refused is not None:
         code, message = refused.code, refused.hint
     elif found is None:
         code, message = "not_made", "the switch does not show the circuit"
-    elif found.owner != group:
-        code, message = "foreign_circuit", f"{found.name} belongs to {found.owner}"
+    elif not found.belongs_to(group):
+        owner = found.owner or "nobody known"
+        code, message = "foreign_circuit", f"{found.name} belongs to {owner}"
     elif found.state in LIGHT or found.state is CircuitState.PROVISIONED:
         code, message = "not_tuned", f"still {found.state} at the deadline ({found.detail})"
     else:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
+    GROUP,
     Alarm,
     Capabilities,
     Circuit,
@@ -59,7 +60,7 @@ class CalientTl1Driver(ConvergingDriver):
         port: int,
         login: Login,
         *,
-        group: str = "lightloom",
+        group: str = GROUP,
         timing: Tl1Timing | None = None,
         profile: Profile | None = None,
     ) -> None:

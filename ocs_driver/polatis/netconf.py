@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
-from ocs_driver.base import OcsEvent, Pair
+from ocs_driver.base import GROUP, OcsEvent, Pair
 from ocs_driver.errors import OcsDenied, OcsError
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.matrix import Identity, lit
@@ -32,7 +32,7 @@ class PolatisNetconfDriver(LinkedDriver):
         address: OcsAddress,
         login: Login,
         *,
-        group: str = "lightloom",
+        group: str = GROUP,
         timing: NetconfTiming | None = None,
     ) -> None:
         super().__init__(address, group)

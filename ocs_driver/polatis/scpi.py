@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
-from ocs_driver.base import CircuitRequest, CircuitState, Pair
+from ocs_driver.base import GROUP, CircuitRequest, CircuitState, Pair
 from ocs_driver.errors import OcsDenied, OcsError, OcsTimeout, OcsUnreachable
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.matrix import Identity
@@ -30,7 +30,7 @@ class PolatisScpiDriver(LinkedDriver):
     _session: ScpiSession
 
     def __init__(
-        self, address: OcsAddress, *, group: str = "lightloom", timing: ScpiTiming | None = None
+        self, address: OcsAddress, *, group: str = GROUP, timing: ScpiTiming | None = None
     ) -> None:
         super().__init__(address, group)
         self._unsettled: set[Pair] = set()
