@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller import ofmsgs
@@ -278,3 +278,6 @@ class SimEngine:
 
     def command(self, term: int) -> None:
         """Obey anybody."""
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm anybody."""

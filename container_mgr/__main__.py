@@ -26,7 +26,11 @@ def main() -> int:
     parser.add_argument("--state-dir", type=Path, help="default: /run/lightloom/agent-SERVER")
     parser.add_argument("--cgroup", default="ll-rack", help="parent cgroup of the containers")
     parser.add_argument(
-        "--tls", type=Path, metavar="DIR", help="of `lightloom pki issue agent`: mutual TLS"
+        "--tls",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="of `lightloom pki issue agent`: mutual TLS",
     )
     parser.add_argument(
         "--nvml-library", default=DEFAULT_LIBRARY, metavar="FILE", help="default: %(default)s"

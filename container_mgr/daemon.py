@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import signal
 from collections.abc import Callable, Sequence
@@ -54,10 +53,12 @@ class AgentConfig:
     ``nic_netns`` is the network namespace the server's NICs lie in, None for the
     machine's own. ``endpoints`` empty serves whatever NIC lies in ``nic_netns``; without
     a namespace of its own a server must list them. ``tls`` is a directory of
-    ``lightloom pki issue agent``; without it the agent listens on loopback only.
+    ``lightloom pki issue agent``: an agent is root, so it speaks mutual TLS also on loopback,
+    where any local account could call it.
     """
 
     server: str
+    tls: Path
     listen: str = "127.0.0.1:7701"
     nic_netns: str | None = None
     docker_host: str | None = None
@@ -65,7 +66,6 @@ class AgentConfig:
     state_dir: Path | None = None
     cgroup: str = "ll-rack"
     engine_timeout_s: int = 20
-    tls: Path | None = None
     nvml_library: str = DEFAULT_LIBRARY
     job_map: Path | None = None
     """Directory for dcgm-exporter's ``--hpc-job-mapping-dir``."""
@@ -96,7 +96,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     sampler: asyncio.Task[None] | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
-        interceptors=[Gate(fence, secured=credentials is not None)],
+        interceptors=[Gate(fence)],
         options=[
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
@@ -132,7 +132,6 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
             address=address,
             server=config.server,
             engine=facts.version,
-            tls=credentials is not None,
         )
         config.ready(address)
         await stop.wait()
@@ -172,19 +171,15 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
     )
 
 
-def _credentials(config: AgentConfig) -> Credentials | None:
-    if config.tls is None:
-        return None
+def _credentials(config: AgentConfig) -> Credentials:
     try:
         return Credentials.load(config.tls, agent_name(config.server), now=datetime.now(UTC))
     except TrustError as error:
         raise AgentStartError(error.code, error.object, error.message, error.hint) from error
 
 
-def _bind(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
+def _bind(server: grpc.aio.Server, address: str, credentials: Credentials) -> int:
     try:
-        if credentials is None:
-            return int(server.add_insecure_port(address))
         secure = grpc.ssl_server_credentials(
             [(credentials.key, credentials.certificate)],
             root_certificates=credentials.ca,
@@ -199,17 +194,10 @@ def _bind(server: grpc.aio.Server, address: str, credentials: Credentials | None
 
 def check(config: AgentConfig) -> None:
     """Raise AgentStartError for what cannot work or must not be."""
-    host, _, port = config.listen.rpartition(":")
+    _, _, port = config.listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise AgentStartError(
             "invalid", config.listen, "the listen address is HOST:PORT", "e.g. 127.0.0.1:7701"
-        )
-    if config.tls is None and not _is_loopback(host):
-        raise AgentStartError(
-            "forbidden",
-            config.listen,
-            "without --tls the agent listens on loopback only",
-            f"lightloom pki issue agent {config.server} --out DIR, then --tls DIR",
         )
     if config.nic_netns is None and not config.endpoints:
         raise AgentStartError(
@@ -253,13 +241,6 @@ def _endpoint(item: Any) -> ServedEndpoint:
         emulated=bool(item.get("emulated", False)),
         attach=Attach(item.get("attach", Attach.MOVE)),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _until_signal(config: AgentConfig) -> None:

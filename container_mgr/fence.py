@@ -1,8 +1,9 @@
 """Who may command an agent: the controller, and of several the newest.
 
 Wraps every method of the service, so a new one cannot be forgotten. Reading is allowed to
-every controller; changing only to the one with the highest term seen. The highest term
-outlives the agent in a file, and the machine's ``/run`` in the containers' labels.
+every controller and never raises the term; changing is allowed only to the one with the highest
+term seen. The highest term outlives the agent in a file, and the machine's ``/run`` in the
+containers' labels.
 """
 
 from __future__ import annotations
@@ -50,15 +51,19 @@ class Fence:
             out.flush()
             os.fsync(out.fileno())
         beside.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)  # the new name, too, outlives a power cut
+        finally:
+            os.close(directory)
         self._term = term
 
 
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets calls through to the service. ``secured`` servers know their callers' names."""
+    """Lets the controller's calls through to the service, by the name in its certificate."""
 
-    def __init__(self, fence: Fence, *, secured: bool) -> None:
+    def __init__(self, fence: Fence) -> None:
         self._fence = fence
-        self._secured = secured
 
     async def intercept_service(
         self,
@@ -90,29 +95,36 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         )
 
     async def _admit(self, method: str, context: Any) -> None:
-        if self._secured:
-            names = context.auth_context().get("x509_subject_alternative_name", ())
-            if CONTROLLER.encode() not in names:
-                shown = b", ".join(names).decode(errors="replace") or "nobody"
-                _log.warning("refused", method=method, caller=shown)
-                await context.abort(
-                    grpc.StatusCode.PERMISSION_DENIED,
-                    f"this agent obeys {CONTROLLER}, not {shown}",
-                )
+        names = context.auth_context().get("x509_subject_alternative_name", ())
+        if CONTROLLER.encode() not in names:
+            shown = b", ".join(names).decode(errors="replace") or "nobody"
+            _log.warning("refused", method=method, caller=shown)
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"this agent obeys {CONTROLLER}, not {shown}",
+            )
         term = _term_of(context)
         if term is None:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"{TERM_KEY} is a number from 0 on"
             )
             return
-        if term < self._fence.term and method not in READING:
+        if method in READING:
+            return
+        if term < self._fence.term:
             _log.warning("fenced", method=method, term=term, highest=self._fence.term)
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"a newer controller (term {self._fence.term}) commands this agent;"
                 f" this call is of term {term}",
             )
-        self._fence.saw(term)
+        try:
+            self._fence.saw(term)
+        except OSError as error:
+            _log.error("term not written", term=term, reason=str(error))
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "the agent cannot write down the controller's term"
+            )
 
 
 def _term_of(context: Any) -> int | None:

@@ -92,6 +92,11 @@ class Ranks:
         """Logs of ranks that were removed."""
         return self._archive
 
+    @property
+    def term(self) -> int:
+        """The highest term of a controller that commanded this agent."""
+        return self._fence.term
+
     async def recover(self) -> None:
         """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
         self._dirs.mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
                 queue.get_nowait()
             queue.put_nowait(batch)
 
+    async def Command(  # noqa: N802
+        self, request: pb.CommandRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CommandReply:
+        """Confirm the caller's command; the gate has compared and kept its term."""
+        return pb.CommandReply(term=self._ranks.term)
+
     async def Describe(  # noqa: N802
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
     ) -> pb.DescribeReply:
@@ -145,8 +151,8 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def Observe(  # noqa: N802
         self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
     ) -> pb.RanksReply:
-        """Report all ranks."""
-        containers = await self._or_abort(context, self._ranks.observe())
+        """Report all ranks, or one job's."""
+        containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         reply = self._reply(Outcome(tuple(containers)))
         reply.health.extend(wire.health_message(health) for health in self._kit.health())
         return reply

@@ -16,7 +16,7 @@ from sitefile import CabledSite
 def read_trust(site: CabledSite, directory: Path | None) -> AgentTrust:
     """Read ``directory`` of ``lightloom pki issue controller``. ServiceError.
 
-    Without one only agents on this machine are spoken to.
+    Without one the agents must be on this machine, and none of them obeys.
     """
     if directory is None:
         for server in site.servers:

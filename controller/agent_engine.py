@@ -9,7 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -20,6 +29,7 @@ from controller.agent_wire import fault_of, lines_of, rank_message, rpc_fault, s
 from controller.engine import (
     EngineError,
     EngineFault,
+    Fenced,
     LogLine,
     Pull,
     RankSample,
@@ -71,6 +81,8 @@ class AgentEngine:
             server: self._trust.channel(server, address) for server, address in agents.items()
         }
         self._term = 0
+        # Servers that know our term, or refuse it for good.
+        self._told: set[str] = set()
         self._liars: dict[str, str] = {}
         self._unfit: dict[str, dict[str, str]] = {}
         self._doubts: dict[str, asyncio.Task[None]] = {}
@@ -106,8 +118,62 @@ class AgentEngine:
         self._places[job].update(self._stubs.keys() & servers)
 
     def command(self, term: int) -> None:
-        """Act as the controller of this term."""
+        """Act as the controller of this term; each server is told at the next look."""
         self._term = term
+        self._told.clear()
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""
+        believed = self._stubs.keys() - self._liars.keys()
+        touched = believed & set(servers)
+        rounds = [names for names in (touched, believed - touched) if names]
+        for names in rounds:
+            if await self._confirmed(sorted(names), timeout_s / len(rounds)):
+                return
+        if self._stubs:
+            raise EngineError(
+                [
+                    EngineFault(
+                        "unavailable",
+                        "controller",
+                        "no agent confirms that this controller still commands the site",
+                        "see `lightloom get nodes`: is the controller cut off from its servers?",
+                    )
+                ]
+            )
+
+    async def _confirmed(self, servers: Sequence[str], limit_s: float) -> bool:
+        """Return whether any of the servers confirms our term. Raises Fenced when one refuses."""
+        asked = (self._take_command(server, limit_s) for server in servers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if refused := [a for a in answers if isinstance(a, Fenced)]:
+            raise Fenced([fault for answer in refused for fault in answer.faults])
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, EngineError):
+                raise answer
+        return any(answer is None for answer in answers)
+
+    async def _take_command(self, server: str, limit_s: float) -> None:
+        """Tell a server our term. Raises Fenced when it has seen a newer one, EngineError."""
+        term = self._term
+        request = pb.CommandRequest()
+        try:
+            await self._call(server, self._invoke(server, "Command", request, limit_s))
+        except Fenced as error:
+            _log.error("a newer controller commands this server", server=server, reason=str(error))
+            raise
+        if term == self._term:
+            self._told.add(server)
+
+    async def _announce(self, server: str, limit_s: float) -> None:
+        """Tell a server our term once; an older controller may still look. Raises EngineError."""
+        try:
+            await self._take_command(server, limit_s)
+        except Fenced:
+            self._told.add(server)
+        except EngineError as error:
+            if error.code in ("unavailable", "timeout"):
+                raise  # a look would not be answered either
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         """Start every rank or none. Raises EngineError."""
@@ -159,10 +225,15 @@ class AgentEngine:
     async def observe(self) -> list[RankStatus]:
         """Every rank on every server that answers."""
 
-        def call(server: str) -> Awaitable[pb.RanksReply]:
+        async def call(server: str) -> pb.RanksReply:
             limit_s = _OBSERVE_SILENT_S if server in self._silent else _OBSERVE_S
+            if server not in self._told:
+                await self._announce(server, limit_s)
             request = pb.ObserveRequest()
-            return self._call(server, self._invoke(server, "Observe", request, limit_s))
+            reply: pb.RanksReply = await self._call(
+                server, self._invoke(server, "Observe", request, limit_s)
+            )
+            return reply
 
         statuses, _ = await self._fan_out(call, self._stubs)
         self._silent = {server for server, answers in self._reachable.items() if not answers}
@@ -371,11 +442,14 @@ class AgentEngine:
             fault = rpc_fault(server, error)
             if fault.code == "unavailable":
                 self._wonder(server)
+                if not self._trust.secure:
+                    fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
                 if server in self._why:
                     hint = "see `lightloom pki`: certificates of one authority, not expired?"
                     fault = EngineFault("forbidden", fault.obj, self._why[server], hint)
             self._heard(server, fault.code not in ("unavailable", "timeout", "forbidden"))
-            raise EngineError([fault]) from error
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            raise (Fenced if fenced else EngineError)([fault]) from error
         self._heard(server, True)
         return reply
 
@@ -400,3 +474,5 @@ class AgentEngine:
         self._reachable[server] = answered
         if answered:
             self._why.pop(server, None)
+        else:
+            self._told.discard(server)  # it may come back without a memory

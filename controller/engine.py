@@ -6,7 +6,7 @@ Nothing above this interface may assume Docker. The engine built in is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -191,6 +191,13 @@ class EngineError(Exception):
         return self.faults[0].hint
 
 
+class Fenced(EngineError):  # noqa: N818 - the word of the field
+    """A server has seen a newer controller: this one must change nothing any more.
+
+    The faults have the code ``forbidden`` and name the servers that refused.
+    """
+
+
 class ExecutionEngine(Protocol):
     """Starts, stops, freezes, thaws and observes ranks. Every call is idempotent."""
 
@@ -249,4 +256,18 @@ class ExecutionEngine(Protocol):
 
     def command(self, term: int) -> None:
         """From now on act as the controller of this term; servers refuse older ones."""
+        ...
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm, right before a change of light, that no newer controller commands ``servers``.
+
+        Returns when at least one of them confirms this controller's term and none refuses. When
+        none of them answers, or none is given, the other servers are asked in their place, so a
+        dead server does not hold up the light of others. Takes ``timeout_s`` at most; containers
+        are not touched.
+
+        Raises Fenced when any server that was asked has seen a newer term: the caller must not
+        change light, neither now nor later. Raises EngineError (``unavailable``) when no server
+        at all answers: the caller must not change light now and may ask again.
+        """
         ...

@@ -22,6 +22,16 @@ STATE_RUNNING: State
 STATE_PAUSED: State
 STATE_EXITED: State
 
+class CommandRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CommandReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -182,8 +192,10 @@ class FreezeRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., settle_s: _Optional[float] = ...) -> None: ...
 
 class ObserveRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("job", "rank", "epoch", "endpoint", "state", "exit_code", "oom", "started_at", "finished_at", "container_id", "reason", "nic")

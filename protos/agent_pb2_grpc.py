@@ -34,6 +34,11 @@ class AgentStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Command = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Command',
+                request_serializer=protos_dot_agent__pb2.CommandRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.CommandReply.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/lightloom.agent.v1.Agent/Describe',
                 request_serializer=protos_dot_agent__pb2.DescribeRequest.SerializeToString,
@@ -89,6 +94,14 @@ class AgentStub:
 class AgentServicer:
     """Missing associated documentation comment in .proto file."""
 
+    def Command(self, request, context):
+        """Take command with the caller's term, or confirm it. Touches no container. A controller asks
+        this right before it changes light; an agent that has seen a newer term refuses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """What this server is and has.
         """
@@ -137,7 +150,7 @@ class AgentServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Observe(self, request, context):
-        """All ranks this server holds.
+        """The ranks this server holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,6 +173,11 @@ class AgentServicer:
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Command': grpc.unary_unary_rpc_method_handler(
+                    servicer.Command,
+                    request_deserializer=protos_dot_agent__pb2.CommandRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.CommandReply.SerializeToString,
+            ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
                     request_deserializer=protos_dot_agent__pb2.DescribeRequest.FromString,
@@ -220,6 +238,33 @@ def add_AgentServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Agent:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Command(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Command',
+            protos_dot_agent__pb2.CommandRequest.SerializeToString,
+            protos_dot_agent__pb2.CommandReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Describe(request,

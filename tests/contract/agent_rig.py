@@ -1,10 +1,11 @@
-"""An agent service in this process, over fakes, with a controller's engine that calls it."""
+"""An agent service in this process behind mutual TLS, over fakes, and engines that call it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -16,20 +17,37 @@ from container_mgr.ranks import Ranks
 from container_mgr.service import AgentService
 from container_mgr.values import ServerFacts
 from controller.agent_engine import AgentEngine
+from controller.agent_trust import AgentTrust
 from controller.engine import RankSpec
+from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
 from tests.contract.engine_fakes import IMAGE, FakeDocker, FakeNics
 
 
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def raw(directory: Path, name: str) -> Credentials:
+    """Read a daemon's files without the checks that a daemon makes."""
+    ca, cert, key = ((directory / f).read_bytes() for f in ("ca.pem", "cert.pem", "key.pem"))
+    return Credentials(name, directory, ca, cert, key, now())
+
+
 @dataclass
 class AgentRig:
-    """One server with four endpoints."""
+    """The agent of srv0 with four endpoints, and the engine of a controller that it obeys."""
 
     address: str
     engine: AgentEngine
     docker: FakeDocker
     nics: FakeNics
     ranks: Ranks
+    fence: Fence
+    authority: Authority
+    directory: Path
+    trust: AgentTrust
+    """The controller's."""
 
     def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
         return RankSpec(
@@ -46,10 +64,27 @@ class AgentRig:
             nic=f"e-gpu{rank}",
         )
 
+    @contextlib.asynccontextmanager
+    async def controller(self, credentials: Credentials | None) -> AsyncIterator[AgentEngine]:
+        """The engine of a controller with whatever certificates."""
+        engine = AgentEngine({"srv0": self.address}, trust=AgentTrust(credentials))
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
 
 @contextlib.asynccontextmanager
-async def agent_rig(directory: Path) -> AsyncIterator[AgentRig]:
-    """Run an agent service on a free port for the time of the context."""
+async def agent_rig(directory: Path, shown: Path | None = None) -> AsyncIterator[AgentRig]:
+    """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
+
+    The authority's directory is ``ca`` below ``directory``.
+    """
+    authority = Authority.create(directory / "ca", "test", now=now())
+    authority.issue_agent("srv0", directory / "srv0", now=now())
+    authority.issue_controller(directory / "controller", now=now())
+    mine = raw(shown or directory / "srv0", "srv0")
+    trust = AgentTrust(raw(directory / "controller", CONTROLLER))
     logs = directory / "containers"
     logs.mkdir(parents=True)
     docker = FakeDocker(logs)
@@ -67,15 +102,20 @@ async def agent_rig(directory: Path) -> AsyncIterator[AgentRig]:
         proc=docker.proc,
     )
     await ranks.recover()
-    server = grpc.aio.server(interceptors=[Gate(fence, secured=False)])
+    server = grpc.aio.server(interceptors=[Gate(fence)])
     service = AgentService("srv0", docker, ranks, kit)  # type: ignore[arg-type]
     agent_pb2_grpc.add_AgentServicer_to_server(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port(
+        "127.0.0.1:0",
+        grpc.ssl_server_credentials(
+            [(mine.key, mine.certificate)], root_certificates=mine.ca, require_client_auth=True
+        ),
+    )
     await server.start()
     address = f"127.0.0.1:{port}"
-    engine = AgentEngine({"srv0": address})
+    engine = AgentEngine({"srv0": address}, trust=trust)
     try:
-        yield AgentRig(address, engine, docker, nics, ranks)
+        yield AgentRig(address, engine, docker, nics, ranks, fence, authority, directory, trust)
     finally:
         await engine.close()
         await server.stop(0)

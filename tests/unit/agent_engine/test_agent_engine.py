@@ -35,7 +35,9 @@ async def two_servers(
 ) -> AsyncIterator[tuple[AgentRig, AgentEngine]]:
     """A rig that answers as srv0, and srv1 that does not."""
     async with agent_rig(tmp_path) as rig:
-        engine = AgentEngine({"srv0": rig.address, "srv1": f"127.0.0.1:{lost_port}"})
+        engine = AgentEngine(
+            {"srv0": rig.address, "srv1": f"127.0.0.1:{lost_port}"}, trust=rig.trust
+        )
         try:
             yield rig, engine
         finally:

@@ -18,7 +18,7 @@ from pki import CONTROLLER, Authority
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from sitefile import load_site
-from tests.contract.tls_rig import now
+from tests.contract.agent_rig import now
 from tests.unit.agent_engine.test_agent_engine import SPEC
 
 OWN: Mapping[str, frozenset[str]] = {"srv0": frozenset({"gpu0", "gpu1"})}

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,35 +16,43 @@ from pki import Authority
 ENDPOINTS = (ServedEndpoint("gpu0", "ens1f0"),)
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:7701", "10.0.0.1:7701", "[::]:7701", "srv0:7701"])
-def test_plaintext_never_leaves_the_machine(listen: str) -> None:
-    with pytest.raises(AgentStartError) as refused:
-        check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
-    assert refused.value.code == "forbidden"
-    assert "loopback" in str(refused.value)
+TLS = Path("/etc/lightloom/tls")
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:7701", "127.8.9.1:0", "[::1]:7701", "localhost:1"])
-def test_loopback_is_served(listen: str) -> None:
-    check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
+def test_without_certificates_there_is_no_agent_not_even_on_loopback() -> None:
+    """Any local account could call it there."""
+    done = subprocess.run(
+        [sys.executable, "-m", "container_mgr", "--server", "srv0", "--endpoints", "gpu0=ens1f0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--tls" in done.stderr
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7701", "[::]:0", "localhost:1"])
+def test_any_address_is_served(listen: str) -> None:
+    check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
 
 
 @pytest.mark.parametrize("listen", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_a_listen_address_that_is_none(listen: str) -> None:
     with pytest.raises(AgentStartError) as refused:
-        check(AgentConfig("srv0", listen=listen, endpoints=ENDPOINTS))
+        check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
     assert refused.value.code == "invalid"
 
 
 def test_a_real_server_must_list_its_endpoints() -> None:
     with pytest.raises(AgentStartError) as refused:
-        check(AgentConfig("srv0"))
+        check(AgentConfig("srv0", TLS))
     assert "--endpoints" in refused.value.hint
 
 
 def test_a_namespace_that_is_not_there() -> None:
     with pytest.raises(AgentStartError) as refused:
-        check(AgentConfig("srv0", nic_netns="ll-none-such"))
+        check(AgentConfig("srv0", TLS, nic_netns="ll-none-such"))
     assert refused.value.code == "not_found"
 
 
@@ -63,7 +73,11 @@ def test_endpoints_that_cannot_be_read(text: str) -> None:
 
 async def test_without_an_engine_the_agent_says_so(tmp_path: Path) -> None:
     config = AgentConfig(
-        "srv0", docker_host=f"unix://{tmp_path}/none.sock", endpoints=ENDPOINTS, state_dir=tmp_path
+        "srv0",
+        certificates(tmp_path),
+        docker_host=f"unix://{tmp_path}/none.sock",
+        endpoints=ENDPOINTS,
+        state_dir=tmp_path,
     )
     with pytest.raises(AgentStartError) as refused:
         await serve(config, asyncio.Event())
@@ -86,13 +100,8 @@ async def test_an_agent_nobody_would_believe_does_not_start(
     tmp_path: Path, server: str, days: int, word: str
 ) -> None:
     tls = tmp_path / "none" if server == "none" else certificates(tmp_path, server, days)
-    config = AgentConfig("srv0", listen="0.0.0.0:7701", endpoints=ENDPOINTS, tls=tls)
+    config = AgentConfig("srv0", tls, listen="0.0.0.0:7701", endpoints=ENDPOINTS)
     with pytest.raises(AgentStartError) as refused:
         await serve(config, asyncio.Event())
     assert word in str(refused.value)
     assert refused.value.hint
-
-
-def test_with_certificates_an_agent_may_be_reached_from_elsewhere(tmp_path: Path) -> None:
-    tls = certificates(tmp_path)
-    check(AgentConfig("srv0", listen="0.0.0.0:7701", endpoints=ENDPOINTS, tls=tls))

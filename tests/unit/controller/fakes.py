@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from controller.circuits import recognise
 from controller.engine import (
     EngineError,
     EngineFault,
+    Fenced,
     LogLine,
     RankSample,
     RankSpec,
@@ -265,6 +266,10 @@ class FakeEngine:
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     """Per job and rank: the exit code it ends with when it is stopped."""
     term: int = 0
+    fenced: bool = False
+    """The servers have seen a newer controller."""
+    confirmed: list[tuple[str, ...]] = field(default_factory=list)
+    """Servers that were asked whether this controller still commands them, a call an entry."""
 
     def holds(self, endpoint: str) -> bool:
         live = (RankState.RUNNING, RankState.PAUSED)
@@ -330,6 +335,12 @@ class FakeEngine:
 
     def command(self, term: int) -> None:
         self.term = term
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        self.confirmed.append(tuple(sorted(servers)))
+        if self.fenced:
+            why = "a newer controller commands this agent"
+            raise Fenced([EngineFault("forbidden", "server/srv0", why)])
 
     def exit(self, job: str, rank: int, code: int) -> None:
         """Let a rank's program end."""

@@ -17,7 +17,9 @@ async def test_a_black_holed_server_does_not_hold_up_the_look(tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as hole:
         address = f"127.0.0.1:{hole.getsockname()[1]}"
         async with agent_rig(tmp_path) as rig:
-            engine = AgentEngine({"srv0": rig.address, "srv1": address}, call_timeout_s=600)
+            engine = AgentEngine(
+                {"srv0": rig.address, "srv1": address}, trust=rig.trust, call_timeout_s=600
+            )
             try:
                 await engine.start([rig.spec(0, *SLEEP)], 30)
                 async with asyncio.timeout(60):
