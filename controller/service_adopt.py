@@ -28,6 +28,8 @@ from sitefile import EndpointCable
 log = structlog.get_logger(__name__)
 
 REPAIR_ATTEMPTS = 3
+SHOWN = 20
+"""New foreign circuits that get an event each; a switch may claim any number."""
 READINGS = 3
 """Of a switch at most, when transactions end while it is read."""
 NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
@@ -194,8 +196,12 @@ class Adopter:
         hint = ""
         if about is not None and not about.stores_owner:
             hint = "; if it is, see `lightloom ocs connect URL A B --mode overwrite`"
-        for a, b in sorted(pairs - self._foreign.get(switch, frozenset())):
-            text = f"circuit {a}-{b} is not ours; its ports are not used{hint}"
+        fresh = sorted(pairs - self._foreign.get(switch, frozenset()))
+        for a, b in fresh[:SHOWN]:
+            text = f"circuit {a:.40}-{b:.40} is not ours; its ports are not used{hint}"
+            state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
+        if len(fresh) > SHOWN:
+            text = f"{len(fresh) - SHOWN} more circuits are not ours; see `lightloom get circuits`"
             state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
         self._foreign[switch] = pairs
 

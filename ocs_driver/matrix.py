@@ -48,9 +48,6 @@ _DISK = ThreadPoolExecutor(4, thread_name_prefix="ocs-ledger")
 _READINGS = 3
 """Of the pairs at most, when changes come between the commands of a reading."""
 
-DARK_DBM = -35.0
-"""Light below this is none: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
-
 
 @dataclass(slots=True, frozen=True)
 class Identity:
@@ -390,11 +387,6 @@ def _first_errors(
     for i, error in zip(of, errors, strict=True):
         merged[i] = merged[i] or error
     return merged
-
-
-def lit(dbm: float) -> float | None:
-    """Return a power, None where it means darkness."""
-    return dbm if dbm > DARK_DBM else None
 
 
 def _dbm(power: float | None) -> str:

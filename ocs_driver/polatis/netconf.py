@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import GROUP, OcsEvent, Pair
 from ocs_driver.errors import OcsDenied, OcsError
+from ocs_driver.light import finite, lit
 from ocs_driver.linked import LinkedDriver
-from ocs_driver.matrix import Identity, lit
+from ocs_driver.matrix import Identity
 from ocs_driver.pairs import WirePair
 from ocs_driver.polatis import xml
 from ocs_driver.polatis.model import numbering
@@ -96,13 +97,7 @@ class PolatisNetconfDriver(LinkedDriver):
     @staticmethod
     def _powers(reply: xml.Element) -> Mapping[str, float | None]:
         powers = xml.parse_ports(reply, "power")
-        light: dict[str, float | None] = {}
-        for port, text in powers.items():
-            try:
-                light[port] = lit(float(text))
-            except ValueError:
-                light[port] = None
-        return light
+        return {port: lit(finite(text)) for port, text in powers.items()}
 
     async def _failed_ports(self) -> frozenset[str]:
         states = xml.parse_ports(await self._get(xml.OPTICAL, "port-config"), "status")

@@ -23,12 +23,17 @@ from ocs_driver.errors import (
     OcsUnreachable,
     unreachable,
 )
+from ocs_driver.polatis.xml import LONGEST
 from ocs_driver.tl1.session import Login
 from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+_NOTES = 1000
+"""Notifications kept until they are handed on; more are dropped."""
+_NOTE_HEAD = 400
+"""Characters in which a notification says that it is one."""
 _CHUNKED = 2
 """ncclient's number for the framing of NETCONF 1.1."""
 _PING = '<system-config xmlns="http://www.polatis.com/yang/optical-switch"/>'
@@ -48,7 +53,24 @@ class NetconfTiming:
 
 
 class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
-    """ncclient's transport, less the up to 100 ms that a request waits in its queue."""
+    """ncclient's transport, less the up to 100 ms that a request waits in its queue.
+
+    And bounded: a message that never ends, or notifications that nobody has taken yet.
+    """
+
+    _unended = 0
+
+    def _transport_read(self) -> bytes:
+        data: bytes = super()._transport_read()
+        self._unended += len(data)
+        if self._unended > LONGEST:
+            raise transport.TransportError(f"a message exceeded {LONGEST} bytes")
+        return data
+
+    def _dispatch_message(self, raw: str) -> None:
+        self._unended = 0
+        if self._notification_q.qsize() < _NOTES or "notification" not in raw[:_NOTE_HEAD]:
+            super()._dispatch_message(raw)
 
     def send(self, message: str) -> None:
         """Write at once; the receiving thread would only look after its next tick."""
@@ -161,6 +183,11 @@ class NetconfSession:
                 with contextlib.suppress(Exception):
                     await work
                 raise
+            except Exception as error:
+                # ncclient lets errors of its XML parsers through; what was done is not known.
+                await self._drop()
+                why = f"the reply could not be read: {type(error).__name__}"
+                raise OcsTimeout("bad_reply", self.name, why) from None
 
     # -- below: it is this task's turn -------------------------------------------
 

@@ -104,6 +104,10 @@ class ScpiSession:
 
     async def _exchange(self, line: str, replies: int, until: float, limit: float) -> list[str]:
         reader, writer = await self._ensure(until)
+        if await _unasked(reader):
+            # What it has said already would answer this line.
+            await self._drop()
+            reader, writer = await self._ensure(until)
         loop = asyncio.get_running_loop()
         self._used_at = loop.time()
         parser = ReplyParser()
@@ -114,9 +118,13 @@ class ScpiSession:
                 await writer.drain()
                 while len(got) < replies:
                     data = await reader.read(_READ_SIZE)
-                    if not data or parser.overflowed:
+                    if not data:
                         raise ConnectionError("the switch closed the connection")
                     got += parser.feed(data)
+                    whole = len(got) == replies
+                    if parser.overflowed or len(got) > replies or (whole and parser.open):
+                        raise ConnectionError(f"more was answered than {line[:60]} asks for")
+                    await asyncio.sleep(0)  # a switch that never ends keeps nobody else waiting
         except TimeoutError:
             await self._drop()
             raise OcsTimeout(
@@ -180,3 +188,13 @@ class ScpiSession:
                 await self.ask("*OPC?", timeout_s=self._timing.connect_s)
             except OcsError as error:
                 _log.warning("keep-alive: %s", error)
+
+
+async def _unasked(reader: asyncio.StreamReader) -> bool:
+    """Whether something, or the end, has come that no line is waiting for."""
+    try:
+        async with asyncio.timeout(0):
+            await reader.read(_READ_SIZE)
+    except TimeoutError:
+        return False
+    return True

@@ -221,6 +221,8 @@ class Tl1Session:
             return self._link
         loop = asyncio.get_running_loop()
         if self._link is not None:
+            if self._link.mad:
+                self._next_try_at = loop.time() + self._timing.backoff_longest_s
             await self._link.close()
             self._link = None
             self._on_link(False)

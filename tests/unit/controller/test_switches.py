@@ -92,3 +92,31 @@ async def test_a_reading_that_waits_for_a_change_is_no_lost_session(
     await changing
     assert told == [True]
     await bank.stop()
+
+
+class _Babbling(FakeOcs):
+    """Says what its driver stumbles over, for a while."""
+
+    babbles = False
+
+    async def read(self) -> CircuitMap:
+        if self.babbles:
+            raise ValueError("invalid literal for int() with base 10: '²'")
+        return await super().read()
+
+
+async def test_a_switch_that_its_driver_does_not_understand_is_away_and_may_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "BACKOFF_S", (0.001,))
+    ocs, told = _Babbling(), list[bool]()
+    bank = SwitchBank({"ocs0": ocs}, lambda _, connected: told.append(connected))
+    bank.start()
+    await bank.all_known()
+    ocs.babbles = True
+    await until(lambda: told[-1] is False, "the switch to count as away")
+    assert "does not understand" in bank.error("ocs0")
+    ocs.babbles = False
+    await until(lambda: told[-1], "the switch to be back")
+    await bank.stop()
