@@ -19,6 +19,7 @@ from controller.flows import AttachPoint, FlowProgram
 from controller.of_program import diff
 from controller.port_stats import PortBlock
 from ocs_driver.base import (
+    GROUP,
     Action,
     Alarm,
     ApplyResult,
@@ -36,6 +37,7 @@ from ocs_driver.base import (
     PortInfo,
     PortPower,
 )
+from ocs_driver.diff import diff as diff_circuits
 from sitefile.model import CabledSite, Port
 
 MIRROR_S, BULK_S = 0.025, 0.2
@@ -117,6 +119,16 @@ class SimOcs(OcsDriver):
         made = Circuit(request.a, request.b, True, CircuitState.TUNED, request.name, "lightloom")
         self.circuits[request.a] = self.circuits[request.b] = made
         return PairResult(*asked, Outcome.DONE)
+
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """Compare with the map."""
+        diff_circuits(await self.read(), delete, make, mode=mode, group=GROUP)
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Return good light."""

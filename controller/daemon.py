@@ -31,6 +31,7 @@ from controller.service import Service
 from controller.store import Store
 from controller.switches import SwitchBank
 from controller.tasks import Tasks
+from ocs_driver.ledger import given_folder, user_folder
 from sitefile import CabledSite
 from sitefile.model import SwitchCable
 
@@ -97,7 +98,7 @@ async def _serve(
             trust=read_trust(site, agent_tls),
         )
         stack.push_async_callback(engine.close)
-        drivers = {switch.name: _driver(switch) for switch in site.switches}
+        drivers = {switch.name: make_driver(switch, state_dir) for switch in site.switches}
         made: list[OpenFlowAggregators] = []
 
         def aggregators(post: Callable[[AggregatorEvent], None]) -> OpenFlowAggregators:
@@ -171,15 +172,25 @@ async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str) -> 
     log.info("stopping")
 
 
-def _driver(switch: SwitchCable) -> ocs_driver.OcsDriver:
-    """Make a switch's driver; the password comes by reference, or from the environment."""
+def make_driver(switch: SwitchCable, state_dir: Path) -> ocs_driver.OcsDriver:
+    """Make a switch's driver; the password comes by reference, or from the environment.
+
+    Which circuits are ours is remembered below ``state_dir``, for switches that cannot store it,
+    and moved there from where it was kept before. ServiceError.
+    """
     what = f"switch/{switch.name}"
     try:
         if switch.password is not None:
             password: str | None = switch.password.resolve()
         else:
             password = os.environ.get("LIGHTLOOM_OCS_PASSWORD")
-        return ocs_driver.open(switch.url, password=password)
+        given = given_folder()
+        return ocs_driver.open(
+            switch.url,
+            password=password,
+            state_dir=given or state_dir / "ocs",
+            older_state_dir=None if given else user_folder(),
+        )
     except KeyError as error:
         raise ServiceError(
             "failed",

@@ -16,7 +16,7 @@ import structlog
 from controller import failpoints
 from controller.checkpoints import unwritten
 from controller.circuits import Link, SwitchChange
-from controller.engine import FREEZE_TIMEOUT_S, ExecutionEngine
+from controller.engine import FREEZE_TIMEOUT_S, EngineError, ExecutionEngine, Fenced
 from controller.executor_world import Aggregators, Switches, World
 from controller.flows import AttachPoint
 from controller.stillness import DEVICE_ERRORS, Stillness
@@ -34,6 +34,7 @@ from controller.transaction_model import (
     NotRouted,
     NotSwitched,
     NotWritten,
+    Phase,
     Qualified,
     Quiet,
     Routed,
@@ -73,6 +74,8 @@ SETTLE_LIMIT_S = 0.25
 RESTART_GRACE_S = 10.0
 """Time a ``restart`` job has after SIGTERM that names none for its checkpoint."""
 SWITCH_TIMEOUT_S = 8.0
+CONFIRM_TIMEOUT_S = 4.0
+"""How long the agents may take to say that this controller still commands them."""
 QUALIFY_TIMEOUT_S = 4.0
 FIRST_PROBE_S = 0.005
 """Time-out of a path's first probe: most are whole by now, and the others soon will be."""
@@ -114,7 +117,13 @@ class Executor:
         self._stillness.forget(ident)
 
     async def perform(self, tx: Transaction, order: Instruction) -> Event | None:
-        """Carry out one instruction; errors become events."""
+        """Carry out one instruction; errors become events.
+
+        A controller that was replaced touches nothing: all it does then is to write its own log.
+        """
+        lost = self._world.command_lost
+        if lost and not isinstance(order, WriteLog | SetDeadline):
+            return _given_up(order, lost)
         try:
             return await self._perform(tx, order)
         except DEVICE_ERRORS as error:
@@ -128,6 +137,8 @@ class Executor:
         event: Event | None = None
         match order:
             case WriteLog():
+                if tx.phase is Phase.ADMIT:
+                    await self._light_is_free(tx)
                 await self._world.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
@@ -188,11 +199,39 @@ class Executor:
 
     # --- light ----------------------------------------------------------------------------
 
+    async def _forbidden(self, order: Switch) -> NotSwitched | None:
+        """Ask the agents of the touched servers whether a newer controller has taken over.
+
+        Switches know no term: without this a controller that was asleep would go on here.
+        Returns the event when it has, or when no agent answers: light must not be touched.
+        """
+        change = order.change
+        endpoints = {link.endpoint for link in (*change.delete, *change.make)}
+        servers = {self._world.server_of(endpoint) for endpoint in endpoints}
+        try:
+            await self._engine.confirm_command(sorted(servers), CONFIRM_TIMEOUT_S)
+        except Fenced as error:
+            self._world.lose_command(str(error))
+            return NotSwitched(order.step, change.switch, self._world.command_lost)
+        except EngineError as error:
+            return NotSwitched(order.step, change.switch, str(error), away=True)
+        return None
+
+    async def _light_is_free(self, tx: Transaction) -> None:
+        """Look, before anything is touched, whether the switches would refuse the change.
+
+        A circuit of somebody else may be so new that the plan could not know it. OcsError.
+        """
+        checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
+        await asyncio.gather(*checks)
+
     async def _switch(self, order: Switch) -> Event:
+        return await self._forbidden(order) or await self._change(order)
+
+    async def _change(self, order: Switch) -> Event:
         change = order.change
         began = time.time() if change.delete else None
-        delete = [_request(link) for link in change.delete]
-        make = [_request(link) for link in change.make]
+        delete, make = _requests(change)
         try:
             async with failpoints.around("switch"):
                 result = await self._switches.apply(
@@ -291,6 +330,11 @@ def _request(link: Link) -> CircuitRequest:
     return CircuitRequest(link.a, link.b, name=link.endpoint)
 
 
+def _requests(change: SwitchChange) -> tuple[list[CircuitRequest], list[CircuitRequest]]:
+    """Return what a change deletes and what it makes."""
+    return [_request(link) for link in change.delete], [_request(link) for link in change.make]
+
+
 def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:
     made = [seen.find(_request(link)) for link in change.make]
     wanted = {frozenset((link.a, link.b)) for link in change.make}
@@ -300,6 +344,13 @@ def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:
         if frozenset((link.a, link.b)) not in wanted and seen.joining(link.a, link.b)
     ]
     return not gone and all(c is not None and c.state is CircuitState.TUNED for c in made)
+
+
+def _given_up(order: Instruction, reason: str) -> Event | None:
+    """Return the event for an instruction that is not carried out any more: nobody is to blame."""
+    if isinstance(order, Qualify):
+        return NotQualified(order.step, order.endpoint, reason, blame=False)
+    return _failure(order, reason)
 
 
 def _failure(order: Instruction, reason: str) -> Event | None:

@@ -28,6 +28,16 @@ class World(Protocol):
     async def restart_job(self, job: str) -> None:
         """Start a stopped job again, with ranks for the new homes. ServiceError."""
 
+    @property
+    def command_lost(self) -> str:
+        """Why this controller may touch no device any more; empty while it may."""
+
+    def lose_command(self, reason: str) -> None:
+        """Know that a newer controller commands the site."""
+
+    def server_of(self, endpoint: str) -> str:
+        """Return the server that the endpoint is in."""
+
     def fail_job(self, job: str, reason: str) -> None:
         """End a job that cannot go on."""
 
@@ -55,6 +65,14 @@ class Switches(Protocol):
 
     async def read(self, switch: str) -> CircuitMap:
         """Read the circuits from the device."""
+
+    async def adopt(self, switch: str, circuits: Sequence[CircuitRequest]) -> None:
+        """Note lit circuits without a known owner as ours."""
+
+    async def check(
+        self, switch: str, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest]
+    ) -> None:
+        """Raise the OcsConflict that ``apply`` would raise now."""
 
     async def apply(
         self,

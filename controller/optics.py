@@ -7,14 +7,17 @@ many people look, a switch is read once in a few seconds, and never while nobody
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from controller.errors import ServiceError
 from controller.switches import SwitchBank
 from controller.views_optics import AlarmView, OpticalPortView, OpticsView
+from ocs_driver.base import Alarm
 from ocs_driver.errors import OcsError
 from sitefile import CabledSite
 
+SHOWN = 500
+"""Alarms of a switch that are shown, and characters of each."""
 FRESH_S = 4.0
 """A reading of this age is shown again."""
 
@@ -68,10 +71,22 @@ class Optics:
                 OpticalPortView(
                     port=port.port,
                     health=port.health.value,
-                    label=port.label,
+                    label=port.label[:SHOWN],
                 )
                 for port in ports
                 if port.port in wanted
             ],
-            alarms=[AlarmView(object=a.obj, severity=a.severity, text=a.text) for a in alarms],
+            alarms=_shown(alarms),
         )
+
+
+def _shown(alarms: Sequence[Alarm]) -> list[AlarmView]:
+    """Return the first alarms, and how many more there are: a switch may raise any number."""
+    views = [
+        AlarmView(object=a.obj[:SHOWN], severity=a.severity, text=a.text[:SHOWN])
+        for a in alarms[:SHOWN]
+    ]
+    if len(alarms) > SHOWN:
+        more = f"and {len(alarms) - SHOWN} more"
+        views.append(AlarmView(object="", severity="none", text=more))
+    return views

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from controller import failpoints
-from controller.circuits import Recognised, recognise
+from controller.circuits import Cabling, Recognised, recognise
 from controller.errors import ServiceError
 from controller.executor import DEVICE_ERRORS
 from controller.executor_world import Switches
@@ -21,14 +21,15 @@ from controller.transaction_model import (
     Cause,
     Outcome,
 )
-from ocs_driver.base import Circuit, CircuitMap
+from ocs_driver.base import GROUP, Circuit, CircuitMap, CircuitRequest
+from ocs_driver.diff import LIGHT
 from sitefile import EndpointCable
 
 log = structlog.get_logger(__name__)
 
-GROUP = "lightloom"
-"""Owner tag of our circuits."""
 REPAIR_ATTEMPTS = 3
+SHOWN = 20
+"""New foreign circuits that get an event each; a switch may claim any number."""
 READINGS = 3
 """Of a switch at most, when transactions end while it is read."""
 NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
@@ -86,6 +87,8 @@ class Adopter:
         state, owed = self._state, self._owed
         try:
             seen, moving = await self._read(switch)
+            if await self._reclaimed(switch, seen):
+                seen, moving = await self._read(switch)
         except DEVICE_ERRORS as error:
             log.warning("switch_not_read", switch=switch, error=str(error))
             return False
@@ -124,6 +127,26 @@ class Adopter:
             self.unsettled.set()
             raise
         self._fresh = {s: time for s, time in self._fresh.items() if settled.get(s) is not time}
+
+    async def _reclaimed(self, switch: str, seen: CircuitMap) -> bool:
+        """Note as ours what the driver's list has lost and the store still has.
+
+        Only circuits without a known owner, lit, exactly where the intent has an endpoint: they
+        carry running jobs. Returns whether there was one.
+        """
+        about = self._switches.capabilities(switch)
+        if about is None or about.stores_owner:
+            return False
+        cabling, at = Cabling(self._state.site), self._state.attachments
+        links = [cabling.link(name, point) for name, point in at.items()]
+        wanted = [CircuitRequest(k.a, k.b) for k in links if k is not None and k.switch == switch]
+        found = ((request, seen.find(request)) for request in wanted)
+        lost = [r for r, c in found if c is not None and not c.owner and c.state in LIGHT]
+        if lost:
+            await self._switches.adopt(switch, lost)
+            text = f"{len(lost)} circuits were not on the list of ours, but carry endpoints of ours"
+            self._state.events.add("warning", f"switch/{switch}", "Reclaimed", text)
+        return bool(lost)
 
     async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
         """Return a map that is not older than the intent, and who was moved while it was read.
@@ -169,8 +192,16 @@ class Adopter:
             strange = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
         state.foreign_points[switch] = strange.taken_points
         state.foreign_endpoints[switch] = strange.taken_endpoints
-        for a, b in sorted(pairs - self._foreign.get(switch, frozenset())):
-            text = f"circuit {a}-{b} is not ours; its ports are not used"
+        about = self._switches.capabilities(switch)
+        hint = ""
+        if about is not None and not about.stores_owner:
+            hint = "; if it is, see `lightloom ocs connect URL A B --mode overwrite`"
+        fresh = sorted(pairs - self._foreign.get(switch, frozenset()))
+        for a, b in fresh[:SHOWN]:
+            text = f"circuit {a:.40}-{b:.40} is not ours; its ports are not used{hint}"
+            state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
+        if len(fresh) > SHOWN:
+            text = f"{len(fresh) - SHOWN} more circuits are not ours; see `lightloom get circuits`"
             state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
         self._foreign[switch] = pairs
 
@@ -215,8 +246,8 @@ class Adopter:
 
 
 def is_ours(circuit: Circuit) -> bool:
-    """Whether a circuit carries our tag, or the switch keeps no tags; ours are always duplex."""
-    return circuit.duplex and circuit.owner in (GROUP, "")
+    """Whether a circuit belongs to us, as its driver says; ours are always duplex."""
+    return circuit.duplex and circuit.belongs_to(GROUP)
 
 
 def ours(seen: CircuitMap) -> list[tuple[str, str]]:

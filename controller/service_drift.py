@@ -64,6 +64,8 @@ class DriftWatch:
         names |= {f"switch/{name}" for name in there.switches()}
         names |= {f"server/{name}" for name, answers in there.servers().items() if answers}
         why = self._vanished.see(names, state.clock())
+        if state.command_lost:
+            return True  # for good
         if why and not state.suspect:
             text = f"{why}: the controller itself may be cut off; it repairs and starts nothing"
             state.events.add("error", "controller", "SuspectOurselves", text)

@@ -169,6 +169,19 @@ class FabricKeeper:
         if self.jobs is not None:
             self.jobs.fail_job(job, reason)
 
+    @property
+    def command_lost(self) -> str:
+        """Why this controller may touch no device any more; empty while it may."""
+        return self._state.command_lost
+
+    def lose_command(self, reason: str) -> None:
+        """Know that a newer controller commands the site."""
+        self._state.lose_command(reason)
+
+    def server_of(self, endpoint: str) -> str:
+        """Return the server that the endpoint is in."""
+        return self._state.cables[endpoint].server
+
     async def look(self) -> None:
         """Read the containers afresh."""
         await look(self._state, self._engine)
@@ -231,6 +244,7 @@ class FabricKeeper:
         there is no port; ``unavailable`` when a device does not answer.
         """
         state = self._state
+        state.require_command()
         self._check_free(cause, moves)
         if rewiring is None:
             rewiring = self.rewired(moves)

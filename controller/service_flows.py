@@ -121,6 +121,7 @@ class FlowKeeper:
 
         An aggregator that is away gets its flows when it comes back.
         """
+        self._state.require_command()
         async with self._installing:
             self._compiled = await self._compile(self._compiled)
             self._foreseen = None

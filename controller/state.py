@@ -102,6 +102,8 @@ class State:
     """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
     suspect: str = ""
     """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    command_lost: str = ""
+    """Why this controller commands the site no more and touches no device; empty while it does."""
     foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
     foreign_endpoints: dict[str, frozenset[str]] = field(default_factory=dict)
     """Per optical switch: what circuits that are not ours hold. A key means: read once."""
@@ -305,6 +307,24 @@ class State:
     def homes(self) -> dict[str, str | None]:
         """Return each endpoint's home, None for a dark one."""
         return homes(self.site, self.attachments)
+
+    def lose_command(self, reason: str) -> None:
+        """Know that a newer controller commands the site: this one touches no device any more."""
+        if self.command_lost:
+            return
+        self.command_lost = self.suspect = f"a newer controller commands the site: {reason}"
+        text = f"{self.command_lost}; this one changes no device any more: stop it"
+        self.events.add("error", "controller", "CommandLost", text)
+
+    def require_command(self) -> None:
+        """Raise ServiceError ``forbidden`` when a newer controller commands the site."""
+        if self.command_lost:
+            raise ServiceError(
+                "forbidden",
+                self.command_lost,
+                object="controller",
+                hint="ask the newer controller, and stop this one",
+            )
 
     def locked(self) -> dict[str, str]:
         """Return the transaction of every endpoint that one moves."""

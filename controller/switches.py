@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,7 +20,7 @@ from ocs_driver.base import (
     PortInfo,
     PortPower,
 )
-from ocs_driver.errors import OcsError, OcsUnreachable
+from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +42,10 @@ class _Line:
     capabilities: Capabilities | None = None
     circuits: CircuitMap | None = None
     known: asyncio.Event = field(default_factory=asyncio.Event)
+    changing: int = 0
+    """Changes under way, or waiting for their turn; readings wait for them."""
+    changed_at: float = 0.0
+    """When the last one was read back, in the loop's time."""
 
     @property
     def connected(self) -> bool:
@@ -101,12 +105,12 @@ class SwitchBank:
 
     async def read(self, switch: str) -> CircuitMap:
         """Read the circuits from the device. OcsError when it does not answer."""
-        return await self._read(self._connected(switch))
+        return await self._read(switch, self._connected(switch))
 
     async def optics(self, switch: str) -> tuple[tuple[PortInfo, ...], tuple[Alarm, ...]]:
         """Read all ports with their light, and the standing alarms. OcsError, TimeoutError."""
         line = self._connected(switch)
-        async with asyncio.timeout(READ_TIMEOUT_S):
+        async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             return await line.driver.inventory(), await line.driver.alarms()
 
     async def apply(
@@ -119,16 +123,37 @@ class SwitchBank:
     ) -> ApplyResult:
         """Remove and make circuits of ours; foreign ones in the way are a conflict. OcsError."""
         line = self._connected(switch)
-        # The driver keeps the deadline; the margin is for its last read-back.
-        async with asyncio.timeout(deadline_s + READ_TIMEOUT_S):
-            result = await line.driver.apply(delete, make, mode=Mode.SAFE, deadline_s=deadline_s)
+        line.changing += 1
+        try:
+            # The driver keeps the deadline; the margin is for its last read-back.
+            async with _understood(switch), asyncio.timeout(deadline_s + READ_TIMEOUT_S):
+                result = await line.driver.apply(
+                    delete, make, mode=Mode.SAFE, deadline_s=deadline_s
+                )
+        finally:
+            line.changing -= 1
         line.circuits = result.circuits
+        line.changed_at = asyncio.get_running_loop().time()
         return result
+
+    async def check(
+        self, switch: str, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest]
+    ) -> None:
+        """Raise the OcsConflict that ``apply`` would raise now. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
+            await line.driver.check(delete, make)
+
+    async def adopt(self, switch: str, circuits: Sequence[CircuitRequest]) -> None:
+        """Note lit circuits without a known owner as ours. OcsError, TimeoutError."""
+        line = self._connected(switch)
+        async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
+            await line.driver.adopt(circuits)
 
     async def power(self, switch: str, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Measure light at some ports. OcsError, TimeoutError."""
         line = self._connected(switch)
-        async with asyncio.timeout(READ_TIMEOUT_S):
+        async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             return await line.driver.power(ports)
 
     def _connected(self, switch: str) -> _Line:
@@ -137,8 +162,8 @@ class SwitchBank:
             raise OcsUnreachable("unreachable", switch, line.error)
         return line
 
-    async def _read(self, line: _Line) -> CircuitMap:
-        async with asyncio.timeout(READ_TIMEOUT_S):
+    async def _read(self, switch: str, line: _Line) -> CircuitMap:
+        async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             line.circuits = await line.driver.read()
         return line.circuits
 
@@ -159,18 +184,41 @@ class SwitchBank:
 
     async def _session(self, name: str, line: _Line) -> None:
         """Stay with a switch until it does not answer: that is an OcsError."""
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with _understood(name), asyncio.timeout(CONNECT_TIMEOUT_S):
             await line.driver.connect()
             line.capabilities = await line.driver.capabilities()
-        await self._read(line)
+        await self._read(name, line)
         line.error = ""
         line.there.set()
         line.known.set()
         log.info("switch_connected", switch=name, model=line.capabilities.model)
         self._on_change(name, True)
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            await self._read(line)
+            if line.changing:  # it has the session to itself, and proves it by reading back
+                continue
+            began = loop.time()
+            try:
+                await self._read(name, line)
+            except (OcsError, TimeoutError):
+                if not line.changing and line.changed_at < began:
+                    raise
+
+
+@contextlib.asynccontextmanager
+async def _understood(switch: str) -> AsyncIterator[None]:
+    """Turn what breaks in a driver over nonsense into OcsTimeout: what was done is not known."""
+    try:
+        yield
+    except (OcsError, OSError, TimeoutError):
+        raise
+    except Exception as error:
+        log.exception("switch_not_understood", switch=switch)
+        why = (
+            f"it says what its driver does not understand ({type(error).__name__}: {error!s:.100})"
+        )
+        raise OcsTimeout("bad_reply", switch, why) from error
 
 
 async def _close(driver: OcsDriver) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
+    GROUP,
     Action,
     Alarm,
     ApplyResult,
@@ -59,13 +60,15 @@ def open(
     url: str,
     *,
     password: str | None = None,
-    group: str = "lightloom",
+    group: str = GROUP,
     state_dir: Path | None = None,
+    older_state_dir: Path | None = None,
 ) -> OcsDriver:
     """Return the driver for ``url``, not yet connected; enter it to log in.
 
     ``group`` marks the circuits that are ours; where a switch cannot store it, a file under
-    ``state_dir`` does (default: ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder).
+    ``state_dir`` does (default: ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder), and
+    takes over the file that lies under ``older_state_dir``.
     OcsError for an unknown scheme, a malformed URL or one with a password in it.
     """
     address = OcsAddress.parse(url)
@@ -74,13 +77,15 @@ def open(
         raise OcsError(
             "unknown_scheme", str(address), f"known switches: {', '.join(sorted(DRIVERS))}"
         )
-    driver = factory(dataclasses.replace(address, state_dir=state_dir), password, group)
+    address = dataclasses.replace(address, state_dir=state_dir, older_state_dir=older_state_dir)
+    driver = factory(address, password, group)
     grid = address.options.get("ports")
     return driver if grid is None else GridDriver(driver, Grid.parse(grid))
 
 
 __all__ = [
     "DRIVERS",
+    "GROUP",
     "Action",
     "Alarm",
     "ApplyResult",

@@ -26,6 +26,8 @@ class OcsAddress:
     ``hostkey``: the switch's SSH key in base64."""
     state_dir: Path | None = None
     """Where to remember which circuits are ours; None means the usual folder."""
+    older_state_dir: Path | None = None
+    """Where that was remembered before: what lies there is moved to ``state_dir``."""
 
     @classmethod
     def parse(cls, url: str) -> OcsAddress:

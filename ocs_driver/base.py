@@ -14,6 +14,9 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
+GROUP = "lightloom"
+"""Marks circuits that are ours, unless a caller names another group."""
+
 
 class Mode(StrEnum):
     """What ``apply`` may do with circuits that stand in the way of a make."""
@@ -131,7 +134,9 @@ class CircuitRequest:
 
 @dataclass(slots=True, frozen=True)
 class Circuit:
-    """A circuit as the switch reports it; ``owner`` is the device's group or tag.
+    """A circuit as the switch reports it; ``owner`` is its group, empty when not known.
+
+    A switch that stores owners says it; for the others the driver's own list does.
 
     ``detail`` holds the device's own words for the state, for operators.
     """
@@ -153,6 +158,10 @@ class Circuit:
     def paths(self) -> Paths:
         """Its light paths, as a key."""
         return paths_of(self.a, self.b, duplex=self.duplex)
+
+    def belongs_to(self, group: str) -> bool:
+        """Whether the circuit is of this group; one whose owner is not known is of no group."""
+        return self.owner == group
 
     def matches(self, wanted: CircuitRequest | Circuit) -> bool:
         """Whether both describe the same light paths; a duplex circuit has no direction."""
@@ -206,6 +215,7 @@ class Capabilities:
     duplex: bool
     """One device circuit carries both directions."""
     stores_owner: bool
+    """Whether the switch itself keeps each circuit's group; else a list on our side does."""
     stores_name: bool
     busy_port: BusyPort
     switch_time_s: float
@@ -331,12 +341,29 @@ class OcsDriver(ABC):
         """
 
     @abstractmethod
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """Raise the OcsConflict that ``apply`` would raise as things are now; changes nothing."""
+
+    @abstractmethod
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Return the light on the given ports, in that order."""
 
     @abstractmethod
     async def alarms(self) -> tuple[Alarm, ...]:
         """Return what the switch holds to be wrong now."""
+
+    async def adopt(self, circuits: Sequence[CircuitRequest]) -> None:
+        """Note lit circuits without a known owner as ours; touches no light. OcsError.
+
+        Does nothing on a switch that stores owners, nor for circuits that are not there.
+        """
+        del circuits
 
     async def facts(self) -> Mapping[str, Any]:
         """Return what else the device's dialect shows: what a personality file needs."""

@@ -27,6 +27,7 @@ from ocs_driver.base import (
 )
 from ocs_driver.diff import LIGHT, Changes, diff
 from ocs_driver.errors import OcsConflict, OcsError, OcsTimeout, OcsUnreachable
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -68,14 +69,14 @@ class ConvergingDriver(OcsDriver):
     def __init__(self, name: str, group: str) -> None:
         self.name = name
         self.group = group
-        self._apply_lock = asyncio.Lock()
+        self._turns = Turns(name)
         self.revision = 0
         """Counts our own changes of the map."""
 
     @property
     def changing(self) -> bool:
         """Whether a change of circuits is under way."""
-        return self._apply_lock.locked()
+        return self._turns.changing
 
     @abstractmethod
     async def _delete_bulk(
@@ -88,6 +89,12 @@ class ConvergingDriver(OcsDriver):
         self, requests: Sequence[CircuitRequest], timeout_s: float
     ) -> list[OcsError | None]:
         """Send one bulk of makes; return a refusal or None for each. Leaves no half-made one."""
+
+    async def _prepare(self, requests: Sequence[CircuitRequest]) -> None:
+        """Do what has to be done before circuits are made, while the old ones still carry light.
+
+        OcsError when that is impossible; then nothing is sent.
+        """
 
     async def _read_map(self) -> CircuitMap:
         """Read the map in the names that requests are compared in."""
@@ -105,23 +112,30 @@ class ConvergingDriver(OcsDriver):
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        """See ``OcsDriver.apply``. Calls are carried out one after the other."""
+        """See ``OcsDriver.apply``. Calls are carried out one after the other.
+
+        Each has the session to itself until its circuits are read back; readings wait.
+        """
         loop = asyncio.get_running_loop()
         self._validate((*delete, *make))
         job = _Job(tuple(delete), tuple(make), mode, loop.time() + deadline_s)
-        try:
-            async with asyncio.timeout_at(job.until):
-                await self._apply_lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("switch_busy", self.name, "another change is running") from None
-        try:
+        async with self._turns.change(job.until):
             before = await self._read_in_time(job.until)
             changes = diff(before, job.delete, job.make, mode=mode, group=self.group)
             while changes and await self._send(job, changes) is False:
                 changes = self._still_missing(job, await self._read_again(job))
             return _judge(job, await self._settle(job), self.group)
-        finally:
-            self._apply_lock.release()
+
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """See ``OcsDriver.check``."""
+        self._validate((*delete, *make))
+        diff(await self._read_map(), delete, make, mode=mode, group=self.group)
 
     async def provoke(
         self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
@@ -130,8 +144,9 @@ class ConvergingDriver(OcsDriver):
 
         Returns a refusal or None for each. For the probe, on ports that nobody uses.
         """
-        async with self._apply_lock:
+        async with self._turns.change():
             self.revision += 1
+            await self._prepare(self._inwards(requests))
             return await self._make_bulk(self._inwards(requests), timeout_s)
 
     def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
@@ -159,6 +174,8 @@ class ConvergingDriver(OcsDriver):
         try:
             # A bulk of several steps, or a reading amid it, may have longer waits than is left.
             async with asyncio.timeout_at(job.until):
+                if changes.makes:
+                    await self._prepare(changes.makes)
                 await self._send_bulks(job, changes)
         except TimeoutError:
             _log.warning("%s: the bulk was not done before the deadline", self.name)
@@ -331,15 +348,16 @@ def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: st
     found = after.find(request)
     refused = job.refused.get((Action.MAKE, request))
     code = message = ""
-    if found is not None and found.owner == group and found.state is CircuitState.TUNED:
+    if found is not None and found.belongs_to(group) and found.state is CircuitState.TUNED:
         outcome = Outcome.DONE if request in job.sent_makes else Outcome.UNCHANGED
         return PairResult(Action.MAKE, request.a, request.b, request.duplex, outcome)
     if refused is not None:
         code, message = refused.code, refused.hint
     elif found is None:
         code, message = "not_made", "the switch does not show the circuit"
-    elif found.owner != group:
-        code, message = "foreign_circuit", f"{found.name} belongs to {found.owner}"
+    elif not found.belongs_to(group):
+        owner = found.owner or "nobody known"
+        code, message = "foreign_circuit", f"{found.name} belongs to {owner}"
     elif found.state in LIGHT or found.state is CircuitState.PROVISIONED:
         code, message = "not_tuned", f"still {found.state} at the deadline ({found.detail})"
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ocs_driver import open as open_driver
-from ocs_driver.base import ApplyResult, Circuit, CircuitMap, CircuitRequest, Mode
+from ocs_driver.base import GROUP, ApplyResult, Circuit, CircuitMap, CircuitRequest, Mode
 
 Document = dict[str, Any]
 
 
-async def show(url: str, *, password: str | None = None, group: str = "lightloom") -> Document:
+async def show(url: str, *, password: str | None = None, group: str = GROUP) -> Document:
     """Return device, ports and circuits of the switch at ``url``. Raises OcsError."""
     async with open_driver(url, password=password, group=group) as driver:
         device = await driver.capabilities()
@@ -45,7 +45,7 @@ async def connect(
     duplex: bool = True,
     mode: Mode = Mode.SAFE,
     password: str | None = None,
-    group: str = "lightloom",
+    group: str = GROUP,
     deadline_s: float = 10.0,
 ) -> Document:
     """Make the circuit a-b; return per-pair results and the map read back. Raises OcsError."""
@@ -61,7 +61,7 @@ async def disconnect(
     *,
     mode: Mode = Mode.SAFE,
     password: str | None = None,
-    group: str = "lightloom",
+    group: str = GROUP,
     deadline_s: float = 10.0,
 ) -> Document:
     """Remove whatever joins a and b, in either direction; the same document as ``connect``."""

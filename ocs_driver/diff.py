@@ -54,13 +54,13 @@ def diff(
         found = before.find(request)
         if found is not None and found not in doomed:
             _check_owner(found, mode, group)
-            if found.owner == group and found.state in LIGHT:
+            if found.belongs_to(group) and found.state in LIGHT:
                 continue
             # Ours but inactive or failed, or taken over from somebody else: make it anew.
             doomed[found] = None
         # Own halves of a duplex circuit are what is left of one half made: make it whole.
         halves = before.covered(request)
-        doomed |= dict.fromkeys(c for c in halves if c.owner == group)
+        doomed |= dict.fromkeys(c for c in halves if c.belongs_to(group))
         makes.append(request)
     for circuit in _in_the_way(before.circuits, makes):
         if circuit not in doomed:
@@ -99,7 +99,7 @@ def _check_shape(before: CircuitMap, request: CircuitRequest) -> None:
 
 
 def _check_owner(circuit: Circuit, mode: Mode, group: str) -> None:
-    if circuit.owner != group and mode is not Mode.OVERWRITE:
+    if not circuit.belongs_to(group) and mode is not Mode.OVERWRITE:
         raise OcsConflict(
             "foreign_circuit",
             circuit.name,

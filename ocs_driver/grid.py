@@ -127,6 +127,21 @@ class GridDriver(OcsDriver):
         results = tuple(dataclasses.replace(r, a=name(r.a), b=name(r.b)) for r in done.results)
         return ApplyResult(results, self._map(done.circuits))
 
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """See ``OcsDriver.check``."""
+        requests = [self._request(r) for r in delete], [self._request(r) for r in make]
+        await self._inner.check(*requests, mode=mode)
+
+    async def adopt(self, circuits: Sequence[CircuitRequest]) -> None:
+        """See ``OcsDriver.adopt``."""
+        await self._inner.adopt([self._request(c) for c in circuits])
+
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """See ``OcsDriver.power``."""
         powers = await self._inner.power([self._grid.number(port) for port in ports])

@@ -29,32 +29,49 @@ Claims = dict[str, tuple[str, float]]
 """Pair to (group, epoch seconds of the claim)."""
 
 
+def given_folder() -> Path | None:
+    """Return ``LIGHTLOOM_OCS_STATE_DIR``; None when it is not set."""
+    given = os.environ.get("LIGHTLOOM_OCS_STATE_DIR")
+    return Path(given) if given else None
+
+
 def default_folder() -> Path:
     """``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder (XDG base directories)."""
-    given = os.environ.get("LIGHTLOOM_OCS_STATE_DIR")
-    if given:
-        return Path(given)
+    return given_folder() or user_folder()
+
+
+def user_folder() -> Path:
+    """Return the user's state folder (XDG base directories)."""
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "lightloom" / "ocs"
 
 
 class Ledger:
-    """The claims on one switch. Blocking calls of less than a millisecond.
+    """The claims on one switch. All calls block as long as the disk does: not for the loop.
 
-    ``clock`` returns epoch seconds.
+    ``clock`` returns epoch seconds. What another folder, ``older``, holds of this switch is
+    moved to ``folder`` at the first use, unless something lies there already.
     """
 
     def __init__(
-        self, folder: Path, switch: str, group: str, clock: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        switch: str,
+        group: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        older: Path | None = None,
     ) -> None:
         safe = re.sub(r"[^A-Za-z0-9._-]", "_", switch)
         self._path = folder / f"{safe}.json"
+        self._older = None if older is None or older == folder else older / f"{safe}.json"
         self._group = group
         self._clock = clock
 
     def claim(self, pairs: Collection[str]) -> None:
         """Write down that these pairs are about to be ours. OcsError when that is impossible."""
+        self._move_here()
         now = self._clock()
         with self._changing() as claims:
             claims.update(dict.fromkeys(pairs, (self._group, now)))
@@ -65,9 +82,15 @@ class Ledger:
             for pair in pairs:
                 claims.pop(pair, None)
 
-    def owners(self, present: Collection[str]) -> Mapping[str, str]:
-        """Return the group of each claimed pair, and forget claims of pairs that went away."""
+    def owners(self, present: Collection[str], *, forget: bool = True) -> Mapping[str, str]:
+        """Return the group of each claimed pair, and forget claims of pairs that went away.
+
+        Without ``forget`` all claims stay: for pairs that may have been read before a change.
+        """
+        self._move_here()
         claims = self._read()
+        if not forget:
+            return {pair: group for pair, (group, _) in claims.items() if pair in present}
         limit = self._clock() - _YOUNG_S
         stale = [p for p, (_, made) in claims.items() if p not in present and made < limit]
         fresh = [p for p, (_, made) in claims.items() if p in present and made > _SEEN]
@@ -79,6 +102,18 @@ class Ledger:
                     del changing[pair]
                 changing.update({p: (claims[p][0], _SEEN) for p in same.intersection(fresh)})
         return {pair: group for pair, (group, _) in claims.items() if pair in present}
+
+    def _move_here(self) -> None:
+        """Take over the list of an older folder: durable here before it goes there."""
+        older = self._older
+        if older is None or self._path.exists() or not _is_file(older):
+            return
+        claims = _claims_in(older)
+        with self._changing() as here:
+            for pair, claim in claims.items():
+                here.setdefault(pair, claim)
+        with contextlib.suppress(OSError):
+            older.unlink()
 
     @contextlib.contextmanager
     def _changing(self, *, durable: bool = True) -> Iterator[Claims]:
@@ -100,18 +135,7 @@ class Ledger:
             ) from None
 
     def _read(self) -> Claims:
-        try:
-            data = json.loads(self._path.read_text("utf-8"))
-            return {str(p): (str(group), float(made)) for p, (group, made) in data.items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise OcsError(
-                "bad_ledger",
-                str(self._path),
-                f"the list of own circuits cannot be read ({error}); mend or remove the file: "
-                "circuits that are not in it count as foreign",
-            ) from None
+        return _claims_in(self._path)
 
     def _write(self, claims: Claims, *, durable: bool) -> None:
         with tempfile.NamedTemporaryFile(
@@ -122,3 +146,36 @@ class Ledger:
             if durable:
                 os.fsync(draft.fileno())
         Path(draft.name).replace(self._path)
+        if durable:
+            _sync_folder(self._path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a rename alone may not outlive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a home that this program may not look into
+
+
+def _claims_in(path: Path) -> Claims:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        return {str(p): (str(group), float(made)) for p, (group, made) in data.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise OcsError(
+            "bad_ledger",
+            str(path),
+            f"the list of own circuits cannot be read ({error}); mend or remove the file: "
+            "circuits that are not in it count as foreign",
+        ) from None

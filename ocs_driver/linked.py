@@ -34,6 +34,7 @@ class LinkedDriver(MatrixDriver):
             group,
             profile=address.profile(),
             state_dir=address.state_dir,
+            older_state_dir=address.older_state_dir,
         )
         self._watch = None if self.pushes else Watch(self, self._feed)
 

@@ -10,10 +10,11 @@ import asyncio
 import dataclasses
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ocs_driver.base import (
     Alarm,
@@ -40,8 +41,12 @@ from ocs_driver.pairs import WirePair, key, merge
 from ocs_driver.ports import MatrixPorts
 from ocs_driver.profile import Profile
 
-DARK_DBM = -35.0
-"""Light below this is none: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
+_T = TypeVar("_T")
+
+_DISK = ThreadPoolExecutor(4, thread_name_prefix="ocs-ledger")
+"""Threads of their own: a change of light waits for no other work."""
+_READINGS = 3
+"""Of the pairs at most, when changes come between the commands of a reading."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,11 +64,18 @@ class MatrixDriver(ConvergingDriver):
     """Implements the contract on ``_identify``, ``_pairs``, ``_connect`` and ``_disconnect``."""
 
     def __init__(
-        self, name: str, group: str, *, profile: Profile, state_dir: Path | None = None
+        self,
+        name: str,
+        group: str,
+        *,
+        profile: Profile,
+        state_dir: Path | None = None,
+        older_state_dir: Path | None = None,
     ) -> None:
         super().__init__(name, group)
         self.profile = profile
         self._state_dir = state_dir or default_folder()
+        self._older_state_dir = older_state_dir
         self._feed = EventFeed()
         self._identity: Identity | None = None
         self._made_at: dict[Pair, float] = {}
@@ -175,8 +187,9 @@ class MatrixDriver(ConvergingDriver):
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Return the light on the given ports; None where it is dark or not measured."""
         numbering = (await self.identity()).ports
+        known = frozenset(numbering.all)
         for port in ports:
-            if port not in numbering.all:
+            if port not in known:
                 raise OcsError("bad_port", port, "the switch has no such port")
         light = await self._light()
         return tuple(PortPower(p, *_in_and_out(numbering, light, p)) for p in ports)
@@ -210,7 +223,7 @@ class MatrixDriver(ConvergingDriver):
         ports = (await self.identity()).ports
         asked = {ports.inward(r): r for r in (*delete, *make)}
         if mode is Mode.OVERWRITE:
-            await self._adopt([ports.inward(r) for r in make], until)
+            await self._adopt([ports.inward(r) for r in make], await self._read_in_time(until))
         done = await super().apply(
             [ports.inward(r) for r in delete],
             [ports.inward(r) for r in make],
@@ -220,7 +233,7 @@ class MatrixDriver(ConvergingDriver):
         present = {key(pair) for c in done.circuits.circuits for pair in ports.wire(c)}
         ended = {key(p) for r in asked for p in ports.wire(r)} - present
         if ended:
-            (await self._ledger()).release(ended)
+            await self._in_ledger(lambda ledger: ledger.release(ended))
         names = {(i.a, i.b, i.duplex): request for i, request in asked.items()}
         results = tuple(self._named(result, ports, names) for result in done.results)
         shown = tuple(
@@ -229,6 +242,17 @@ class MatrixDriver(ConvergingDriver):
             for a, b in [ports.outward(c.a, c.b, duplex=c.duplex)]
         )
         return ApplyResult(results, CircuitMap(shown, done.circuits.taken_at))
+
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        """See ``OcsDriver.check``."""
+        await self.identity()
+        await super().check(self._inwards(delete), self._inwards(make), mode=mode)
 
     def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
         if self._identity is None:
@@ -252,13 +276,18 @@ class MatrixDriver(ConvergingDriver):
         errors = await self._disconnect([pair for _, pair in pairs], timeout_s)
         return _first_errors(len(circuits), [i for i, _ in pairs], errors)
 
+    async def _prepare(self, requests: Sequence[CircuitRequest]) -> None:
+        """Claim the circuits: never one without a claim. The disk may take its time."""
+        ports = (await self.identity()).ports
+        pairs = [key(pair) for request in requests for pair in ports.wire(request)]
+        await self._in_ledger(lambda ledger: ledger.claim(pairs))
+
     async def _make_bulk(
         self, requests: Sequence[CircuitRequest], timeout_s: float
     ) -> list[OcsError | None]:
         ports = (await self.identity()).ports
         pairs = [(i, pair) for i, r in enumerate(requests) for pair in ports.wire(r)]
         wanted = [pair for _, pair in pairs]
-        (await self._ledger()).claim([key(pair) for pair in wanted])
         started = asyncio.get_running_loop().time()
         self._made_at.update(dict.fromkeys(wanted, started))
         errors = await self._connect(wanted, timeout_s)
@@ -273,34 +302,50 @@ class MatrixDriver(ConvergingDriver):
             await self._disconnect(halves, timeout_s)
         return merged
 
-    async def _adopt(self, wanted: Sequence[CircuitRequest], until: float) -> None:
+    async def adopt(self, circuits: Sequence[CircuitRequest]) -> None:
+        """See ``OcsDriver.adopt``."""
         ports = (await self.identity()).ports
-        now = await self._read_in_time(until)
+        inward = await self._inward()
+        unowned = CircuitMap(tuple(c for c in inward.circuits if not c.owner), inward.taken_at)
+        await self._adopt([ports.inward(c) for c in circuits], unowned)
+
+    async def _adopt(self, wanted: Sequence[CircuitRequest], now: CircuitMap) -> None:
+        ports = (await self.identity()).ports
         adopted = [
             key(pair)
             for request in wanted
             if (found := now.find(request)) is not None
-            and found.owner != self.group
+            and not found.belongs_to(self.group)
             and found.state in LIGHT
             for pair in ports.wire(found)
         ]
         if adopted:
-            (await self._ledger()).claim(adopted)
+            await self._in_ledger(lambda ledger: ledger.claim(adopted))
 
     # -- helpers -------------------------------------------------------------------------
 
-    async def _ledger(self) -> Ledger:
+    async def _in_ledger(self, use: Callable[[Ledger], _T]) -> _T:
+        """Use the list of own circuits, off the loop: a disk that stalls stalls nothing else."""
         serial = (await self.identity()).serial
-        return Ledger(self._state_dir, f"{serial}@{self.name}", self.group)
+        ledger = Ledger(
+            self._state_dir, f"{serial}@{self.name}", self.group, older=self._older_state_dir
+        )
+        return await asyncio.get_running_loop().run_in_executor(_DISK, use, ledger)
 
     async def _inward(self) -> CircuitMap:
         """Read the circuits in names of duplex fibers."""
         ports = (await self.identity()).ports
-        found = await self._pairs()
+        for _ in range(_READINGS):
+            revision = self.revision
+            found = await self._pairs()
+            overtaken = self.revision != revision  # by a change: some of it may be from before
+            if not overtaken:
+                break
         taken_at = time.time()
-        owners = (await self._ledger()).owners({key(w.pair) for w in found})
         present = {w.pair for w in found}
-        if not self.changing:  # else this reading may be older than what is being made
+        keys = {key(pair) for pair in present}
+        owners = await self._in_ledger(lambda ledger: ledger.owners(keys, forget=not overtaken))
+        if not self.changing and not overtaken:
             self._made_at = {p: at for p, at in self._made_at.items() if p in present}
         return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
 
@@ -342,11 +387,6 @@ def _first_errors(
     for i, error in zip(of, errors, strict=True):
         merged[i] = merged[i] or error
     return merged
-
-
-def lit(dbm: float) -> float | None:
-    """Return a power, None where it means darkness."""
-    return dbm if dbm > DARK_DBM else None
 
 
 def _dbm(power: float | None) -> str:

@@ -7,20 +7,35 @@ output beside it, and is named by its input. On a switch whose ports go to any o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ocs_driver.base import Circuit, CircuitRequest, Pair
 from ocs_driver.errors import OcsConflict, OcsError
 
+MOST_PORTS = 4096
+"""On one side of a switch. Larger ones are not built: who says more is no optical switch."""
+_PORT = re.compile(r"[0-9]{1,6}\Z")
+
+
+def is_number(text: str) -> bool:
+    """Whether a port as a device writes it is a number, ASCII and of a size that ports have."""
+    return _PORT.match(text) is not None
+
 
 @dataclass(slots=True, frozen=True)
 class MatrixPorts:
-    """``outputs`` 0 stands for a switch that connects any port to any other."""
+    """``outputs`` 0 stands for a switch that connects any port to any other. OcsError: too many."""
 
     inputs: int
     outputs: int
     first_input: int = 1
     first_output: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.inputs <= MOST_PORTS or self.outputs > MOST_PORTS:
+            shown = f"{self.inputs}x{self.outputs or 'CC'}"
+            raise OcsError("bad_size", shown, f"a side has 1 to {MOST_PORTS} ports")
 
     @property
     def reciprocal(self) -> bool:
@@ -105,8 +120,8 @@ def parse_size(text: str) -> MatrixPorts:
     """Read a Polatis' size: ``24x24`` or ``48xCC`` (TL1), ``24,24`` (SCPI). OcsError."""
     first, _, second = text.strip().strip('"').replace(",", "x").partition("x")
     first, second = first.strip(), second.strip()
-    if first.isdigit() and (second.upper() == "CC"):
+    if is_number(first) and second.upper() == "CC":
         return MatrixPorts(int(first), 0)
-    if first.isdigit() and second.isdigit():
+    if is_number(first) and is_number(second):
         return MatrixPorts(int(first), int(second), 1, int(first) + 1)
-    raise OcsError("bad_size", text or "nothing", "the switch's size is like 24x24 or 48xCC")
+    raise OcsError("bad_size", text[:60] or "nothing", "the switch's size is like 24x24 or 48xCC")

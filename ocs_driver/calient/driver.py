@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
+    GROUP,
     Alarm,
     Capabilities,
     Circuit,
@@ -29,6 +30,8 @@ from ocs_driver.calient import rows
 from ocs_driver.converge import ConvergingDriver
 from ocs_driver.errors import OcsConflict, OcsDenied, OcsError, wrong_dialect
 from ocs_driver.events import EventFeed
+from ocs_driver.light import finite
+from ocs_driver.ports import MOST_PORTS
 from ocs_driver.profile import Profile
 from ocs_driver.tl1.fields import Row, parse_row
 from ocs_driver.tl1.messages import Command, Report
@@ -59,7 +62,7 @@ class CalientTl1Driver(ConvergingDriver):
         port: int,
         login: Login,
         *,
-        group: str = "lightloom",
+        group: str = GROUP,
         timing: Tl1Timing | None = None,
         profile: Profile | None = None,
     ) -> None:
@@ -74,6 +77,7 @@ class CalientTl1Driver(ConvergingDriver):
             port,
             login,
             timing=timing,
+            turns=self._turns,
             on_report=self._on_report,
             on_link=self._on_link,
         )
@@ -151,22 +155,20 @@ class CalientTl1Driver(ConvergingDriver):
         """Return name and platform, and the grid of the ports."""
         answer = await self._session.ask(Command("RTRV-NE"))
         row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
-        listed = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
-        shape = rows.grid([parse_row(port).aid for port in listed.rows])
+        shape = rows.grid([port.aid for port in await self._ports()])
         return {"sid": row.aid, "platform": row.get("PLATFORM"), "ports": shape}
 
     async def inventory(self) -> tuple[PortInfo, ...]:
         """Return all ports with label and light."""
-        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
-        ports = [parse_row(row) for row in answer.rows]
+        ports = await self._ports()
         summaries = await self._summaries([row.aid for row in ports])
         return tuple(
             PortInfo(
                 row.aid,
                 rows.health(row),
                 rows.label(summary),
-                rows.dbm(summary.get("INPWR")),
-                rows.dbm(summary.get("OUTPWR")),
+                finite(summary.get("INPWR")),
+                finite(summary.get("OUTPWR")),
             )
             for row, summary in zip(ports, summaries, strict=True)
         )
@@ -180,16 +182,15 @@ class CalientTl1Driver(ConvergingDriver):
         """Return the light on the given ports (RTRV-PORT-SUM)."""
         summaries = await self._summaries([_port(port) for port in ports])
         return tuple(
-            PortPower(port, rows.dbm(row.get("INPWR")), rows.dbm(row.get("OUTPWR")))
+            PortPower(port, finite(row.get("INPWR")), finite(row.get("OUTPWR")))
             for port, row in zip(ports, summaries, strict=True)
         )
 
     async def alarms(self) -> tuple[Alarm, ...]:
         """Return failed ports, failed circuits and circuits with a standing alarm."""
-        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
         failed = [
             Alarm(row.aid, "critical", "the port has failed")
-            for row in map(parse_row, answer.rows)
+            for row in await self._ports()
             if rows.health(row) is PortHealth.FAILED
         ]
         answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
@@ -203,9 +204,17 @@ class CalientTl1Driver(ConvergingDriver):
                 failed.append(Alarm(circuit.name, severity, circuit.detail))
         return tuple(failed)
 
+    async def _ports(self) -> list[Row]:
+        """Ask for all ports; each is asked for again by its name, so their number is bounded."""
+        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
+        ports = [row for row in map(parse_row, answer.rows) if _PORT.match(row.aid)]
+        if len(ports) > MOST_PORTS:
+            raise OcsError("bad_reply", self.name, f"{len(ports)} ports: no switch has so many")
+        return ports
+
     async def _summaries(self, ports: Sequence[str]) -> list[Row]:
         commands = [Command("RTRV-PORT-SUM", aid=port) for port in ports]
-        answers = await self._session.bulk(commands, _INVENTORY_S)
+        answers = await self._session.read_bulk(commands, _INVENTORY_S)
         return [
             parse_row(accept(command, answer, f"{self.name}/{command.aid}").rows[0])
             if answer.rows or not answer.ok
@@ -215,7 +224,7 @@ class CalientTl1Driver(ConvergingDriver):
 
     async def _may_be_lit(self, request: CircuitRequest) -> bool:
         (summary,) = await self._summaries([request.b])
-        return rows.dbm(summary.get("OUTPWR")) is not None
+        return finite(summary.get("OUTPWR")) is not None
 
     # -- changing --------------------------------------------------------------------
 

@@ -60,14 +60,6 @@ def health(row: Row) -> PortHealth:
     return PortHealth.BLOCKED
 
 
-def dbm(value: str) -> float | None:
-    """Read a power value; None for NONE, empty or unreadable."""
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
 def label(row: Row) -> str:
     """Read the operator's alias of a port from its RTRV-PORT-SUM row."""
     alias = row.get("ALIAS")

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from ocs_driver.base import CircuitState, Pair
 from ocs_driver.errors import OcsError
-from ocs_driver.matrix import lit
+from ocs_driver.light import finite, lit
 from ocs_driver.pairs import WirePair
-from ocs_driver.ports import MatrixPorts
+from ocs_driver.ports import MatrixPorts, is_number
 from ocs_driver.tl1.fields import Row, parse_row
 
 _STATES = {
@@ -34,7 +34,7 @@ def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], froze
     bad = set()
     for row in map(parse_row, rows):
         port = row.get("PORTID")
-        if not port.isdigit():
+        if not is_number(port):
             continue
         light[port] = _power(row.get("PORTPOWER"))
         if row.get("PORTHEALTH", "good").lower() == "bad":
@@ -46,7 +46,7 @@ def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
     """Read rtrv-system-info, and how the ports are numbered. OcsError when it is another's."""
     row = parse_row((rows or ("",))[0])
     first, _, second = row.get("LICENSEDPORTMATRIX").lower().partition("x")
-    if not first.isdigit() or not second.isdigit():
+    if not is_number(first) or not is_number(second):
         shown = (rows or ("no answer",))[0][:60]
         raise OcsError("wrong_dialect", shown, "this is no Glimmerglass: no LicensedPortMatrix")
     return row, MatrixPorts(int(first), int(second), _FIRST_INPUT, _FIRST_OUTPUT)
@@ -54,7 +54,7 @@ def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
 
 def _circuit(row: Row) -> WirePair | None:
     a, b = row.get("IPORTID"), row.get("OPORTID")
-    if not a.isdigit() or not b.isdigit():
+    if not is_number(a) or not is_number(b):
         return None
     # An unknown state is not light: the reader's deadline decides.
     state = _STATES.get(row.get("CONNSTATE").lower(), CircuitState.TUNING)
@@ -63,7 +63,4 @@ def _circuit(row: Row) -> WirePair | None:
 
 
 def _power(text: str) -> float | None:
-    try:
-        return lit(float(text))
-    except ValueError:
-        return None
+    return lit(finite(text))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
-from ocs_driver.base import OcsEvent, Pair
+from ocs_driver.base import GROUP, OcsEvent, Pair
 from ocs_driver.errors import OcsDenied, OcsError
+from ocs_driver.light import finite, lit
 from ocs_driver.linked import LinkedDriver
-from ocs_driver.matrix import Identity, lit
+from ocs_driver.matrix import Identity
 from ocs_driver.pairs import WirePair
 from ocs_driver.polatis import xml
 from ocs_driver.polatis.model import numbering
@@ -32,7 +33,7 @@ class PolatisNetconfDriver(LinkedDriver):
         address: OcsAddress,
         login: Login,
         *,
-        group: str = "lightloom",
+        group: str = GROUP,
         timing: NetconfTiming | None = None,
     ) -> None:
         super().__init__(address, group)
@@ -42,6 +43,7 @@ class PolatisNetconfDriver(LinkedDriver):
             self._port,
             login,
             timing=timing,
+            turns=self._turns,
             host_key=address.options.get("hostkey"),
             on_event=self._on_event,
             on_link=self._on_link,
@@ -95,13 +97,7 @@ class PolatisNetconfDriver(LinkedDriver):
     @staticmethod
     def _powers(reply: xml.Element) -> Mapping[str, float | None]:
         powers = xml.parse_ports(reply, "power")
-        light: dict[str, float | None] = {}
-        for port, text in powers.items():
-            try:
-                light[port] = lit(float(text))
-            except ValueError:
-                light[port] = None
-        return light
+        return {port: lit(finite(text)) for port, text in powers.items()}
 
     async def _failed_ports(self) -> frozenset[str]:
         states = xml.parse_ports(await self._get(xml.OPTICAL, "port-config"), "status")

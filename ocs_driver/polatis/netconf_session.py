@@ -23,11 +23,17 @@ from ocs_driver.errors import (
     OcsUnreachable,
     unreachable,
 )
+from ocs_driver.polatis.xml import LONGEST
 from ocs_driver.tl1.session import Login
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+_NOTES = 1000
+"""Notifications kept until they are handed on; more are dropped."""
+_NOTE_HEAD = 400
+"""Characters in which a notification says that it is one."""
 _CHUNKED = 2
 """ncclient's number for the framing of NETCONF 1.1."""
 _PING = '<system-config xmlns="http://www.polatis.com/yang/optical-switch"/>'
@@ -47,7 +53,24 @@ class NetconfTiming:
 
 
 class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
-    """ncclient's transport, less the up to 100 ms that a request waits in its queue."""
+    """ncclient's transport, less the up to 100 ms that a request waits in its queue.
+
+    And bounded: a message that never ends, or notifications that nobody has taken yet.
+    """
+
+    _unended = 0
+
+    def _transport_read(self) -> bytes:
+        data: bytes = super()._transport_read()
+        self._unended += len(data)
+        if self._unended > LONGEST:
+            raise transport.TransportError(f"a message exceeded {LONGEST} bytes")
+        return data
+
+    def _dispatch_message(self, raw: str) -> None:
+        self._unended = 0
+        if self._notification_q.qsize() < _NOTES or "notification" not in raw[:_NOTE_HEAD]:
+            super()._dispatch_message(raw)
 
     def send(self, message: str) -> None:
         """Write at once; the receiving thread would only look after its next tick."""
@@ -67,6 +90,7 @@ class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
 class NetconfSession:
     """Requests in, replies out; reconnecting happens inside.
 
+    ``turns`` says whose requests go first.
     ``host_key`` is the switch's public key in base64; without it any key is accepted.
     ``on_event`` gets notifications as text, ``on_link`` True when a session was made and
     False when one was lost; both are called on the loop.
@@ -79,6 +103,7 @@ class NetconfSession:
         login: Login,
         *,
         timing: NetconfTiming | None = None,
+        turns: Turns | None = None,
         host_key: str | None = None,
         on_event: Callable[[str], None] = lambda text: None,
         on_link: Callable[[bool], None] = lambda up: None,
@@ -91,7 +116,7 @@ class NetconfSession:
         self._timing = timing or NetconfTiming()
         self._on_event = on_event
         self._on_link = on_link
-        self._lock = asyncio.Lock()
+        self._turns = turns or Turns(self.name)
         self._manager: Any = None
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="netconf")
         self._listener: asyncio.Task[None] | None = None
@@ -103,7 +128,7 @@ class NetconfSession:
 
     async def open(self) -> None:
         """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
-        async with self._lock:
+        async with self._turns.command():
             await self._ensure()
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"netconf-{self.name}")
@@ -115,7 +140,7 @@ class NetconfSession:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
-        async with self._lock:
+        async with self._turns.command():
             await self._drop(polite=True)
 
     async def get(self, filter_: str) -> str:
@@ -137,12 +162,7 @@ class NetconfSession:
     async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
-        try:
-            async with asyncio.timeout_at(until):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("session_busy", self.name, "another request is running") from None
-        try:
+        async with self._turns.command(until):
             session = await self._ensure(until)
             session.timeout = max(until - loop.time(), 0.01)
             work = loop.run_in_executor(self._threads, lambda: call(session))
@@ -163,10 +183,13 @@ class NetconfSession:
                 with contextlib.suppress(Exception):
                     await work
                 raise
-        finally:
-            self._lock.release()
+            except Exception as error:
+                # ncclient lets errors of its XML parsers through; what was done is not known.
+                await self._drop()
+                why = f"the reply could not be read: {type(error).__name__}"
+                raise OcsTimeout("bad_reply", self.name, why) from None
 
-    # -- below: the lock is held -------------------------------------------------
+    # -- below: it is this task's turn -------------------------------------------
 
     async def _ensure(self, until: float | None = None) -> Any:
         if self._manager is not None and self._manager.connected:
@@ -309,7 +332,7 @@ class NetconfSession:
                 continue
             quiet_since = loop.time()
             try:
-                async with self._lock:
+                async with self._turns.command(loop.time() + self._timing.connect_s):
                     session = await self._ensure(loop.time() + self._timing.connect_s)
                 if up and session is self._manager:
                     await self.get(_PING)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from ocs_driver.base import Pair
 from ocs_driver.errors import OcsError
 
-_PATCH = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\b")
-_POWER = re.compile(r"\s*(\d{1,6})\s*:\s*([+-]?\d+(?:\.\d+)?)")
+_PATCH = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\b", re.ASCII)
+_POWER = re.compile(r"\s*(\d{1,6})\s*:\s*([+-]?\d{1,6}(?:\.\d{1,9})?)", re.ASCII)
 _SERIAL = re.compile(r"\bSN=([^,:\s]+)")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
-from ocs_driver.base import CircuitRequest, CircuitState, Pair
+from ocs_driver.base import GROUP, CircuitRequest, CircuitState, Pair
 from ocs_driver.errors import OcsDenied, OcsError, OcsTimeout, OcsUnreachable
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.matrix import Identity
@@ -30,11 +30,13 @@ class PolatisScpiDriver(LinkedDriver):
     _session: ScpiSession
 
     def __init__(
-        self, address: OcsAddress, *, group: str = "lightloom", timing: ScpiTiming | None = None
+        self, address: OcsAddress, *, group: str = GROUP, timing: ScpiTiming | None = None
     ) -> None:
         super().__init__(address, group)
         self._unsettled: set[Pair] = set()
-        self._session = ScpiSession(address.host, self._port, timing=timing, on_link=self._on_link)
+        self._session = ScpiSession(
+            address.host, self._port, timing=timing, turns=self._turns, on_link=self._on_link
+        )
 
     @classmethod
     def from_address(

@@ -11,7 +11,8 @@ from typing import Any
 
 from ocs_driver.base import Pair
 from ocs_driver.errors import OcsDenied, OcsError
-from ocs_driver.matrix import Identity, lit
+from ocs_driver.light import lit
+from ocs_driver.matrix import Identity
 from ocs_driver.pairs import WirePair
 from ocs_driver.polatis.rows import parse_patch, parse_power, parse_serial, parse_type
 from ocs_driver.ports import parse_size

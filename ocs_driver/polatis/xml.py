@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ocs_driver.base import EventKind, Pair
 from ocs_driver.errors import OcsError
+from ocs_driver.ports import is_number
 
 Element = Xml.Element
 
@@ -20,7 +21,8 @@ SWITCH = "http://www.polatis.com/yang/polatis-switch"
 _BASE = "urn:ietf:params:xml:ns:netconf:base:1.0"
 _RENAMED = "2017-08-04"
 _REVISION = re.compile(r"[?&]revision=(\d{4}-\d\d-\d\d)")
-_LONGEST = 4 * 1024 * 1024
+LONGEST = 2 * 1024 * 1024
+"""Of a reply: a hundred times what the largest switch has to say."""
 
 EVENTS: Mapping[str, tuple[EventKind, str]] = {
     "port-power-alarm": (EventKind.ALARM, "critical"),
@@ -71,7 +73,7 @@ def one_port(namespace: str, name: str, port: str) -> str:
 
 def parse(text: str) -> Xml.Element:
     """Read a reply. OcsError when it is not XML, too long, or brings entities of its own."""
-    if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
+    if len(text) > LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise OcsError("bad_reply", "netconf", "the reply is too long or declares entities")
     try:
         return Xml.fromstring(text)  # noqa: S314 - declarations were refused above
@@ -87,7 +89,7 @@ def parse_pairs(root: Xml.Element) -> list[Pair]:
             continue
         leaves = _children(entry)
         a, b = leaves.get("ingress", ""), leaves.get("egress", "")
-        if a.isdigit() and b.isdigit():
+        if is_number(a) and is_number(b):
             found.append(Pair(a, b))
     return found
 
@@ -98,7 +100,7 @@ def parse_ports(root: Xml.Element, leaf: str) -> dict[str, str]:
     return {
         leaves["port-id"]: leaves.get(leaf, "")
         for leaves in entries
-        if leaves.get("port-id", "").isdigit()
+        if is_number(leaves.get("port-id", ""))
     }
 
 

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 
 from ocs_driver.errors import OcsError
 
-_NUMBER = re.compile(r"\d{1,6}\Z")
-_RANGE = re.compile(r"(\d{1,6}):(\d{1,6})\Z")
+_NUMBER = re.compile(r"\d{1,6}\Z", re.ASCII)
+_RANGE = re.compile(r"(\d{1,6}):(\d{1,6})\Z", re.ASCII)
 _LIST = re.compile(r"\(@?([^()]*)\)")
-_ERROR = re.compile(r"\s*([+-]?\d{1,9})\s*(?:,\s*(.*))?\Z", re.S)
-_LONGEST_RANGE = 4096
+_ERROR = re.compile(r"\s*([+-]?\d{1,9})\s*(?:,\s*(.*))?\Z", re.S | re.ASCII)
+_MOST_CHANNELS = 8192
+"""In one reply: two lists of the largest switch."""
 
 
 class ReplyParser:
     """Bytes to single replies: they end at a line end, or at ``;`` outside quotes and brackets.
 
-    ``max_bytes`` bounds what is held; ``overflowed`` tells that a reply was longer.
+    ``max_bytes`` bounds what is held; ``overflowed`` tells that a reply was longer, ``open``
+    that one has begun and not ended.
     """
 
     def __init__(self, max_bytes: int = 1024 * 1024) -> None:
@@ -26,6 +28,11 @@ class ReplyParser:
         self._quoted = False
         self._depth = 0
         self.overflowed = False
+
+    @property
+    def open(self) -> bool:
+        """Whether part of a reply is held."""
+        return bool("".join(self._text).strip())
 
     def feed(self, data: bytes) -> list[str]:
         """Return the replies that ``data`` completes; blank lines are none."""
@@ -74,12 +81,14 @@ def parse_channels(text: str) -> list[list[str]]:
         for part in content.replace('"', "").replace("@", "").split(","):
             port = part.strip()
             span = _RANGE.match(port)
-            if span and int(span[2]) - int(span[1]) < _LONGEST_RANGE:
+            if span and int(span[2]) - int(span[1]) < _MOST_CHANNELS:
                 ports += [str(n) for n in range(int(span[1]), int(span[2]) + 1)]
             elif _NUMBER.match(port):
                 ports.append(str(int(port)))
             elif port:
                 raise OcsError("bad_reply", text[:80], "a channel list holds port numbers")
+            if len(ports) > _MOST_CHANNELS:
+                raise OcsError("bad_reply", text[:80], "more channels than any switch has")
         lists.append(ports)
     return lists
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable, unreachable
 from ocs_driver.scpi.codec import ReplyParser
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class ScpiSession:
     """Lines out, as many replies in as the line has queries.
 
     Replies carry no tag: after a lost one the connection is given up, never reused.
+    ``turns`` says whose lines go first.
     ``on_link`` is told True when a connection was made and False when one was lost.
     """
 
@@ -41,6 +43,7 @@ class ScpiSession:
         port: int,
         *,
         timing: ScpiTiming | None = None,
+        turns: Turns | None = None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
         self.name = f"{host}:{port}"
@@ -48,7 +51,7 @@ class ScpiSession:
         self._port = port
         self._timing = timing or ScpiTiming()
         self._on_link = on_link
-        self._lock = asyncio.Lock()
+        self._turns = turns or Turns(self.name)
         self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used_at = 0.0
@@ -57,7 +60,7 @@ class ScpiSession:
 
     async def open(self) -> None:
         """Connect. OcsUnreachable when that fails; OcsError when something else answers."""
-        async with self._lock:
+        async with self._turns.command():
             await self._ensure(asyncio.get_running_loop().time() + self._timing.connect_s)
         try:
             (name,) = await self.ask("*IDN?", timeout_s=self._timing.hello_s)
@@ -94,20 +97,17 @@ class ScpiSession:
         """Send a line and return its replies. OcsTimeout when the outcome is unknown."""
         limit = self._timing.answer_s if timeout_s is None else timeout_s
         until = asyncio.get_running_loop().time() + limit
-        try:
-            async with asyncio.timeout_at(until):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("session_busy", self.name, "another command is running") from None
-        try:
+        async with self._turns.command(until):
             return await self._exchange(line, replies, until, limit)
-        finally:
-            self._lock.release()
 
-    # -- below: the lock is held -------------------------------------------------
+    # -- below: it is this task's turn -------------------------------------------
 
     async def _exchange(self, line: str, replies: int, until: float, limit: float) -> list[str]:
         reader, writer = await self._ensure(until)
+        if await _unasked(reader):
+            # What it has said already would answer this line.
+            await self._drop()
+            reader, writer = await self._ensure(until)
         loop = asyncio.get_running_loop()
         self._used_at = loop.time()
         parser = ReplyParser()
@@ -118,9 +118,13 @@ class ScpiSession:
                 await writer.drain()
                 while len(got) < replies:
                     data = await reader.read(_READ_SIZE)
-                    if not data or parser.overflowed:
+                    if not data:
                         raise ConnectionError("the switch closed the connection")
                     got += parser.feed(data)
+                    whole = len(got) == replies
+                    if parser.overflowed or len(got) > replies or (whole and parser.open):
+                        raise ConnectionError(f"more was answered than {line[:60]} asks for")
+                    await asyncio.sleep(0)  # a switch that never ends keeps nobody else waiting
         except TimeoutError:
             await self._drop()
             raise OcsTimeout(
@@ -184,3 +188,13 @@ class ScpiSession:
                 await self.ask("*OPC?", timeout_s=self._timing.connect_s)
             except OcsError as error:
                 _log.warning("keep-alive: %s", error)
+
+
+async def _unasked(reader: asyncio.StreamReader) -> bool:
+    """Whether something, or the end, has come that no line is waiting for."""
+    try:
+        async with asyncio.timeout(0):
+            await reader.read(_READ_SIZE)
+    except TimeoutError:
+        return False
+    return True

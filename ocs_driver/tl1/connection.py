@@ -24,7 +24,10 @@ _log = logging.getLogger(__name__)
 
 _CTAGS = 999_999
 """GR-831 allows six characters."""
-_READ_SIZE = 65536
+_READ_SIZE = 16384
+"""Read at a time: what it takes to understand it holds the loop."""
+_UNASKED = 8 * 1024 * 1024
+"""Bytes without an answer to us, prompts and reports included, after which a switch is mad."""
 
 
 class Tl1Connection:
@@ -44,6 +47,9 @@ class Tl1Connection:
         self._ctags = count(1)
         self._waiting: dict[str, asyncio.Future[Response]] = {}
         self.closed = asyncio.Event()
+        self.mad = False
+        """The switch sent what no switch sends: not to be asked again at once."""
+        self._unasked = 0
         self._pump = asyncio.create_task(self._receive(), name=f"tl1-{name}")
 
     @classmethod
@@ -121,11 +127,18 @@ class Tl1Connection:
         parser = Tl1Parser()
         try:
             while data := await self._reader.read(_READ_SIZE):
+                self._unasked += len(data)
                 for message in parser.feed(data):
                     self._dispatch(message)
+                if self._unasked > _UNASKED:
+                    raise OcsUnreachable(
+                        "flood", self.name, f"{self._unasked} bytes came that answer nothing"
+                    )
+                await asyncio.sleep(0)  # a switch that never ends keeps nobody else waiting
         except OSError as error:
             _log.info("connection to %s broke: %s", self.name, error)
         except OcsError as error:
+            self.mad = True
             _log.warning("giving up the connection: %s", error)
         finally:
             self.abort()
@@ -150,6 +163,7 @@ class Tl1Connection:
         if future is None:
             _log.debug("%s: answer to unknown ctag %s dropped", self.name, response.ctag)
         elif not future.done():
+            self._unasked = 0
             future.set_result(response)
 
 

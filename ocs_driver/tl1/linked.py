@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from ocs_driver.address import OcsAddress
-from ocs_driver.base import EventKind, OcsEvent
+from ocs_driver.base import GROUP, EventKind, OcsEvent
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.tl1.messages import Report
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
@@ -23,7 +23,7 @@ class Tl1MatrixDriver(LinkedDriver):
         address: OcsAddress,
         login: Login,
         *,
-        group: str = "lightloom",
+        group: str = GROUP,
         timing: Tl1Timing | None = None,
     ) -> None:
         super().__init__(address, group)
@@ -33,6 +33,7 @@ class Tl1MatrixDriver(LinkedDriver):
             login,
             timing=timing,
             tail=self.tail,
+            turns=self._turns,
             on_report=self._on_report,
             on_link=self._on_link,
         )

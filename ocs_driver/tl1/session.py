@@ -17,6 +17,7 @@ from ocs_driver.address import OcsAddress
 from ocs_driver.errors import OcsDenied, OcsError, OcsLogin, OcsTimeout, OcsUnreachable
 from ocs_driver.tl1.connection import Tl1Connection
 from ocs_driver.tl1.messages import Command, Report, Response, parameter
+from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -64,11 +65,14 @@ class Tl1Session:
     """Commands in, answers out; logging in, keep-alive and reconnecting happen inside.
 
     ``tail`` ends the session's own commands where a dialect wants the general block written.
+    ``turns`` says whose commands go first.
     ``on_link`` is told True when a session was established and False when one was lost.
     """
 
     _INFLIGHT = 64
     """Commands on their way at once: enough to hide round trips, small enough for any buffer."""
+    _PORTION = 16
+    """Commands of a reading that a change may have to wait for."""
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Tl1Session:
         *,
         timing: Tl1Timing | None = None,
         tail: str = "",
+        turns: Turns | None = None,
         on_report: Callable[[Report], None] = lambda report: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
@@ -91,7 +96,7 @@ class Tl1Session:
         """The switch's own name, from its answer to the login."""
         self._on_report = on_report
         self._on_link = on_link
-        self._lock = asyncio.Lock()
+        self._turns = turns or Turns(self.name)
         self._link: Tl1Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used_at = 0.0
@@ -102,7 +107,7 @@ class Tl1Session:
     async def open(self) -> None:
         """Connect and log in; OcsUnreachable or OcsLogin when that fails."""
         until = asyncio.get_running_loop().time() + self._timing.connect_s + self._timing.login_s
-        async with self._lock:
+        async with self._turns.command():
             await self._ensure(until)
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"tl1-keeper-{self.name}")
@@ -114,7 +119,7 @@ class Tl1Session:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
-        async with self._lock:
+        async with self._turns.command():
             link, self._link = self._link, None
             if link is None:
                 return
@@ -135,13 +140,22 @@ class Tl1Session:
     async def read_bulk(
         self, commands: Sequence[Command], timeout_s: float | None = None
     ) -> list[Response]:
-        """Send commands that only read; a connection lost under them is mended once."""
-        try:
-            return await self.bulk(commands, timeout_s)
-        except OcsTimeout as error:
-            if error.code != "connection_lost":
-                raise
-            return await self.bulk(commands, timeout_s)
+        """Send commands that only read; a connection lost under them is mended once.
+
+        They go in portions: a change that waits comes between two of them.
+        """
+        until = self._until(timeout_s)
+        answers: list[Response] = []
+        mended = False
+        while len(answers) < len(commands):
+            some = commands[len(answers) : len(answers) + self._PORTION]
+            try:
+                answers += await self._portion(some, until)
+            except OcsTimeout as error:
+                if error.code != "connection_lost" or mended:
+                    raise
+                mended = True
+        return answers
 
     async def bulk(
         self, commands: Sequence[Command], timeout_s: float | None = None
@@ -151,22 +165,20 @@ class Tl1Session:
         OcsUnreachable or OcsLogin when nothing was sent; OcsTimeout when the outcome is
         unknown and the caller must read the switch again.
         """
+        return await self._portion(commands, self._until(timeout_s))
+
+    def _until(self, timeout_s: float | None) -> float:
         limit = self._timing.answer_s if timeout_s is None else timeout_s
-        until = asyncio.get_running_loop().time() + limit
-        try:
-            async with asyncio.timeout_at(until):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise OcsUnreachable("session_busy", self.name, "another command is running") from None
-        try:
+        return asyncio.get_running_loop().time() + limit
+
+    async def _portion(self, commands: Sequence[Command], until: float) -> list[Response]:
+        async with self._turns.command(until):
             answers: list[Response] = []
             for start in range(0, len(commands), self._INFLIGHT):
                 answers += await self._send(commands[start : start + self._INFLIGHT], until)
             return answers
-        finally:
-            self._lock.release()
 
-    # -- below: the lock is held -------------------------------------------------
+    # -- below: it is this task's turn -------------------------------------------
 
     async def _send(self, commands: Sequence[Command], until: float) -> list[Response]:
         answers = await self._exchange(commands, until)
@@ -209,6 +221,8 @@ class Tl1Session:
             return self._link
         loop = asyncio.get_running_loop()
         if self._link is not None:
+            if self._link.mad:
+                self._next_try_at = loop.time() + self._timing.backoff_longest_s
             await self._link.close()
             self._link = None
             self._on_link(False)

@@ -56,8 +56,7 @@ class CalientDialect:
         verb = self._verbs.get(request.verb)
         if verb is None:
             return refusal("ICNV", "Input, Command Not Valid")
-        if self.changes(request):
-            await self._switch.work()
+        await self._switch.work(f"{request.verb} {request.aid}", changes=self.changes(request))
         try:
             answer = await verb(request)
         except ModelError as error:

@@ -95,7 +95,10 @@ def parse_names(text: str) -> tuple[str, dict[int, str]]:
 def build(options: argparse.Namespace) -> Emulator:
     """Return the emulator of a command line. ValueError, KeyError, OSError, OcsError."""
     personality = load_personality(options.personality).with_timing(
-        mirror_s=options.mirror_time, bulk_s=options.bulk_time, link_up_s=options.link_up_time
+        mirror_s=options.mirror_time,
+        bulk_s=options.bulk_time,
+        link_up_s=options.link_up_time,
+        read_s=options.read_time,
     )
     if options.serial is not None:
         personality = dataclasses.replace(personality, serial=options.serial)
@@ -140,6 +143,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mirror-time", type=float, metavar="S", help="one circuit")
     parser.add_argument("--bulk-time", type=float, metavar="S", help="longest bulk")
     parser.add_argument("--link-up-time", type=float, metavar="S", help="from light to carrier")
+    parser.add_argument(
+        "--read-time", type=float, metavar="S", help="one command that changes nothing"
+    )
     parser.add_argument(
         "--password-env", metavar="NAME", help="variable with the password; default: let all in"
     )

@@ -44,8 +44,8 @@ class MatrixDialect:
         verb = self._verbs.get(request.verb)
         if verb is None:
             return refusal("ICNV", "Input, Command Not Valid")
-        if self.changes(request):
-            await self._matrix.switch.work()
+        command = f"{request.verb} {request.aid}"
+        await self._matrix.switch.work(command, changes=self.changes(request))
         try:
             return await verb(request, user)
         except ModelError as error:

@@ -44,6 +44,8 @@ class NetconfDialect:
 
     async def carry_out(self, verb: str, rpc: Element, user: str) -> list[Element] | None:
         """Answer one request: elements for ``data``, None for ``ok``. RpcError."""
+        wanted = " ".join(name(e) for e in filter_names(rpc))
+        await self._matrix.switch.work(f"{verb} {wanted}", changes=verb == "edit-config")
         match verb:
             case "get" | "get-config":
                 return self._get(rpc)
@@ -64,7 +66,6 @@ class NetconfDialect:
 
     async def _edit(self, rpc: Element, user: str) -> None:
         changes, wipe = edits(rpc, self._personality.behaviour.pair_node)
-        await self._matrix.switch.work()
         try:
             if wipe:
                 await self._matrix.clear(user)

@@ -36,6 +36,8 @@ class Timing:
     """Longest time of a bulk in which the switch itself had to resolve conflicts."""
     boot_s: float = 1.0
     """From a restart to the first answer."""
+    read_s: float = 0.0
+    """One command that changes nothing."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,6 +119,7 @@ class Personality:
         link_up_s: float | None = None,
         command_s: float | None = None,
         boot_s: float | None = None,
+        read_s: float | None = None,
     ) -> Personality:
         """Return the same switch with other times; None keeps a time."""
         given = {
@@ -125,6 +128,7 @@ class Personality:
             "link_up_s": link_up_s,
             "command_s": command_s,
             "boot_s": boot_s,
+            "read_s": read_s,
         }
         changed = {key: value for key, value in given.items() if value is not None}
         return dataclasses.replace(self, timing=dataclasses.replace(self.timing, **changed))

@@ -135,8 +135,9 @@ class ScpiServer:
     async def _carry_out(
         self, command: Scpi, rule: Rule | None, reader: asyncio.StreamReader
     ) -> str | None:
-        if _changes(command):
-            await self._matrix.switch.work()
+        changes = _changes(command)
+        await self._matrix.switch.work(":".join(command.words), changes=changes)
+        if changes:
             if rule is not None and rule.trick is Trick.DENY:
                 raise ScpiError(-200, f"Execution error;{rule.code}")
             if rule is None or rule.trick is not Trick.NO_EFFECT:

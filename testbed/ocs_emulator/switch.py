@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -21,9 +23,19 @@ _T = TypeVar("_T")
 _WATCH_S = 0.25
 """How often links are looked at, so that one plugged in again gets its light back."""
 
-
 _UNWATCHED_S = 60.0
 """The same where no links can come or go."""
+_JOURNAL = 10_000
+"""Commands kept."""
+
+
+@dataclass(slots=True, frozen=True)
+class Heard:
+    """A command of any front end; ``at`` is the model's time, ``changes`` whether of circuits."""
+
+    at: float
+    command: str
+    changes: bool
 
 
 class Switch:
@@ -38,6 +50,8 @@ class Switch:
         self.alarms = AlarmBook(model)
         self.faults = Faults()
         self.listeners: list[Callable[[Happening], None]] = []
+        self.journal: deque[Heard] = deque(maxlen=_JOURNAL)
+        """The latest commands of all sessions, in the order in which they were carried out."""
         self._dataplane = dataplane
         self._thread = (
             None
@@ -73,10 +87,13 @@ class Switch:
         if self._thread is not None:
             self._thread.shutdown()
 
-    async def work(self) -> None:
-        """Take the time of one changing command."""
-        if self.model.personality.timing.command_s:
-            await asyncio.sleep(self.model.personality.timing.command_s)
+    async def work(self, command: str, *, changes: bool) -> None:
+        """Note a command and take the time that a changing, or a reading, one needs."""
+        self.journal.append(Heard(self.now(), command, changes))
+        timing = self.model.personality.timing
+        service_s = timing.command_s if changes else timing.read_s
+        if service_s:
+            await asyncio.sleep(service_s)
 
     def poke(self) -> None:
         """Tell the clock that mirrors began to move."""

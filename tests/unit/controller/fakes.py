@@ -33,6 +33,7 @@ from controller.service import Service
 from controller.store import Store
 from controller.switches import SwitchBank
 from ocs_driver.base import (
+    GROUP,
     Action,
     Alarm,
     ApplyResult,
@@ -50,6 +51,7 @@ from ocs_driver.base import (
     PortInfo,
     PortPower,
 )
+from ocs_driver.diff import diff
 from ocs_driver.errors import OcsTimeout, OcsUnreachable
 from sitefile import CabledSite, load_site
 from tests.unit.controller.disk import Disk
@@ -124,6 +126,15 @@ class FakeOcs(OcsDriver):
         assert not {request.a, request.b} & busy, "a make on a busy port"
         self.add(request.a, request.b)
         return PairResult(*asked, Outcome.DONE)
+
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        diff(await self.read(), delete, make, mode=mode, group=GROUP)
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         self._check()

@@ -46,3 +46,28 @@ async def test_a_switch_that_is_unknown_or_away(rack: Rack) -> None:
     with pytest.raises(ServiceError) as away:
         await rack.service.optics("ocs0")
     assert away.value.code == "unavailable"
+
+
+async def test_a_switch_may_raise_any_number_of_alarms_and_some_are_shown(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def storm() -> tuple[Alarm, ...]:
+        return tuple(Alarm(f"1.1.{n}", "major", "x" * 5000) for n in range(20_000))
+
+    switch = Measuring()
+    monkeypatch.setattr(switch, "alarms", storm)
+    rack.service._switches._lines["ocs0"].driver = switch
+    shown = (await rack.service.optics("ocs0")).alarms
+    assert len(shown) == 501
+    assert shown[-1].text == "and 19500 more"
+    assert max(len(alarm.text) for alarm in shown) == 500
+
+
+async def test_a_switch_may_show_any_number_of_foreign_circuits(rack: Rack) -> None:
+    for n in range(2000):
+        rack.switch.add(f"8.1.{n}", f"9.1.{n}", owner="somebody")
+    state = rack.service._state
+    rack.service._adopter.note_foreign("ocs0", await rack.switch.read())
+    told = [e.message for e in state.events.newer(0) if e.reason == "ForeignCircuit"]
+    assert len(told) == 21
+    assert "1980 more" in told[-1]

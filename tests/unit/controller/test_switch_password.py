@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.daemon import _driver
+from controller.daemon import make_driver
 from controller.errors import ServiceError
 from sitefile import PasswordRef, SwitchCable
 
@@ -20,13 +20,13 @@ def test_a_file_that_others_can_read_is_refused_by_name(tmp_path: Path) -> None:
     file.chmod(0o644)
     switch = SwitchCable("ocs0", URL, PasswordRef(file=str(file)))
     with pytest.raises(ServiceError) as caught:
-        _driver(switch)
+        make_driver(switch, tmp_path)
     assert caught.value.object == "switch/ocs0"
     assert str(file) in caught.value.message
     assert "0600" in caught.value.message
     assert CREDENTIAL not in str(caught.value)
     file.chmod(0o600)
-    assert _driver(switch)
+    assert make_driver(switch, tmp_path)
 
 
 def test_a_file_or_a_variable_that_is_not_there(
@@ -35,15 +35,15 @@ def test_a_file_or_a_variable_that_is_not_there(
     monkeypatch.delenv("NOT_SET_AT_ALL", raising=False)
     for reference in (PasswordRef(file=str(tmp_path / "none")), PasswordRef(env="NOT_SET_AT_ALL")):
         with pytest.raises(ServiceError) as caught:
-            _driver(SwitchCable("ocs0", URL, reference))
+            make_driver(SwitchCable("ocs0", URL, reference), tmp_path)
         assert caught.value.object == "switch/ocs0"
         assert caught.value.hint
 
 
 @pytest.mark.parametrize("url", ["abacus+tl1://h:1", "calient+tl1://a:secret@h:1", "nonsense"])
-def test_a_url_that_is_no_switch(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_is_no_switch(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIGHTLOOM_OCS_PASSWORD", CREDENTIAL)
     with pytest.raises(ServiceError) as caught:
-        _driver(SwitchCable("ocs0", url, None))
+        make_driver(SwitchCable("ocs0", url, None), tmp_path)
     assert caught.value.object == "switch/ocs0"
     assert "secret" not in str(caught.value)

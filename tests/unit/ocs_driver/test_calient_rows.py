@@ -2,6 +2,7 @@ import pytest
 
 from ocs_driver import CircuitState, PortHealth
 from ocs_driver.calient import rows
+from ocs_driver.light import finite
 from ocs_driver.tl1.fields import parse_row
 from tests.unit.ocs_driver import transcripts as t
 
@@ -50,5 +51,5 @@ def test_port_health_as_recorded() -> None:
 def test_port_summary_as_recorded() -> None:
     row = parse_row(t.PORT_SUMMARY_ROW)
     assert rows.label(row) == ""
-    assert rows.dbm(row.get("INPWR")) is None
-    assert rows.dbm("-12.05") == -12.05
+    assert finite(row.get("INPWR")) is None
+    assert finite("-12.05") == -12.05

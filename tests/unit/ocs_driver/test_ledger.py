@@ -1,3 +1,5 @@
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,33 @@ def test_a_claim_made_anew_by_another_process_is_not_forgotten(
     monkeypatch.setattr(ours, "_read", late)
     ours.owners(set())
     assert ours.owners({"1,2"}) == {"1,2": "lightloom"}
+
+
+def test_a_claim_outlives_a_power_cut_also_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is synced after the rename: else the old list may be there again."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(handle: int) -> None:
+        sync(handle)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            synced.append((tmp_path / "SN1_host_5025.json").read_text())
+
+    monkeypatch.setattr(os, "fsync", noted)
+    ledger(tmp_path, [1000.0]).claim(["1,26"])
+    assert synced
+    assert "1,26" in synced[-1]
+
+
+def test_a_list_of_an_older_folder_is_moved_unless_there_is_one(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    now = [1000.0]
+    ledger(old, now).claim(["1,26"])
+    moved = Ledger(new, "SN1@host:5025", "lightloom", lambda: now[0], older=old)
+    assert moved.owners({"1,26"}) == {"1,26": "lightloom"}
+    assert list(old.glob("*.json")) == []
+    ledger(old, now).claim(["3,28"])
+    assert moved.owners({"1,26", "3,28"}) == {"1,26": "lightloom"}
+    assert list(old.glob("*.json"))
