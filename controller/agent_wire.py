@@ -162,6 +162,9 @@ def _fraction(value: float) -> float | None:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else None
 
 
+_OTHER = "is another controller running? After a loss of the store: --take-command"
+
+
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Say what a failed call means for the server."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
@@ -175,6 +178,6 @@ def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return EngineFault("invalid", obj, text)
         case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-            return EngineFault("forbidden", obj, text, "is another controller running?")
+            return EngineFault("forbidden", obj, text, _OTHER)
         case _:
             return EngineFault("failed", obj, text)

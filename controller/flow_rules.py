@@ -34,7 +34,7 @@ PROBE_MAC = "02:6c:6c:70:72:62"
 
 ROCE_UDP_PORT = 4791
 ROCE_DSCP = 26
-"""The code point RoCE deployments commonly map to their lossless class."""
+"""The code point RoCE deployments commonly map to their lossless class; a site may name another."""
 ROCE_QUEUE = 1
 
 _ETH_IPV4, _ETH_ARP = 0x0800, 0x0806
@@ -142,6 +142,8 @@ class Member:
     ports: tuple[int, ...]
     way: Output | ToGroup
     cookie: int
+    dscp: int = ROCE_DSCP
+    """Class of the member's RoCE traffic."""
 
     @property
     def key(self) -> Hashable:
@@ -150,12 +152,16 @@ class Member:
 
     @property
     def shape(self) -> Hashable:
-        """Follows from the number of ports and the kind of way."""
-        return (len(self.ports), type(self.way))
+        """Follows from the number of ports, the kind of way and the class."""
+        return (len(self.ports), type(self.way), self.dscp)
 
     def same(self, other: Any) -> bool:
         """Whether the other one asks for the same."""
-        return isinstance(other, Member) and self.asks(other.tag, other.ports, other.way)
+        return (
+            isinstance(other, Member)
+            and self.dscp == other.dscp
+            and self.asks(other.tag, other.ports, other.way)
+        )
 
     def asks(self, tag: int, ports: tuple[int, ...], way: Output | ToGroup) -> bool:
         """Whether this is what the block asks for."""
@@ -186,7 +192,8 @@ class Member:
     def sample(self) -> Member:
         """Return one of unmistakable bytes."""
         ports = tuple(_SAMPLE_PORT + n for n in range(len(self.ports)))
-        return Member(_SAMPLE, _SAMPLE_TAG, ports, type(self.way)(_SAMPLE_WAY), _SAMPLE_COOKIE)
+        way = type(self.way)(_SAMPLE_WAY)
+        return Member(_SAMPLE, _SAMPLE_TAG, ports, way, _SAMPLE_COOKIE, self.dscp)
 
     def _admit(self, port: int) -> Iterator[FlowRule]:
         mac, ip, tag = self.address.mac, self.address.ip, WriteMetadata(self.tag)
@@ -209,7 +216,7 @@ class Member:
             **dict(plain), eth_type=_ETH_IPV4, ip_proto=_IP_UDP, udp_dst=ROCE_UDP_PORT
         )
         # RoCEv2's invariant CRC masks the traffic class, so the code point may be rewritten here.
-        classed = (SetField("ip_dscp", ROCE_DSCP), SetQueue(ROCE_QUEUE), self.way)
+        classed = (SetField("ip_dscp", self.dscp), SetQueue(ROCE_QUEUE), self.way)
         return (
             FlowRule(FORWARD, _RULE, plain, (self.way,), self.cookie),
             FlowRule(FORWARD, _ABOVE, roce, classed, self.cookie),

@@ -8,7 +8,8 @@ Pipeline (OpenFlow 1.3):
 - table 1 *neighbour*: an ARP request for a member of the same job is turned into a unicast to the
   owner of the address. Nothing is ever flooded.
 - table 2 *forward*: (job, destination MAC) leads to a local port or to the group of uplinks
-  towards the member's aggregator. RoCEv2 gets its DSCP and queue. Everything else is dropped.
+  towards the member's aggregator. RoCEv2 gets the site's DSCP (26 when it names none) and its
+  queue. Everything else is dropped.
 
 Isolation between jobs and anti-spoofing follow from the construction: without a tag there is no
 forward rule, and a tag is given only to a bound triple.
@@ -160,6 +161,7 @@ class Compiler:
         groups = {name: number for number, name in enumerate(self._names, start=1)}
         self._to_group = {name: ToGroup(number) for name, number in groups.items()}
         self._wiring = Wiring(site)
+        self._dscp = ROCE_DSCP if site.dscp is None else site.dscp
 
     def next(
         self,
@@ -268,7 +270,7 @@ class Compiler:
             if block is None or not block.asks(tag, ports, way):
                 address = self._addresses[name]
                 cookie = pack_cookie(epoch, address.number)
-                block = Member(address, tag, ports, way, cookie)
+                block = Member(address, tag, ports, way, cookie, self._dscp)
             blocks[name] = block
         return Fragment(blocks, tuple(groups.values()))
 

@@ -7,8 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from controller.service_adopt import Adopter
 from controller.state import State
+from controller.strangers import told
 from controller.switches import SwitchBank
 from controller.views import DeviceHealthView, HealthView
+
+PLAIN_OPENFLOW = "OpenFlow without TLS: it does not prove who it is"
 
 
 class HealthViews:
@@ -29,6 +32,7 @@ class HealthViews:
             and all(device.connected for device in devices)
             and not state.suspect
             and not state.store_error
+            and not state.strangers
         )
         return HealthView(
             status=("ok" if whole else "degraded") if state.ready else "starting",
@@ -39,6 +43,7 @@ class HealthViews:
             devices=devices,
             emulated=self._emulated(),
             suspect=state.suspect,
+            strangers=told(state.strangers),
             store_error=state.store_error,
         )
 
@@ -47,7 +52,12 @@ class HealthViews:
         aggregators, switches = connections.aggregators(), connections.switches()
         servers = connections.servers()
         devices = [
-            DeviceHealthView(name=a.name, kind="aggregator", connected=a.name in aggregators)
+            DeviceHealthView(
+                name=a.name,
+                kind="aggregator",
+                connected=a.name in aggregators,
+                message="" if a.tls else PLAIN_OPENFLOW,
+            )
             for a in site.aggregators
         ]
         devices += [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pki.errors import TrustError
-from pki.names import CONTROLLER, agent_name
+from pki.names import CONTROLLER, agent_name, aggregator_name
 
 CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
@@ -30,7 +31,9 @@ CERT_DAYS = 397
 """A year and a month: what browsers accept, and long enough to be renewed once a year."""
 _BACKDATE = timedelta(minutes=5)
 """Clocks of servers differ by seconds; a certificate must not be 'not yet valid' at once."""
-_SERVER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
+_BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,26 +110,40 @@ class Authority:
         self, server: str, directory: Path, *, now: datetime, days: int = CERT_DAYS
     ) -> Issued:
         """Write the certificate of the agent of ``server``; an old one is replaced (renewed)."""
-        if _SERVER.fullmatch(server) is None:
-            raise TrustError(
-                "invalid",
-                "is no server's name",
-                object=server[:80],
-                hint="use the name in the site file: a-z, 0-9 and -",
-            )
-        return self._issue(agent_name(server), directory, now=now, days=days)
+        _check_name(server, "server")
+        return self._issue(agent_name(server), directory=directory, now=now, days=days)
+
+    def issue_aggregators(
+        self, aggregators: Sequence[str], directory: Path, *, now: datetime, days: int = CERT_DAYS
+    ) -> Issued:
+        """Write the certificate of a packet switch; an old one is replaced (renewed).
+
+        One Open vSwitch has one certificate for all its bridges, hence several ``aggregators``. It
+        is good for clients alone: a stolen one cannot pose as a controller to other switches.
+        """
+        for aggregator in aggregators:
+            _check_name(aggregator, "aggregator")
+        names = [aggregator_name(aggregator) for aggregator in aggregators]
+        return self._issue(*names, directory=directory, now=now, days=days, use=_CLIENT)
 
     def issue_controller(self, directory: Path, *, now: datetime, days: int = CERT_DAYS) -> Issued:
         """Write the certificate of the controller; an old one is replaced (renewed)."""
-        return self._issue(CONTROLLER, directory, now=now, days=days)
+        return self._issue(CONTROLLER, directory=directory, now=now, days=days)
 
-    def _issue(self, name: str, directory: Path, *, now: datetime, days: int) -> Issued:
+    def _issue(
+        self,
+        *names: str,
+        directory: Path,
+        now: datetime,
+        days: int,
+        use: Sequence[x509.ObjectIdentifier] = _BOTH_ENDS,
+    ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         expires = min(now + timedelta(days=days), self._certificate.not_valid_after_utc)
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(_common_name(name))
+            .subject_name(_common_name(names[0]))
             .issuer_name(self._certificate.subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -134,13 +151,10 @@ class Authority:
             .not_valid_after(expires)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(sign_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(use), critical=False)
             .add_extension(
-                x509.ExtendedKeyUsage(
-                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-                ),
-                critical=False,
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
             )
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(authority_id, critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -148,7 +162,17 @@ class Authority:
         _write(directory / KEY_FILE, _key_pem(key), mode=0o600)
         _write(directory / CERT_FILE, certificate.public_bytes(serialization.Encoding.PEM))
         _write(directory / CA_FILE, self._certificate.public_bytes(serialization.Encoding.PEM))
-        return Issued(name, directory, expires)
+        return Issued(", ".join(names), directory, expires)
+
+
+def _check_name(name: str, kind: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise TrustError(
+            "invalid",
+            f"is no {kind}'s name",
+            object=name[:80],
+            hint="use the name in the site file: a-z, 0-9 and -",
+        )
 
 
 def _common_name(text: str) -> x509.Name:

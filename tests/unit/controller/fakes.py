@@ -389,7 +389,7 @@ class Rack:
         self.store: Store
         self.disk: Disk
 
-    async def up(self) -> Service:
+    async def up(self, *, take_command: bool = False) -> Service:
         """Start a controller on the world as it is; again after ``down`` is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
         self.disk = Disk(self.store)
@@ -408,6 +408,7 @@ class Rack:
             aggregators=aggregators,
             engine=self.engine,
             default_image="image:1",
+            take_command=take_command,
         )
         await self.service.start()
         await self.until(self._whole)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import flows
+from controller import flows, ofmsgs
 from controller.flows import PROBE_MAC, AttachPoint, FlowError
-from controller.of_program import FlowProgram, diff, unpack_cookie
+from controller.of_program import FlowDiff, FlowProgram, diff, unpack_cookie
+from sitefile import load_site
 from tests.unit.openflow.fakeoftable import (
     CONTROLLER,
     FakeFabric,
@@ -118,6 +121,25 @@ def test_roce_gets_its_class_in_front_of_everything_else():
     assert frame["ip_dscp"] == flows.ROCE_DSCP
     ((_, _, frame),) = fabric.leaves(plain, "as0", 1)
     assert frame["ip_dscp"] == 0
+
+
+@pytest.mark.parametrize(("dscp", "written"), [(46, 46), (0, 0), (None, flows.ROCE_DSCP)])
+def test_roce_gets_the_class_that_the_site_file_names(tmp_path, dscp, written):
+    """It is the class of the NICs and of the site's lossless queues: see ``network.dscp``."""
+    paper = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
+    document = yaml.safe_load(paper.read_text())
+    document["network"] = {"dscp": dscp}
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump(document))
+    site = load_site(file)
+    places = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2))
+    programs = flows.compile(site, 1, places, {"red": ("gpu0", "gpu1")})
+    fabric = fabric_of(programs, site)
+    ((_, _, frame),) = fabric.leaves(frames(site, "gpu0", "gpu1")[1], "as0", 1)
+    assert frame["ip_dscp"] == written
+    rules = programs["as0"].rules
+    packed = b"".join(batch.data for batch in ofmsgs.batches(FlowDiff(add=rules)))
+    assert packed == b"".join(map(ofmsgs.by_os_ken, rules))
 
 
 def test_held_endpoints_neither_send_nor_receive_but_answer_probes():

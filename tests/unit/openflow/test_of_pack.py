@@ -24,6 +24,7 @@ BLOCKS = st.one_of(
         st.lists(PORTS, min_size=1, max_size=5).map(tuple),
         st.one_of(st.builds(Output, PORTS), st.builds(ToGroup, PORTS)),
         COOKIES,
+        st.integers(0, 63),
     ),
     st.builds(Probed, ADDRESSES, PORTS, COOKIES),
     st.builds(static_rules, st.integers(0, 2**40 - 2)),
