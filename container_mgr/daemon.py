@@ -24,13 +24,13 @@ from container_mgr.gpus import Gpus
 from container_mgr.kit import Kit, server_facts
 from container_mgr.nic import NETNS_DIR, Nics
 from container_mgr.nvml import DEFAULT_LIBRARY
+from container_mgr.policy import MAX_START_BYTES
 from container_mgr.ranks import Ranks
 from container_mgr.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
-_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
 
@@ -98,7 +98,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     server = grpc.aio.server(
         interceptors=[Gate(fence, secured=credentials is not None)],
         options=[
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MAX_START_BYTES),
             ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
         ],
     )

@@ -6,19 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.views_base import Request, View
+from controller.views_base import Name, Request, View
 from scheduler.model import Objective, Policy
 
 
 class PlanRequest(Request):
     """Budgets of a regroup; None is no limit."""
 
-    job: str | None = None
+    job: Name | None = None
     """Bring this running job together, or make room for this pending one."""
     force: bool = False
     """Leave cool-down and pause budgets out; pinned jobs stay pinned."""
-    max_jobs_paused: int | None = Field(default=None, ge=0)
-    max_moves: int | None = Field(default=None, ge=0)
+    max_jobs_paused: int | None = Field(default=None, ge=0, le=1_000_000)
+    max_moves: int | None = Field(default=None, ge=0, le=1_000_000)
     objective: Objective = Objective.PAUSES
     time_limit_s: float = Field(default=10.0, gt=0, le=600)
 
@@ -190,7 +190,7 @@ class TransactionView(View):
 class AttachRequest(Request):
     """Where one endpoint's light should lead; ``aggregator`` None is dark."""
 
-    aggregator: str | None
+    aggregator: Name | None
 
 
 class QuarantineView(View):

@@ -11,7 +11,9 @@ from scheduler.budgets import PauseBudget
 from scheduler.queue_model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
 from scheduler.triggers import TriggerPolicy
 
-ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
+ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+"""Jobs are called ``<project>-…``, and agents take at most 41 characters."""
+MAX_WAITING = 200
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
@@ -39,6 +41,9 @@ class QueueModel(_Strict):
     patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
     preemption: Preemption = Field(
         Preemption.OFF, description="priority: jobs that may be stopped make way for higher ones"
+    )
+    max_waiting: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        MAX_WAITING, description="jobs of one project that may wait at once"
     )
 
 
@@ -124,6 +129,8 @@ class Scheduling:
     projects: tuple[Project, ...] = (Project(DEFAULT_PROJECT),)
     named: bool = False
     """Projects are listed: others are refused."""
+    max_waiting: int = MAX_WAITING
+    """Jobs of one project that may wait at once: what waits is kept, shown and planned for."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
 
@@ -140,7 +147,8 @@ def scheduling_of(
     return Scheduling(
         projects=listed,
         named=bool(projects),
-        queue=QueuePolicy(**queue.model_dump()),
+        max_waiting=queue.max_waiting,
+        queue=QueuePolicy(**queue.model_dump(exclude={"max_waiting"})),
         regroup=RegroupPolicy(
             budget=PauseBudget(regroup.cooldown_s, regroup.max_pauses_per_job_hour),
             triggers=TriggerPolicy(
