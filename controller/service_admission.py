@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from container_mgr import policy
 from container_mgr.values import AgentError
-from controller.engine import RankLimits, RankSpec
+from controller.engine import EngineError, EngineFault, RankLimits, RankSpec
 from controller.errors import ServiceError
 from controller.frameworks import environment, refusals
 from controller.frameworks_nccl import Network
@@ -216,7 +216,14 @@ def scheduler_request(job: JobRecord) -> Request:
 def rank_specs(
     site: CabledSite, cables: Mapping[str, EndpointCable], job: JobRecord
 ) -> list[RankSpec]:
-    """Return everything the engine needs to start each rank of a placed job."""
+    """Return everything the engine needs to start each rank of a placed job.
+
+    EngineError when the site file does not name one of its endpoints any more.
+    """
+    for name in job.endpoints:
+        if name not in cables:
+            text = "the site file does not name it any more"
+            raise EngineError([EngineFault("not_found", f"endpoint/{name}", text)])
     placed = [cables[name] for name in job.endpoints]
     addresses = [cable.ip for cable in placed]
     share = site.emulation.gpu_share if site.emulation else None

@@ -106,7 +106,7 @@ class JobEnder:
             state=state,
             reason=reason,
             finished_at=at,
-            final_homes=tuple(homes[e] for e in job.endpoints),
+            final_homes=tuple(homes.get(e) for e in job.endpoints),
         )
         self._state.epoch += 1
         severity: Severity = "error" if state == "failed" else "info"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 from controller.engine import RankSample, RankStatus
@@ -14,6 +15,7 @@ from controller.state import State, spread
 from controller.step_meter import StepMeter
 from controller.telemetry import Telemetry
 from controller.telemetry_rates import mean, total
+from controller.texts import shown
 from controller.transaction_model import (
     Phase,
 )
@@ -34,20 +36,32 @@ from scheduler.model import Policy
 from scheduler.scores import Scorer
 
 
-@dataclass(slots=True, frozen=True)
 class _Moment:
-    """What all views of one answer share, computed once."""
+    """What all views of one answer share: computed at most once, and only when it is asked for."""
 
-    homes: Mapping[str, str | None]
-    statuses: Mapping[tuple[str, int], Mapping[int, RankStatus]]
-    """Per job and epoch, per rank."""
-    scorer: Scorer
-    rates: Mapping[str, float] | None
-    """Every ring's fair share of an access link."""
+    def __init__(self, state: State, meter: StepMeter) -> None:
+        self._state = state
+        self._meter = meter
+
+    @cached_property
+    def homes(self) -> Mapping[str, str | None]:
+        return self._state.homes()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self._state.fabric())
+
+    @cached_property
+    def rates(self) -> Mapping[str, float] | None:
+        """Every ring's fair share of an access link."""
+        return self._meter.rates(self._state.jobs.values(), self.homes)
 
 
 class JobViews:
-    """The views of jobs at one moment."""
+    """The views of jobs at one moment.
+
+    What is shown of a job that ended does not change any more, so it is made once.
+    """
 
     def __init__(
         self, state: State, telemetry: Telemetry, fabric: FabricViews, meter: StepMeter
@@ -56,6 +70,10 @@ class JobViews:
         self._meter = meter
         self._telemetry = telemetry
         self._fabric = fabric
+        self._ended: dict[str, tuple[JobRecord, JobView]] = {}
+        self._seen: list[RankStatus] = []
+        self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
+        """The containers as last seen: per job and epoch, per rank."""
 
     def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
         """Return these jobs, all seen at the same moment."""
@@ -67,27 +85,41 @@ class JobViews:
         return self._job(job, self._moment())
 
     def _moment(self) -> _Moment:
-        statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
-        for status in self._state.statuses:
-            statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
         state = self._state
-        homes = state.homes()
-        rates = self._meter.rates(state.jobs.values(), homes)
-        return _Moment(homes, statuses, Scorer(state.fabric()), rates)
+        if state.statuses is not self._seen:
+            self._seen, self._statuses = state.statuses, {}
+            for status in state.statuses:
+                self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
+        if len(self._ended) > 2 * len(state.jobs) + 100:
+            self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
+        return _Moment(state, self._meter)
 
     def _job(self, job: JobRecord, moment: _Moment) -> JobView:
-        homes = moment.homes
-        if job.ended:  # its endpoints may have moved on
-            homes = dict(zip(job.endpoints, job.final_homes, strict=True))
+        if not job.ended or (job.name, job.epoch) in self._statuses:
+            return self._made(job, moment)
+        kept, view = self._ended.get(job.name, (None, None))
+        if view is None or kept is not job:
+            view = self._made(job, moment)
+            self._ended[job.name] = job, view
+        return view
+
+    def _made(self, job: JobRecord, moment: _Moment) -> JobView:
+        if job.ended:  # its endpoints may have moved on, or have left the site file
+            homes: Mapping[str, str | None] = dict(
+                zip(job.endpoints, job.final_homes, strict=False)
+            )
+        else:
+            homes = moment.homes
         running = self._state.transaction_of(job.name)
-        ranks = self._ranks(job, moment, homes)
+        ranks = self._ranks(job, homes)
         placed = bool(job.endpoints)
-        excess = moment.scorer.excess(job.endpoints, homes)
+        cabled = all(e in self._state.cables for e in job.endpoints)
+        excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
         now = self._job_state(job)
         return JobView(
             name=job.name,
             state=now,
-            reason=job.reason,
+            reason=shown(job.reason),
             count=job.request.count,
             project=job.request.project,
             priority=job.request.priority,
@@ -97,16 +129,16 @@ class JobViews:
             locality=job.request.locality,
             policy=job.request.policy,
             rank_order=job.request.rank_order,
-            image=job.image,
-            command=job.request.command,
-            env=job.request.env,
+            image=shown(job.image),
+            command=[shown(word) for word in job.request.command],
+            env={shown(name): shown(value) for name, value in job.request.env.items()},
             model=job.request.model,
             min_memory_bytes=job.request.min_memory_bytes,
             cpu=job.request.cpu,
             memory_bytes=job.request.memory_bytes,
             io_bps=job.request.io_bps,
             endpoints=list(job.endpoints),
-            homes=[homes[e] for e in job.endpoints],
+            homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,
             spread=spread(job.endpoints, homes),
             span=span(job.endpoints, homes) if placed else 0,
@@ -124,8 +156,8 @@ class JobViews:
             transaction=running.tx.id if running else None,
             pauses=len(job.pauses),
             wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
-            placement=placement_view(job, moment.scorer) if job.holding else None,
-            steps=self._meter.view(job, moment.rates),
+            placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
+            steps=self._meter.view(job, moment.rates) if job.state == "running" else None,
             conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
         )
 
@@ -140,22 +172,21 @@ class JobViews:
             return job.state
         return "pausing" if tx.phase is Phase.QUIESCE else "paused"
 
-    def _ranks(
-        self, job: JobRecord, moment: _Moment, homes: Mapping[str, str | None]
-    ) -> list[RankView]:
-        seen = moment.statuses.get((job.name, job.epoch), {})
+    def _ranks(self, job: JobRecord, homes: Mapping[str, str | None]) -> list[RankView]:
+        seen = self._statuses.get((job.name, job.epoch), {})
         views = []
         for rank, endpoint in enumerate(job.endpoints):
             status = seen.get(rank)
-            live = job.state in ("running", "paused")
+            cable = self._state.cables.get(endpoint)
+            live = cable is not None and job.state in ("running", "paused")
             sample = self._telemetry.sample(job.name, rank) if live else None
             rates = self._telemetry.rates(endpoint) if live else None
             views.append(
                 RankView(
                     rank=rank,
                     endpoint=endpoint,
-                    home=homes[endpoint],
-                    server=self._state.cables[endpoint].server,
+                    home=homes.get(endpoint),
+                    server=cable.server if cable else "",
                     state=status.state.value if status else "absent",
                     exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
                     rx_bps=rates.rx_bps if rates else None,

@@ -97,8 +97,14 @@ class Telemetry:
     # --- what is known now ----------------------------------------------------------------
 
     def rates(self, endpoint: str) -> Rates:
-        """Return an endpoint's throughput over the last second, as its container sees it."""
-        rx, tx, _ = self._now[self._place[endpoint]].tolist()
+        """Return an endpoint's throughput over the last second, as its container sees it.
+
+        Nothing is known of one that the site file does not name any more.
+        """
+        place = self._place.get(endpoint)
+        if place is None:
+            return Rates()
+        rx, tx, _ = self._now[place].tolist()
         return Rates(_known(rx), _known(tx))
 
     def port_rates(self, point: AttachPoint) -> Rates:

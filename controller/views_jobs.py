@@ -134,6 +134,7 @@ class RankView(View):
     endpoint: str
     home: str | None
     server: str
+    """Empty when its endpoint has left the site file since."""
     state: str
     exit_code: int | None = None
     rx_bps: float | None = None
