@@ -122,12 +122,12 @@ class AgentEngine:
         if unknown:
             raise EngineError(unknown)
 
+        requests = {server: _start_request(specs) for server, specs in by_server.items()}
         for spec in ranks:
             self._places[spec.job].add(spec.server)
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
-            request = pb.StartRequest(ranks=[rank_message(s) for s in by_server[server]])
-            return self._call(server, self._invoke(server, "Start", request, deadline_s))
+            return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
 
         faults = await self._fetch(by_server)
         statuses: list[RankStatus] = []
@@ -400,3 +400,12 @@ class AgentEngine:
         self._reachable[server] = answered
         if answered:
             self._why.pop(server, None)
+
+
+def _start_request(specs: Sequence[RankSpec]) -> pb.StartRequest:
+    """Write the ranks of one server. EngineError for a text that can not be sent."""
+    try:
+        return pb.StartRequest(ranks=[rank_message(spec) for spec in specs])
+    except ValueError as error:  # a lone surrogate, or a figure that no field holds
+        fault = EngineFault("invalid", f"job/{specs[0].job}", f"it can not be sent: {error}")
+        raise EngineError([fault]) from None

@@ -20,7 +20,6 @@ from scheduler.model import Request
 from scheduler.queue_model import Project
 from sitefile import CabledSite, EndpointCable
 
-
 MAX_JOB_BYTES = 128 * 1024
 """Of a job's command and own variables together: they are kept, shown and sent to every rank."""
 _NAMED = 10
@@ -46,9 +45,8 @@ def check_possible(site: CabledSite, request: JobRequest) -> None:
         problem = f"site {site.name} has no endpoint {clipped(unknown)}"
         hint = f"it has {_some(e.name for e in site.endpoints)}"
     elif named and (named != request.count or len(set(request.endpoints)) != named):
-        problem = (
-            f"{request.count} endpoints asked for, {len(set(request.endpoints))} different ones named"
-        )
+        different = len(set(request.endpoints))
+        problem = f"{request.count} endpoints asked for, {different} different ones named"
         hint = "name as many different endpoints as the job's count"
     elif request.count > len(fitting):
         what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"

@@ -312,7 +312,7 @@ def _conditions(
             type="Placed",
             status=bool(job.endpoints),
             reason="Allocated" if job.endpoints else "Waiting",
-            message="" if job.endpoints else job.reason,
+            message="" if job.endpoints else shown(job.reason),
             since=placed_at,
         )
     ]
@@ -344,7 +344,7 @@ def _conditions(
                 type="Succeeded",
                 status=job.state == "completed",
                 reason=job.state.capitalize(),
-                message=job.reason,
+                message=shown(job.reason),
                 since=job.finished_at or job.submitted_at,
             )
         )

@@ -72,7 +72,9 @@ async def resume_job(service: Service, name: Name) -> JobView:
 async def stream_job_logs(
     service: Service,
     name: Name,
-    rank: Annotated[int | None, Query(ge=0, lt=2**31, description="one rank; all without it")] = None,
+    rank: Annotated[
+        int | None, Query(ge=0, lt=2**31, description="one rank; all without it")
+    ] = None,
     tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
     follow: Annotated[bool, Query(description="go on until the job ends")] = False,
 ) -> StreamingResponse:

@@ -98,7 +98,9 @@ async def test_waiting_job_says_why_and_starts_when_it_can(rack: Rack) -> None:
 
 
 async def test_environment_names_the_ranks(rack: Rack) -> None:
-    await submit(rack, "red", 2, endpoints=["gpu4", "gpu0"], rank_order="placed", env={"APP_A": "b"})
+    await submit(
+        rack, "red", 2, endpoints=["gpu4", "gpu0"], rank_order="placed", env={"APP_A": "b"}
+    )
     await rack.state("red", "running")
     specs = rack.engine.specs["red"]
     assert [s.endpoint for s in specs] == ["gpu4", "gpu0"]

@@ -22,7 +22,9 @@ LISTS = (
 )
 
 
-def without(folder: Path, *, endpoint: str, server: str, aggregator: str | None = None) -> CabledSite:
+def without(
+    folder: Path, *, endpoint: str, server: str, aggregator: str | None = None
+) -> CabledSite:
     """Return the paper's site with less in it."""
     document = yaml.safe_load(PAPER.read_text())
     document["endpoints"] = [e for e in document["endpoints"] if e["name"] != endpoint]
