@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from controller.authz import Owned
 from controller.errors import ServiceError
-from controller.feed import Feed, Filter, Reader
+from controller.feed import Cut, Feed, Reader
 from controller.optics import Optics
+from controller.records import JobRecord
 from controller.service_exchange import Exchange
 from controller.service_fabricviews import FabricViews
 from controller.service_health import HealthViews
@@ -48,6 +51,10 @@ class Looks:
     _plans: Planner
     _exchange: Exchange
     _feed: Feed
+
+    def __init__(self) -> None:
+        self._owned: dict[str, tuple[JobRecord, Owned]] = {}
+        self._owners: Mapping[str, Owned] = {}
 
     async def endpoints(self) -> list[EndpointView]:
         """Return every endpoint, in the order of the site file."""
@@ -118,20 +125,33 @@ class Looks:
         idents = [*self._state.finished, *self._state.running]
         return [self._plans.transaction(ident) for ident in idents]
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow everything that happens, from the frame after ``last_id`` on."""
-        return self._feed.read(last_id, keep)
+        return self._feed.read(last_id, cut)
 
     def follow(self) -> Reader:
         """Follow everything that happens but the samples, as a part of the controller."""
         return self._feed.follow()
 
-    def owners(self) -> list[Owned]:
-        """Return whose every job is."""
-        return [
-            Owned(job.name, job.request.project, job.endpoints, holding=job.holding)
-            for job in self._state.jobs.values()
-        ]
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is, by name; the same object while nothing of it changed."""
+        jobs, kept = self._state.jobs, self._owned
+        if len(kept) == len(jobs) and all(
+            job is known[0] for job, known in zip(jobs.values(), kept.values(), strict=True)
+        ):
+            return self._owners
+        found: dict[str, tuple[JobRecord, Owned]] = {}
+        for name, job in jobs.items():
+            known = kept.get(name)
+            if known is None or known[0] is not job:
+                owned = Owned(
+                    name, job.request.project, job.endpoints, holding=job.holding, ended=job.ended
+                )
+                known = job, owned
+            found[name] = known
+        self._owned = found
+        self._owners = {name: owned for name, (_, owned) in found.items()}
+        return self._owners
 
     async def site(self) -> SiteView:
         """Return what is cabled."""

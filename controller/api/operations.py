@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from controller.authz import Owned
-from controller.feed import Filter, Reader
+from controller.feed import Cut, Reader
 from controller.views import (
     AggregatorView,
     AttachRequest,
@@ -55,12 +55,12 @@ class Operations(Protocol):
         """Queue a job."""
         ...
 
-    def owners(self) -> list[Owned]:
-        """Return whose every job is."""
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is, by name, in the order of submission."""
         ...
 
-    async def jobs(self) -> list[JobView]:
-        """Return every job, newest last."""
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, newest last; with ``names`` those that there are of these."""
         ...
 
     async def job(self, name: str) -> JobView:
@@ -151,7 +151,7 @@ class Operations(Protocol):
         """Return the transactions that are kept, oldest first."""
         ...
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow what happens, from the frame after ``last_id`` on."""
         ...
 

@@ -7,14 +7,14 @@ addresses of devices are not.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 
 from controller.api.operations import Operations
 from controller.api.redact import Redactor
-from controller.authz import Principal
+from controller.authz import Owned, Principal
 from controller.errors import ServiceError
-from controller.feed import Filter, Frame, Reader
+from controller.feed import Cut, Frame, Reader
 from controller.views import (
     AggregatorView,
     CircuitView,
@@ -55,11 +55,17 @@ class Scoped:
 
     # --- jobs -----------------------------------------------------------------------------
 
-    async def jobs(self) -> list[JobView]:
-        """Return the jobs of the principal's projects."""
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is that exists for the principal, by name."""
+        sees = self._principal.sees
+        return {n: job for n, job in self._service.owners().items() if sees(job.project)}
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return the jobs of the principal's projects, or some of them."""
+        own = self.owners()
+        wanted = list(own) if names is None else [name for name in names if name in own]
         redact = self._redactor()
-        everyone = await self._service.jobs()
-        return [redact.job(job) for job in everyone if self._principal.sees(job.project)]
+        return [redact.job(job) for job in await self._service.jobs(wanted)]
 
     async def job(self, name: str) -> JobView:
         """Return one job; another project's is as unknown as one that never was."""
@@ -98,7 +104,7 @@ class Scoped:
 
     async def _submit_unnamed(self, request: JobRequest) -> JobView:
         """Queue a job under the first name that is free; two at once may want the same."""
-        taken = {owned.job for owned in self._service.owners()}
+        taken = self._service.owners()
         number = 1
         while True:
             name = f"{request.project}-{number}"
@@ -181,7 +187,8 @@ class Scoped:
     async def containers(self) -> list[ContainerView]:
         """Return the containers of own jobs."""
         redact = self._redactor()
-        return [c for c in await self._service.containers() if redact.owns(c.job)]
+        found = await self._service.containers()
+        return [redact.container(c) for c in found if redact.owns(c.job)]
 
     async def nodes(self) -> list[NodeView]:
         """Return every server, without its agent's address."""
@@ -205,7 +212,8 @@ class Scoped:
         found: list[EventView] = []
         while len(found) < limit:
             page = await self._service.events(since, _EVENT_PAGE)
-            found += [event for event in page if redact.event(event)]
+            cut = [redact.event(event) for event in page]
+            found += [event for event in cut if event is not None]
             if len(page) < _EVENT_PAGE:
                 break
             since = page[-1].id
@@ -222,10 +230,10 @@ class Scoped:
         redact = self._redactor()
         return redact.series(await self._service.series(since_s))
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow what happens to own jobs and to the fabric."""
-        del keep  # the person's own filter is the one that counts
-        return self._service.watch(last_id, _Keep(self._redactor).frames)
+        del cut  # the person's own is the one that counts
+        return self._service.watch(last_id, ProjectsCut(self._projects, self._service.owners))
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at the switches' ports: it tells nothing about jobs."""
@@ -258,26 +266,43 @@ class Scoped:
 
     # --- what the projects own ------------------------------------------------------------
 
+    @property
+    def _projects(self) -> frozenset[str]:
+        return self._principal.projects
+
     def _redactor(self) -> Redactor:
-        return Redactor.of(self._principal, self._service.owners())
+        return Redactor(self._projects, self._service.owners())
 
 
-class _Keep:
-    """Cuts a stream down; jobs come and go while somebody watches."""
+class ProjectsCut:
+    """Cuts the feed down to some projects; jobs come and go while somebody reads.
 
-    def __init__(self, redactor: Callable[[], Redactor]) -> None:
-        self._redactor = redactor
-        self._own: Mapping[str, tuple[str, ...]] = redactor().own
+    Whose the jobs are is asked once for all frames that are published together.
+    """
 
-    def frames(self, found: Sequence[Frame]) -> list[Frame]:
-        """Return what the reader may see; of an own job also that it is gone."""
-        redact = self._redactor()
-        self._own, before = redact.own, self._own
-        if before.keys() - redact.own.keys() - redact.hidden:
-            gone = {n: e for n, e in before.items() if n not in redact.hidden}
-            redact = replace(redact, own={**gone, **redact.own})
-        shown = [redact.frame(item) for item in found]
-        return [item for item in shown if item is not None]
+    def __init__(self, projects: frozenset[str], owners: Callable[[], Mapping[str, Owned]]) -> None:
+        self._projects = projects
+        self._owners = owners
+        self._known = owners()
+        self._redactor: Redactor | None = None
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The projects."""
+        return self._projects
+
+    def frame(self, item: Frame) -> Frame | None:
+        """Return what the readers may see of a frame; of an own job also that it is gone."""
+        if self._redactor is None:
+            before, self._known = self._known, self._owners()
+            now = self._known
+            gone = {} if before is now else {n: o for n, o in before.items() if n not in now}
+            self._redactor = Redactor(self._projects, {**gone, **now} if gone else now)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._redactor.frame(item)
+
+    def _forget(self) -> None:
+        self._redactor = None
 
 
 def _no_job(name: str) -> ServiceError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.authz import Owned
 from controller.errors import ServiceError
-from controller.feed import Feed, Filter, Reader
+from controller.feed import Cut, Feed, Reader
 from controller.views import (
     AggregatorPortView,
     AggregatorView,
@@ -216,17 +216,24 @@ class FakeLooks:
             markers=[],
         )
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
-        return self.feed.read(last_id, keep)
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+        return self.feed.read(last_id, cut)
 
     def hang_up(self) -> None:
         self.feed.close()
 
-    def owners(self) -> list[Owned]:
-        return [
-            Owned(job.name, job.project, tuple(job.endpoints), holding=job.finished_at is None)
+    def owners(self) -> dict[str, Owned]:
+        ended = {"completed", "failed", "cancelled"}
+        return {
+            job.name: Owned(
+                job.name,
+                job.project,
+                tuple(job.endpoints),
+                holding=job.finished_at is None,
+                ended=job.state in ended,
+            )
             for job in self._jobs.values()
-        ]
+        }
 
     async def power(self) -> list[PortPowerView]:
         return [
