@@ -38,6 +38,8 @@ class Window:
     interval_s: float
     times: Times
     values: Values
+    step: int = 1
+    """Only every so-maniest row of that interval was read; ``interval_s`` counts it in."""
 
 
 class _Level:
@@ -71,15 +73,26 @@ class _Level:
         row["values"] = values.reshape(-1)
         row["time"] = (bucket + 1) * self.interval_s
 
-    def read(self, first: int, last: int) -> tuple[Times, Values]:
-        """Return the rows of buckets ``first`` to ``last`` that were written."""
+    def read(
+        self, first: int, last: int, step: int = 1, of: NDArray[np.intp] | None = None
+    ) -> tuple[Times, Values]:
+        """Return every ``step``-th row of buckets ``first`` to ``last``, if it was written.
+
+        ``of`` says which objects (None is all): what is not asked for is not copied.
+        """
         first = max(first, last - self.rows + 1)
-        buckets = np.arange(first, last + 1)
+        first += -first % step  # the same moments, whenever one looks
+        buckets = np.arange(first, last + 1, step)
         wanted = (buckets + 1) * self.interval_s
         places = buckets % self.rows
         known = self._map["time"][places] == wanted
-        times = wanted[known] - self.interval_s
-        return times, self._map["values"][places[known]].reshape(len(times), *self._shape)
+        times, rows = wanted[known] - self.interval_s, places[known]
+        if of is None:
+            return times, self._map["values"][rows].reshape(len(times), *self._shape)
+        width = self._shape[1]
+        cells = (of[:, None] * width + np.arange(width)).reshape(-1)
+        values = self._map["values"][rows[:, None], cells]
+        return times, values.reshape(len(times), len(of), width)
 
     def mean(self, first: int, last: int) -> Values | None:
         """Return the mean of what is known in buckets ``first`` to ``last``, None for no row.
@@ -120,6 +133,7 @@ class RingBuffer:
     ) -> None:
         """Files are named after ``stem``; ``directory`` None keeps all in memory. ServiceError."""
         self.endpoints = tuple(endpoints)
+        self._place = {name: i for i, name in enumerate(self.endpoints)}
         self._columns = tuple(columns)
         self._kept = tuple(levels)
         self._stem = stem
@@ -159,17 +173,32 @@ class RingBuffer:
             self._open[number] = now
         fine.write(bucket, values)
 
-    def read(self, after: float, before: float) -> Window:
+    def read(
+        self,
+        after: float,
+        before: float,
+        *,
+        of: Sequence[str] | None = None,
+        most: int | None = None,
+        step: int = 1,
+    ) -> Window:
         """Return what is known of a span of time, in the finest interval that reaches back.
 
-        Rows at the edge that the coarser interval has not closed yet are left out.
+        Rows at the edge that the coarser interval has not closed yet are left out. ``of`` names
+        the objects to read, in that order (None is all). Only every ``step``-th row is read, or
+        fewer, so that there are at most ``most`` samples: rows times objects.
         """
         level = next(
             (lv for lv in self._levels if before - after <= lv.interval_s * lv.rows),
             self._levels[-1],
         )
-        times, values = level.read(level.bucket(after), level.bucket(before))
-        return Window(level.interval_s, times, values)
+        first, last = level.bucket(after), level.bucket(before)
+        wanted = None if of is None else np.array([self._place[n] for n in of], dtype=np.intp)
+        rows = min(last - first + 1, level.rows)
+        count = len(self.endpoints) if wanted is None else len(wanted)
+        step = step if most is None else max(step, -(-rows * count // most))
+        times, values = level.read(first, last, step, wanted)
+        return Window(level.interval_s * step, times, values, step)
 
     def latest(self, now: float) -> Window:
         """Return the finest rows that are kept."""

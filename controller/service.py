@@ -307,8 +307,8 @@ class Service(Looks):
         """Return every job, in the order of submission; with ``names`` those of these."""
         jobs = self._state.jobs
         if names is None:
-            return self._show_jobs.jobs(jobs.values())
-        return self._show_jobs.jobs(jobs[name] for name in names if name in jobs)
+            return await self._show_jobs.jobs(jobs.values())
+        return await self._show_jobs.jobs(jobs[name] for name in names if name in jobs)
 
     async def job(self, name: str) -> JobView:
         """Return one job."""

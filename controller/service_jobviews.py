@@ -11,6 +11,7 @@ from controller.engine import RankSample, RankStatus
 from controller.queue_views import placement_view, wait_view
 from controller.records import JobRecord
 from controller.service_fabricviews import FabricViews
+from controller.slices import in_slices
 from controller.state import State, spread
 from controller.step_meter import StepMeter
 from controller.telemetry import Telemetry
@@ -22,6 +23,7 @@ from controller.transaction_model import (
 from controller.views import (
     ConditionView,
     ContainerView,
+    EndpointView,
     GpuFiguresView,
     JobState,
     JobView,
@@ -75,10 +77,10 @@ class JobViews:
         self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
         """The containers as last seen: per job and epoch, per rank."""
 
-    def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
-        """Return these jobs, all seen at the same moment."""
+    async def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
+        """Return these jobs, all seen at the same moment as far as the fabric goes."""
         moment = self._moment()
-        return [self._job(record, moment) for record in records]
+        return await in_slices(list(records), lambda record: self._job(record, moment))
 
     def job(self, job: JobRecord) -> JobView:
         """Return one job."""
@@ -225,10 +227,42 @@ class JobViews:
             gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
         )
 
-    def top(self) -> TopView:
+    async def containers(self) -> list[ContainerView]:
+        """Return every container as its agent saw it last."""
+        return await in_slices(list(self._state.statuses), self.container)
+
+    async def top(self) -> TopView:
         """Return the last second of everything that runs."""
-        live = self.jobs(j for j in self._state.jobs.values() if j.holding)
-        containers = [
+        live = await self.jobs(j for j in self._state.jobs.values() if j.holding)
+        of_jobs = await in_slices(live, self._rows)
+        told = {job.name: rows for job, rows in zip(live, of_jobs, strict=True)}
+        endpoints = await in_slices(await self._fabric.endpoints(), _endpoint_row)
+        rates = self._state.site.emulation
+        return TopView(
+            time=self._state.clock(),
+            epoch=self._state.epoch,
+            jobs=[
+                TopRowView(
+                    name=job.name,
+                    state=job.state,
+                    rx_bps=job.rx_bps,
+                    tx_bps=job.tx_bps,
+                    utilisation=job.utilisation,
+                    temperature_c=max(_told(told[job.name], "temperature_c"), default=None),
+                    power_w=total(_told(told[job.name], "power_w")),
+                    spread=job.spread,
+                    excess_span=job.excess_span,
+                )
+                for job in live
+            ],
+            containers=[row for rows in of_jobs for row in rows],
+            endpoints=endpoints,
+            access_bps=rates.access_bps if rates else None,
+            excess_span=sum(job.excess_span for job in live),
+        )
+
+    def _rows(self, job: JobView) -> list[TopRowView]:
+        return [
             TopRowView(
                 name=f"{job.name}/{rank.rank}",
                 job=job.name,
@@ -241,49 +275,26 @@ class JobViews:
                 utilisation=rank.utilisation,
                 **_gpu_cells(self._telemetry.sample(job.name, rank.rank)),
             )
-            for job in live
             for rank in job.ranks
         ]
-        rates = self._state.site.emulation
-        return TopView(
-            time=self._state.clock(),
-            epoch=self._state.epoch,
-            jobs=[
-                TopRowView(
-                    name=job.name,
-                    state=job.state,
-                    rx_bps=job.rx_bps,
-                    tx_bps=job.tx_bps,
-                    utilisation=job.utilisation,
-                    temperature_c=max(_told(containers, job.name, "temperature_c"), default=None),
-                    power_w=total(_told(containers, job.name, "power_w")),
-                    spread=job.spread,
-                    excess_span=job.excess_span,
-                )
-                for job in live
-            ],
-            containers=containers,
-            endpoints=[
-                TopRowView(
-                    name=e.name,
-                    job=e.job,
-                    rank=e.rank,
-                    endpoint=e.name,
-                    home=e.home,
-                    state=e.state,
-                    rx_bps=e.rx_bps,
-                    tx_bps=e.tx_bps,
-                    utilisation=e.utilisation,
-                    source=e.source,
-                    memory_bytes=e.memory_used_bytes,
-                    temperature_c=e.gpu.temperature_c if e.gpu else None,
-                    power_w=e.gpu.power_w if e.gpu else None,
-                )
-                for e in self._fabric.endpoints()
-            ],
-            access_bps=rates.access_bps if rates else None,
-            excess_span=sum(job.excess_span for job in live),
-        )
+
+
+def _endpoint_row(e: EndpointView) -> TopRowView:
+    return TopRowView(
+        name=e.name,
+        job=e.job,
+        rank=e.rank,
+        endpoint=e.name,
+        home=e.home,
+        state=e.state,
+        rx_bps=e.rx_bps,
+        tx_bps=e.tx_bps,
+        utilisation=e.utilisation,
+        source=e.source,
+        memory_bytes=e.memory_used_bytes,
+        temperature_c=e.gpu.temperature_c if e.gpu else None,
+        power_w=e.gpu.power_w if e.gpu else None,
+    )
 
 
 def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
@@ -297,9 +308,9 @@ def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
     }
 
 
-def _told(rows: Iterable[TopRowView], job: str, field: str) -> list[float]:
+def _told(rows: Iterable[TopRowView], field: str) -> list[float]:
     """What is known of the containers of a job."""
-    found = (getattr(row, field) for row in rows if row.job == job)
+    found = (getattr(row, field) for row in rows)
     return [value for value in found if value is not None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.authz import Owned
 from controller.errors import ServiceError
@@ -56,13 +56,17 @@ class Looks:
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
-    async def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file."""
-        return self._show.endpoints()
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names, in the order of the site file."""
+        return list(self._state.cables)
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file; with ``names`` only these."""
+        return await self._show.endpoints(names)
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
-        return self._show.aggregators()
+        return await self._show.aggregators()
 
     async def switches(self) -> list[SwitchView]:
         """Return every optical switch."""
@@ -78,7 +82,7 @@ class Looks:
 
     async def containers(self) -> list[ContainerView]:
         """Return the containers the agents saw last."""
-        return [self._show_jobs.container(status) for status in self._state.statuses]
+        return await self._show_jobs.containers()
 
     async def nodes(self) -> list[NodeView]:
         """Return every server."""
@@ -90,11 +94,11 @@ class Looks:
 
     async def top(self) -> TopView:
         """Return the live figures of the last second."""
-        return self._show_jobs.top()
+        return await self._show_jobs.top()
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return the samples of the last ``since_s`` seconds."""
-        return self._telemetry.series(since_s)
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
+        return await self._telemetry.series(since_s, jobs)
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at every port of the optical switches."""
@@ -155,7 +159,7 @@ class Looks:
 
     async def site(self) -> SiteView:
         """Return what is cabled."""
-        return self._show.site()
+        return await self._show.site()
 
     async def health(self) -> HealthView:
         """Return the controller's own state and the devices it talks to."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,9 +130,12 @@ class Telemetry:
             return None
         return sample
 
-    def series(self, since_s: float) -> SeriesView:
-        """Return the last ``since_s`` seconds on one grid of times, coarser the longer it is."""
-        return series_of(self._state, self.history, since_s, self.gpu_history)
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return the last ``since_s`` seconds on one grid of times, coarser the longer it is.
+
+        Of these jobs; None is all.
+        """
+        return await series_of(self._state, self.history, since_s, self.gpu_history, jobs)
 
     def flush(self) -> None:
         """Hand the histories to the disk."""

@@ -24,9 +24,9 @@ LINES = "application/x-ndjson"
 async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
     """List all jobs."""
     names = list(service.owners())
-    part = cut(names, limit, cursor)
+    part, epoch = cut(names, limit, cursor), service.epoch
     items = await within(READ_S, "jobs", service.jobs(names[part.items]))
-    return Page(items=items, epoch=service.epoch, next=part.next)
+    return Page(items=items, epoch=epoch, next=part.next)
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from controller.authz import Owned
@@ -85,8 +85,12 @@ class Operations(Protocol):
         """Stream a job's output; ``rank`` None is all of them."""
         ...
 
-    async def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file."""
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names, in the order of the site file."""
+        ...
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file; with ``names`` only these."""
         ...
 
     async def aggregators(self) -> list[AggregatorView]:
@@ -121,8 +125,8 @@ class Operations(Protocol):
         """Return the live figures of the last second."""
         ...
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return the samples of the last ``since_s`` seconds."""
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
         ...
 
     async def power(self) -> list[PortPowerView]:

@@ -8,13 +8,15 @@ addresses of devices are not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from controller.api.operations import Operations
 from controller.api.redact import Redactor
 from controller.authz import Owned, Principal
 from controller.errors import ServiceError
 from controller.feed import Cut, Frame, Reader
+from controller.slices import Turns, in_slices
 from controller.views import (
     AggregatorView,
     CircuitView,
@@ -64,8 +66,8 @@ class Scoped:
         """Return the jobs of the principal's projects, or some of them."""
         own = self.owners()
         wanted = list(own) if names is None else [name for name in names if name in own]
-        redact = self._redactor()
-        return [redact.job(job) for job in await self._service.jobs(wanted)]
+        found = await self._service.jobs(wanted)
+        return await in_slices(found, self._redactor().job)
 
     async def job(self, name: str) -> JobView:
         """Return one job; another project's is as unknown as one that never was."""
@@ -153,21 +155,25 @@ class Scoped:
         redact = self._redactor()
         return site.model_copy(
             update={
-                "endpoints": [redact.endpoint(e) for e in site.endpoints],
-                "aggregators": [redact.aggregator(a) for a in site.aggregators],
+                "endpoints": await in_slices(site.endpoints, redact.endpoint),
+                "aggregators": await in_slices(site.aggregators, redact.aggregator),
                 "switches": [redact.switch(s) for s in site.switches],
             }
         )
 
-    async def endpoints(self) -> list[EndpointView]:
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names."""
+        return self._service.endpoint_names()
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return every endpoint; whose job holds it is told only of own jobs."""
-        redact = self._redactor()
-        return [redact.endpoint(e) for e in await self._service.endpoints()]
+        found = await self._service.endpoints(names)
+        return await in_slices(found, self._redactor().endpoint)
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
-        redact = self._redactor()
-        return [redact.aggregator(a) for a in await self._service.aggregators()]
+        found = await self._service.aggregators()
+        return await in_slices(found, self._redactor().aggregator)
 
     async def switches(self) -> list[SwitchView]:
         """Return every optical switch, without its address."""
@@ -186,18 +192,17 @@ class Scoped:
 
     async def containers(self) -> list[ContainerView]:
         """Return the containers of own jobs."""
-        redact = self._redactor()
         found = await self._service.containers()
-        return [redact.container(c) for c in found if redact.owns(c.job)]
+        redact = self._redactor()
+        own = [c for c in found if redact.owns(c.job)]
+        return await in_slices(own, redact.container)
 
     async def nodes(self) -> list[NodeView]:
         """Return every server, without its agent's address."""
+        containers = await self._service.containers()
         redact = self._redactor()
-        own = [c for c in await self._service.containers() if redact.owns(c.job)]
-        return [
-            redact.node(node, sum(c.server == node.name for c in own))
-            for node in await self._service.nodes()
-        ]
+        own = Counter(c.server for c in containers if redact.owns(c.job))
+        return [redact.node(node, own[node.name]) for node in await self._service.nodes()]
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return what is out of use, without the story."""
@@ -210,12 +215,14 @@ class Scoped:
         """Return events of own jobs."""
         redact = self._redactor()
         found: list[EventView] = []
+        turns = Turns()
         while len(found) < limit:
             page = await self._service.events(since, _EVENT_PAGE)
             cut = [redact.event(event) for event in page]
             found += [event for event in cut if event is not None]
             if len(page) < _EVENT_PAGE:
                 break
+            await turns.breathe()
             since = page[-1].id
         return found[:limit]
 
@@ -223,12 +230,14 @@ class Scoped:
 
     async def top(self) -> TopView:
         """Return the last second of own jobs and of the endpoints."""
-        return self._redactor().top(await self._service.top())
+        top = await self._service.top()
+        return self._redactor().top(top)
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return samples of own jobs."""
-        redact = self._redactor()
-        return redact.series(await self._service.series(since_s))
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of own jobs, or of those of ``jobs``."""
+        own = self.owners()
+        wanted = own.keys() if jobs is None else own.keys() & jobs
+        return self._redactor().series(await self._service.series(since_s, wanted))
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow what happens to own jobs and to the fabric."""
