@@ -183,7 +183,7 @@ def main() -> None:
     options.add_argument("--warm-up-share", type=float, default=0.5)
     given = options.parse_args()
     with served(serve) as (url, token, line):
-        end = followed(url, token, given.watchers)
+        end = followed(url, [token], given.watchers)
         found = asyncio.run(soak(url, token, line, given))
         events = end()
     found = {

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -15,8 +15,9 @@ import uvicorn
 from benchmarks.console_site import ACCESS_BPS, EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
 from controller.api.operations import Operations
+from controller.authz import Owned
 from controller.errors import ServiceError
-from controller.feed import Feed, Filter, Reader
+from controller.feed import Cut, Feed, Reader
 from controller.views import (
     AggregatorView,
     CircuitView,
@@ -107,9 +108,9 @@ class SyntheticService:
             rate = min(UPLINK_BPS, crossing.get(device, 0.0) / 2)
             yield LinkSampleView(device=device, port=int(port), rx_bps=rate, tx_bps=rate)
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow the samples."""
-        return self._feed.read(last_id, keep)
+        return self._feed.read(last_id, cut)
 
     async def health(self) -> HealthView:
         """Return that all is well, and that all is made up."""
@@ -137,9 +138,17 @@ class SyntheticService:
             inter_aggregator_bps=UPLINK_BPS,
         )
 
-    async def jobs(self) -> list[JobView]:
-        """Return every job."""
-        return self._site.jobs
+    def owners(self) -> dict[str, Owned]:
+        """Return whose every job is."""
+        return {
+            job.name: Owned(job.name, job.project, tuple(job.endpoints), holding=True)
+            for job in self._site.jobs
+        }
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, or those of these names."""
+        wanted = None if names is None else frozenset(names)
+        return [job for job in self._site.jobs if wanted is None or job.name in wanted]
 
     async def job(self, name: str) -> JobView:
         """Return one job."""
@@ -148,9 +157,14 @@ class SyntheticService:
                 return job
         raise ServiceError("not_found", f"there is no job {name}", object=f"job/{name}")
 
-    async def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint."""
-        return self._site.endpoints
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names."""
+        return [view.name for view in self._site.endpoints]
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, or those of these names."""
+        wanted = None if names is None else frozenset(names)
+        return [e for e in self._site.endpoints if wanted is None or e.name in wanted]
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
@@ -192,7 +206,7 @@ class SyntheticService:
         """Refuse: this site tells its figures by the stream alone."""
         raise ServiceError("unavailable", "a synthetic site has a stream only", object="top")
 
-    async def series(self, since_s: float) -> SeriesView:
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
         """Return nothing kept."""
         return SeriesView(times=[], containers=[], markers=[])
 

@@ -23,13 +23,13 @@ from container_mgr.gpus import Gpus
 from container_mgr.kit import Kit, server_facts
 from container_mgr.nic import NETNS_DIR, Nics
 from container_mgr.nvml import DEFAULT_LIBRARY
+from container_mgr.policy import MAX_START_BYTES
 from container_mgr.ranks import Ranks
 from container_mgr.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
-_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
@@ -102,7 +102,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         interceptors=[Gate(fence)],
         maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MAX_START_BYTES),
             # A controller that vanished without a word gives its streams back.
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),

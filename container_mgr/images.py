@@ -10,7 +10,7 @@ from container_mgr.values import AgentError
 DEFAULT_REGISTRY = "docker.io"
 """What an engine takes where a name has no registry."""
 
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
 _REGISTRY = re.compile(
     r"[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*){0,8}"
@@ -19,7 +19,7 @@ _REGISTRY = re.compile(
 
 def check(image: str, obj: str, *, digest_only: bool = False) -> None:
     """Raise AgentError(invalid) for a name that is none, or a tag where digests are required."""
-    if _IMAGE.fullmatch(image) is None:
+    if IMAGE.fullmatch(image) is None:
         raise AgentError("invalid", obj, f"{image[:80]!r} is no image reference")
     if digest_only and _DIGEST.search(image) is None:
         raise AgentError(

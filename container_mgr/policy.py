@@ -19,12 +19,22 @@ MAX_COMMAND_WORDS = 256
 MAX_COMMAND_BYTES = 64 * 1024
 MAX_ENV_ENTRIES = 128
 MAX_ENV_VALUE_BYTES = 32 * 1024
+MAX_RANKS_VALUE_BYTES = 128 * 1024 - 32
+"""Of the variables that name every rank of a job. Linux takes 128 KiB for one variable, its name
+and its end included (MAX_ARG_STRLEN)."""
+MAX_ENV_BYTES = 512 * 1024
+"""Of all variables together; with the command well below what Linux takes at an exec (2 MiB)."""
+MAX_START_BYTES = 16 * 2**20
+"""Of one call, which carries every rank that a server starts of a job."""
 
 MIN_MEMORY_BYTES = 16 * 2**20
 MAX_PIDS = 65536
 MIN_DISK_BPS = 64 * 1024
 
-_JOB = re.compile(r"[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?")
+MAX_JOB_NAME = 41
+"""With it a container's name, ``ll-<job>-<rank>-<epoch>``, stays within 63 characters."""
+JOB = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME - 2}}}[a-z0-9])?")
+JOB_RULE = f"with a-z, 0-9 and - inside, at most {MAX_JOB_NAME} characters"
 _ENDPOINT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -34,6 +44,7 @@ _ENV_NAMES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
     | {"GROUP_RANK", "ROLE_RANK", "HOME", "LANG", "TZ", "PYTHONUNBUFFERED", "PYTHONHASHSEED"}
 )
+_NAMES_RANKS = frozenset({"TF_CONFIG", "LIGHTLOOM_ADDRESSES"})
 _ENV_PREFIXES = (
     *("LIGHTLOOM_", "TF_", "TORCH_", "NCCL_", "GLOO_", "KERAS_", "XLA_", "JAX_", "GRPC_"),
     *("PET_", "OMP_", "MKL_", "OPENBLAS_", "HF_", "WANDB_", "APP_", "USER_"),
@@ -60,8 +71,8 @@ def check(
     _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch are not negative")
     _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is no endpoint name")
     images.check(spec.image, obj, digest_only=digest_only)
-    _check_command(obj, spec.command)
-    _check_env(obj, spec.env)
+    check_command(obj, spec.command)
+    check_env(obj, spec.env)
     _check_nic(obj, spec)
     if spec.gpu_uuid and spec.emulated_share is not None:
         raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, never both")
@@ -74,7 +85,7 @@ def check(
 
 def check_job(name: str) -> None:
     """Raise AgentError(invalid) for a job's name that is none."""
-    _require(_JOB.fullmatch(name), name[:80], "a job is named with a-z, 0-9 and -, at most 41")
+    _require(JOB.fullmatch(name), name[:80], f"a job is named {JOB_RULE}")
 
 
 def distinct(specs: Sequence[RankSpec]) -> None:
@@ -107,14 +118,16 @@ def _require(ok: object, obj: str, message: str) -> None:
         raise AgentError("invalid", obj, message)
 
 
-def _check_command(obj: str, command: Sequence[str]) -> None:
+def check_command(obj: str, command: Sequence[str]) -> None:
+    """Raise AgentError(invalid) when a command is too long, or can not be passed to a program."""
     _require(len(command) <= MAX_COMMAND_WORDS, obj, f"more than {MAX_COMMAND_WORDS} words")
     size = sum(len(word.encode()) + 1 for word in command)
     _require(size <= MAX_COMMAND_BYTES, obj, f"the command exceeds {MAX_COMMAND_BYTES} bytes")
     _require(all("\0" not in word for word in command), obj, "the command holds a NUL")
 
 
-def _check_env(obj: str, env: Mapping[str, str]) -> None:
+def check_env(obj: str, env: Mapping[str, str]) -> None:
+    """Raise AgentError(invalid) for a variable that a job may not set, or that is too long."""
     _require(len(env) <= MAX_ENV_ENTRIES, obj, f"more than {MAX_ENV_ENTRIES} variables")
     for name, value in env.items():
         if not environment_allowed(name):
@@ -124,8 +137,12 @@ def _check_env(obj: str, env: Mapping[str, str]) -> None:
                 f"environment variable {name[:80]!r} is not allowed",
                 f"allowed: {', '.join(f'{p}*' for p in _ENV_PREFIXES)} and launchers' names",
             )
-        fine = len(value.encode()) <= MAX_ENV_VALUE_BYTES and "\0" not in value
-        _require(fine, obj, f"{name} is too long or holds a NUL")
+        most = MAX_RANKS_VALUE_BYTES if name in _NAMES_RANKS else MAX_ENV_VALUE_BYTES
+        size = len(value.encode())
+        _require(size <= most, obj, f"{name} takes {size} bytes, {most} are possible")
+        _require("\0" not in value, obj, f"{name} holds a NUL")
+    total = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
+    _require(total <= MAX_ENV_BYTES, obj, f"the variables exceed {MAX_ENV_BYTES} bytes together")
 
 
 def _check_nic(obj: str, spec: RankSpec) -> None:

@@ -551,9 +551,10 @@ class AgentEngine:
 
 
 def _message(spec: RankSpec) -> pb.Rank:
+    """Write one rank. EngineError for a text or a figure that cannot be sent."""
     try:
         return rank_message(spec)
-    except ValueError as error:  # a text that is no UTF-8, a number beyond its field
+    except ValueError as error:  # a lone surrogate, or a figure that no field holds
         fault = EngineFault(
             "invalid", f"job/{spec.job}", f"rank {spec.rank} cannot be sent: {error}"
         )

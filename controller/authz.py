@@ -72,6 +72,11 @@ class Principal:
     """Id of the token, never the token itself."""
 
     @property
+    def keeper(self) -> bool:
+        """True for who looks after the site: devices' addresses and own words are shown to them."""
+        return self.role in _KEEPERS
+
+    @property
     def site_wide(self) -> bool:
         """True when no project is hidden from this person."""
         return self.role in _KEEPERS or ALL_PROJECTS in self.projects
@@ -90,6 +95,7 @@ class Owned:
     endpoints: tuple[str, ...]
     holding: bool
     """It has the endpoints still; once it ended somebody else may."""
+    ended: bool = False
 
 
 class Verdict(StrEnum):

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import AsyncGenerator, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol
 
 from controller.errors import ServiceError
 from controller.views_base import View
@@ -34,28 +35,36 @@ FrameType = Literal["sample", "event", "changed", "transaction", "resync"]
 Payload = SampleView | EventView | ChangedView | TransactionFrameView | ResyncView
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Frame:
-    """One message of the feed, with its bytes, which are made once for all readers."""
+    """One message of the feed."""
 
     type: FrameType
     data: Payload
-    wire: bytes
-    """As a server-sent event."""
     id: str | None = None
 
+    @cached_property
+    def wire(self) -> bytes:
+        """The message as a server-sent event: made once for all readers, when one is there."""
+        view: View = self.data
+        # JSON has no line breaks of its own, so one ``data`` line holds it.
+        head = f"event: {self.type}\ndata: "
+        if self.id is not None:
+            head = f"id: {self.id}\n{head}"
+        return head.encode("ascii") + view.model_dump_json().encode() + b"\n\n"
 
-Filter = Callable[[Sequence[Frame]], Sequence[Frame]]
-"""Cuts frames down to what a reader may see."""
 
+class Cut(Protocol):
+    """Cuts frames down to what some readers may see; those with the same key share it."""
 
-def frame(kind: FrameType, data: Payload, ident: str | None = None) -> Frame:
-    """Make a frame and its bytes."""
-    view: View = data
-    # JSON has no line breaks of its own, so one ``data`` line holds it.
-    head = f"event: {kind}\ndata: " if ident is None else f"id: {ident}\nevent: {kind}\ndata: "
-    wire = head.encode("ascii") + view.model_dump_json().encode() + b"\n\n"
-    return Frame(kind, data, wire, ident)
+    @property
+    def key(self) -> Hashable:
+        """What the readers have in common."""
+        ...
+
+    def frame(self, item: Frame) -> Frame | None:
+        """Return what they may see of a frame, None for nothing."""
+        ...
 
 
 class Reader:
@@ -65,7 +74,6 @@ class Reader:
         self,
         readers: set[Reader],
         missed: Iterable[Frame] = (),
-        keep: Filter | None = None,
         most: int | None = QUEUE_FRAMES,
     ) -> None:
         """``readers`` is whom the feed puts to; the reader leaves it when it is closed.
@@ -74,7 +82,6 @@ class Reader:
         """
         self._queue: deque[Frame] = deque(missed)
         self._ready = asyncio.Event()
-        self._keep = keep
         self._open = True
         self._readers = readers
         self._most = most
@@ -102,13 +109,10 @@ class Reader:
     async def batch(self) -> list[Frame]:
         """Wait for frames and return all there are; none when the reader was closed."""
         while self._open:
-            while self._queue:
-                found: Sequence[Frame] = list(self._queue)
+            if self._queue:
+                found = list(self._queue)
                 self._queue.clear()
-                if self._keep is not None:
-                    found = self._keep(found)
-                if found:
-                    return list(found)
+                return found
             self._ready.clear()
             await self._ready.wait()
         return []
@@ -123,6 +127,20 @@ class Reader:
             self.close()
 
 
+@dataclass(slots=True, frozen=True)
+class _Channel:
+    """Readers who see the same of everything: it is cut, and encoded, once for all of them."""
+
+    cut: Cut
+    readers: set[Reader] = field(default_factory=set)
+
+    def put(self, item: Frame) -> None:
+        shown = self.cut.frame(item)
+        if shown is not None:
+            for reader in self.readers:
+                reader.put(shown)
+
+
 class Feed:
     """Publishes frames to readers. Lives on the loop that owns the state."""
 
@@ -131,28 +149,35 @@ class Feed:
         self._number = 0
         self._kept: deque[Frame] = deque(maxlen=KEPT_FRAMES)
         self._readers: set[Reader] = set()
+        """Those who see everything."""
+        self._channels: dict[Hashable, _Channel] = {}
         self._followers: set[Reader] = set()
         """Parts of the controller, which are always there; they take no samples."""
 
     @property
     def readers(self) -> int:
         """How many read now; nobody else wants samples."""
-        return len(self._readers)
+        return len(self._readers) + sum(len(c.readers) for c in self._channels.values())
 
     def publish(self, kind: FrameType, data: Payload) -> None:
         """Send one frame to every reader; samples are not kept for later ones."""
         if kind == "sample":
-            if not self._readers:
+            if not self.readers:
                 return
-            made = frame(kind, data)
+            made = Frame(kind, data)
         else:
             self._number += 1
-            made = frame(kind, data, f"{self._boot}-{self._number}")
+            made = Frame(kind, data, f"{self._boot}-{self._number}")
             self._kept.append(made)
             for follower in self._followers:
                 follower.put(made)
         for reader in self._readers:
             reader.put(made)
+        for key, channel in list(self._channels.items()):
+            if channel.readers:
+                channel.put(made)
+            else:
+                del self._channels[key]
 
     def follow(self) -> Reader:
         """Begin to read all but samples, as a part of the controller.
@@ -162,24 +187,30 @@ class Feed:
         """
         return Reader(self._followers, most=None)
 
-    def read(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def read(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Begin to read: first what came after ``last_id``. ServiceError ``unavailable``.
 
-        With an id that is no longer known the first frame is ``resync``. Close the reader, or
-        iterate over it.
+        With an id that is no longer known the first frame is ``resync``. With ``cut`` only what
+        that leaves comes. Close the reader, or iterate over it.
         """
-        if len(self._readers) >= MAX_READERS:
+        if self.readers >= MAX_READERS:
             raise ServiceError(
                 "unavailable",
                 f"{MAX_READERS} readers follow the stream already",
                 object="stream",
                 hint="close some, or read /top instead",
             )
-        return Reader(self._readers, self._missed(last_id), keep)
+        missed = self._missed(last_id)
+        if cut is None:
+            return Reader(self._readers, missed)
+        channel = self._channels.setdefault(cut.key, _Channel(cut))
+        shown = [channel.cut.frame(item) for item in missed]
+        return Reader(channel.readers, [item for item in shown if item is not None])
 
     def close(self) -> None:
         """Let every reader go: there is no more to come."""
-        for reader in (*self._readers, *self._followers):
+        cut = [reader for channel in self._channels.values() for reader in channel.readers]
+        for reader in (*self._readers, *self._followers, *cut):
             reader.close()
 
     def _missed(self, last_id: str | None) -> list[Frame]:
@@ -196,4 +227,4 @@ class Feed:
 
 
 def _resync(reason: str) -> Frame:
-    return frame("resync", ResyncView(reason=reason))
+    return Frame("resync", ResyncView(reason=reason))

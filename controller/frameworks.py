@@ -126,7 +126,8 @@ def _too_impatient(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
 
 def _tf_config(rank: int, addresses: Sequence[str]) -> str:
     workers = [f"{address}:{WORKER_PORT}" for address in addresses]
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+    told = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+    return json.dumps(told, separators=(",", ":"))  # a large job fills what a variable may hold
 
 
 def _torch(rank: int, addresses: Sequence[str], port: str) -> dict[str, str]:

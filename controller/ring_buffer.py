@@ -39,6 +39,8 @@ class Window:
     interval_s: float
     times: Times
     values: Values
+    step: int = 1
+    """Only every so-maniest row of that interval was read; ``interval_s`` counts it in."""
 
 
 class _Level:
@@ -77,14 +79,25 @@ class _Level:
         if self._file is not None:
             self._file.write(place, row)
 
-    def read(self, first: int, last: int) -> tuple[Times, Values]:
-        """Return the rows of buckets ``first`` to ``last`` that were written."""
+    def read(
+        self, first: int, last: int, step: int = 1, of: NDArray[np.intp] | None = None
+    ) -> tuple[Times, Values]:
+        """Return every ``step``-th row of buckets ``first`` to ``last``, if it was written.
+
+        ``of`` says which objects (None is all): what is not asked for is not copied.
+        """
         first = max(first, last - self.rows + 1)
-        wanted = (np.arange(first, last + 1) + 1) * self.interval_s
-        rows = self._rows(first, last)
+        first += -first % step  # the same moments, whenever one looks
+        wanted = (np.arange(first, last + 1, step) + 1) * self.interval_s
+        rows = self._rows(first, last, step)
         known = rows["time"] == wanted
         times = wanted[known] - self.interval_s
-        return times, rows["values"][known].reshape(len(times), *self._shape)
+        if of is None:
+            return times, rows["values"][known].reshape(len(times), *self._shape)
+        width = self._shape[1]
+        cells = (of[:, None] * width + np.arange(width)).reshape(-1)
+        values = rows["values"][np.flatnonzero(known)[:, None], cells]
+        return times, values.reshape(len(times), len(of), width)
 
     def mean(self, first: int, last: int) -> Values | None:
         """Return the mean of what is known in buckets ``first`` to ``last``, None for no row.
@@ -108,10 +121,14 @@ class _Level:
     def written(self, bucket: int) -> bool:
         return bool(self._rows(bucket, bucket)["time"][0] == (bucket + 1) * self.interval_s)
 
-    def _rows(self, first: int, last: int) -> Rows:
-        """Return what stands at the places of buckets ``first`` to ``last``."""
+    def _rows(self, first: int, last: int, step: int = 1) -> Rows:
+        """Return what stands at the places of every ``step``-th bucket of ``first`` to ``last``."""
         if last < first:
             return np.zeros(0, dtype=self._kind)
+        if step > 1:
+            return np.concatenate(
+                [self._piece(b % self.rows, 1) for b in range(first, last + 1, step)]
+            )
         start, count = first % self.rows, last - first + 1
         pieces = [(start, min(count, self.rows - start)), (0, start + count - self.rows)]
         parts = [self._piece(at, many) for at, many in pieces if many > 0]
@@ -139,6 +156,7 @@ class RingBuffer:
     ) -> None:
         """Files are named after ``stem``; ``directory`` None keeps all in memory. ServiceError."""
         self.endpoints = tuple(endpoints)
+        self._place = {name: i for i, name in enumerate(self.endpoints)}
         self._columns = tuple(columns)
         self._kept = tuple(levels)
         self._stem = stem
@@ -180,17 +198,32 @@ class RingBuffer:
             self._open[number] = now
         fine.write(bucket, values)
 
-    def read(self, after: float, before: float) -> Window:
+    def read(
+        self,
+        after: float,
+        before: float,
+        *,
+        of: Sequence[str] | None = None,
+        most: int | None = None,
+        step: int = 1,
+    ) -> Window:
         """Return what is known of a span of time, in the finest interval that reaches back.
 
-        Rows at the edge that the coarser interval has not closed yet are left out.
+        Rows at the edge that the coarser interval has not closed yet are left out. ``of`` names
+        the objects to read, in that order (None is all). Only every ``step``-th row is read, or
+        fewer, so that there are at most ``most`` samples: rows times objects.
         """
         level = next(
             (lv for lv in self._levels if before - after <= lv.interval_s * lv.rows),
             self._levels[-1],
         )
-        times, values = level.read(level.bucket(after), level.bucket(before))
-        return Window(level.interval_s, times, values)
+        first, last = level.bucket(after), level.bucket(before)
+        wanted = None if of is None else np.array([self._place[n] for n in of], dtype=np.intp)
+        rows = min(last - first + 1, level.rows)
+        count = len(self.endpoints) if wanted is None else len(wanted)
+        step = step if most is None else max(step, -(-rows * count // most))
+        times, values = level.read(first, last, step, wanted)
+        return Window(level.interval_s * step, times, values, step)
 
     def latest(self, now: float) -> Window:
         """Return the finest rows that are kept."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,7 @@ class Service(Looks):
         ``take_command``: agents obey from now on, whatever controller they obeyed before.
         ``history`` is the folder of the telemetry's history; in memory without one.
         """
+        super().__init__()
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
         self._engine = engine
@@ -326,9 +327,12 @@ class Service(Looks):
         await engine_calls.check_image(self._engine, request)
         return self._show_jobs.job(await self._jobs.submit(request))
 
-    async def jobs(self) -> list[JobView]:
-        """Return every job, in the order of submission."""
-        return self._show_jobs.jobs(self._state.jobs.values())
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, in the order of submission; with ``names`` those of these."""
+        jobs = self._state.jobs
+        if names is None:
+            return await self._show_jobs.jobs(jobs.values())
+        return await self._show_jobs.jobs(jobs[name] for name in names if name in jobs)
 
     async def job(self, name: str) -> JobView:
         """Return one job."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal
 
@@ -9,6 +11,7 @@ from controller.flows import AttachPoint
 from controller.records import Event, JobRecord
 from controller.service_adopt import is_ours
 from controller.service_flows import Aggregators
+from controller.slices import in_slices
 from controller.state import State
 from controller.switches import SwitchBank
 from controller.telemetry import Telemetry
@@ -24,7 +27,7 @@ from controller.views import (
     SwitchView,
     UplinkView,
 )
-from sitefile import AggregatorCable, EndpointCable
+from sitefile import AggregatorCable, CabledSite, EndpointCable
 
 
 class FabricViews:
@@ -41,22 +44,41 @@ class FabricViews:
         self._aggregators = aggregators
         self._switches = switches
         self._telemetry = telemetry
+        self._far = _far_ends(state.site)
+        self._ends = {cable.name: _ends(state.site, cable.name) for cable in state.site.switches}
+        """Per switch: what hangs on each of its ports, an endpoint or an aggregator's port."""
+        self._on: dict[str, list[str]] = {server.name: [] for server in state.site.servers}
+        """Per server: its endpoints."""
+        for cable in state.site.endpoints:
+            self._on[cable.server].append(cable.name)
 
-    def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file."""
-        unavailable = self._state.unavailable()
-        holders = self._state.holders()
-        locked = self._state.locked()
-        return [
-            self._endpoint(cable, holders.get(cable.name), unavailable.get(cable.name, ""), locked)
-            for cable in self._state.site.endpoints
-        ]
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file; with ``names`` only these."""
+        state = self._state
+        unavailable, locked = state.unavailable(), state.locked()
+        ranks = {
+            endpoint: (job, rank)
+            for job in state.jobs.values()
+            if job.holding
+            for rank, endpoint in enumerate(job.endpoints)
+        }
+        cables = state.site.endpoints if names is None else [state.cables[name] for name in names]
+
+        def view(cable: EndpointCable) -> EndpointView:
+            reason = unavailable.get(cable.name, "")
+            return self._endpoint(cable, ranks.get(cable.name), reason, locked)
+
+        return await in_slices(cables, view)
 
     def _endpoint(
-        self, cable: EndpointCable, job: JobRecord | None, reason: str, locked: dict[str, str]
+        self,
+        cable: EndpointCable,
+        held: tuple[JobRecord, int] | None,
+        reason: str,
+        locked: dict[str, str],
     ) -> EndpointView:
         at = self._state.attachments.get(cable.name)
-        rank = job.endpoints.index(cable.name) if job else None
+        job, rank = held or (None, None)
         rates = self._telemetry.rates(cable.name) if at else None
         sample = self._telemetry.sample(job.name, rank) if job and rank is not None else None
         return EndpointView(
@@ -97,47 +119,38 @@ class FabricViews:
             return "dark"
         return "busy" if job else "idle"
 
-    def aggregators(self) -> list[AggregatorView]:
+    async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator with its ports."""
         holders = self._state.holders()
         under: dict[str, dict[int, str]] = {a.name: {} for a in self._state.site.aggregators}
         for endpoint, at in self._state.attachments.items():
             under[at.aggregator][at.port] = endpoint
         connected = self._aggregators.connected()
-        views = []
-        for cable in self._state.site.aggregators:
+
+        def view(cable: AggregatorCable) -> AggregatorView:
             present = under[cable.name]
             size = len(cable.fibers) + len(cable.fixed)
             jobs = {job.name for e in present.values() if (job := holders.get(e))}
-            views.append(
-                AggregatorView(
-                    name=cable.name,
-                    dpid=f"{cable.dpid:#018x}",
-                    connected=cable.name in connected,
-                    size=size,
-                    used=len(present),
-                    free=size - len(present),
-                    endpoints=[present[port] for port in sorted(present)],
-                    jobs=sorted(jobs),
-                    ports=self._ports(cable, present, known=cable.name in connected),
-                )
+            return AggregatorView(
+                name=cable.name,
+                dpid=f"{cable.dpid:#018x}",
+                connected=cable.name in connected,
+                size=size,
+                used=len(present),
+                free=size - len(present),
+                endpoints=[present[port] for port in sorted(present)],
+                jobs=sorted(jobs),
+                ports=self._ports(cable, present, known=cable.name in connected),
             )
-        return views
+
+        return await in_slices(self._state.site.aggregators, view)
 
     def _ports(
         self, cable: AggregatorCable, present: dict[int, str], *, known: bool
     ) -> list[AggregatorPortView]:
         carrier = self._aggregators.carrier(cable.name) if known else {}
-        far: dict[int, tuple[Literal["fiber", "fixed", "uplink"], str]] = {
-            port: ("fiber", str(fiber)) for port, fiber in cable.fibers.items()
-        }
-        far.update({port: ("fixed", endpoint) for port, endpoint in cable.fixed.items()})
-        for uplink in self._state.site.uplinks:
-            for here, there in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
-                if here.device == cable.name:
-                    far[int(here.port)] = ("uplink", str(there))
         views = []
-        for port, (kind, other) in sorted(far.items()):
+        for port, (kind, other) in self._far[cable.name]:
             rates = self._telemetry.port_rates(AttachPoint(cable.name, port))
             views.append(
                 AggregatorPortView(
@@ -170,7 +183,7 @@ class FabricViews:
                     model=about.model if about else "",
                     serial=about.serial if about else "",
                     firmware=about.firmware if about else "",
-                    ports=len(self._switch_ports(cable.name)),
+                    ports=len(self._ends[cable.name]),
                     circuits=len(circuits),
                     foreign_circuits=sum(not is_ours(c) for c in circuits),
                     error=self._switches.error(cable.name),
@@ -182,7 +195,7 @@ class FabricViews:
         """Return the circuits of all switches as read last."""
         views = []
         for cable in self._state.site.switches:
-            ends = self._switch_ports(cable.name)
+            ends = self._ends[cable.name]
             seen = self._switches.last_map(cable.name)
             for circuit in seen.circuits if seen else ():
                 sides = [ends.get(circuit.a), ends.get(circuit.b)]
@@ -204,39 +217,26 @@ class FabricViews:
                 )
         return views
 
-    def _switch_ports(self, switch: str) -> dict[str, str | AttachPoint]:
-        """What hangs on each port of a switch: an endpoint or an aggregator's port."""
-        site = self._state.site
-        ends: dict[str, str | AttachPoint] = {
-            e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
-        }
-        for aggregator in site.aggregators:
-            for port, far in aggregator.fibers.items():
-                if far.device == switch:
-                    ends[far.port] = AttachPoint(aggregator.name, port)
-        return ends
-
     def nodes(self) -> list[NodeView]:
         """Return every server."""
         answering = self._state.connections.servers()
         holders = self._state.holders()
-        views = []
-        for server in self._state.site.servers:
-            endpoints = [e.name for e in self._state.site.endpoints if e.server == server.name]
-            here = [s for s in self._state.statuses if s.server == server.name]
-            views.append(
-                NodeView(
-                    name=server.name,
-                    agent=server.agent,
-                    reachable=answering.get(server.name, False),
-                    endpoints=endpoints,
-                    jobs=sorted({job.name for e in endpoints if (job := holders.get(e))}),
-                    containers=sum(s.state.value in ("running", "paused") for s in here),
-                )
+        running = Counter(
+            s.server for s in self._state.statuses if s.state.value in ("running", "paused")
+        )
+        return [
+            NodeView(
+                name=server.name,
+                agent=server.agent,
+                reachable=answering.get(server.name, False),
+                endpoints=self._on[server.name],
+                jobs=sorted({job.name for e in self._on[server.name] if (job := holders.get(e))}),
+                containers=running[server.name],
             )
-        return views
+            for server in self._state.site.servers
+        ]
 
-    def site(self) -> SiteView:
+    async def site(self) -> SiteView:
         """Return what is cabled, with what is on it now."""
         site = self._state.site
         rates = site.emulation
@@ -246,8 +246,8 @@ class FabricViews:
             name=site.name,
             subnet=site.subnet,
             servers=[server.name for server in site.servers],
-            endpoints=self.endpoints(),
-            aggregators=self.aggregators(),
+            endpoints=await self.endpoints(),
+            aggregators=await self.aggregators(),
             switches=self.switches(),
             uplinks=[
                 UplinkView(a=str(link.a), b=str(link.b), capacity_bps=between)
@@ -273,3 +273,31 @@ def event_view(event: Event) -> EventView:
         message=event.message,
         epoch=event.epoch,
     )
+
+
+Far = tuple[Literal["fiber", "fixed", "uplink"], str]
+
+
+def _far_ends(site: CabledSite) -> dict[str, list[tuple[int, Far]]]:
+    """Return per aggregator what its ports lead to, by port."""
+    far: dict[str, dict[int, Far]] = {}
+    for cable in site.aggregators:
+        ports: dict[int, Far] = {port: ("fiber", str(to)) for port, to in cable.fibers.items()}
+        ports |= {port: ("fixed", endpoint) for port, endpoint in cable.fixed.items()}
+        far[cable.name] = ports
+    for uplink in site.uplinks:
+        for here, there in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
+            far[here.device][int(here.port)] = ("uplink", str(there))
+    return {name: sorted(ports.items()) for name, ports in far.items()}
+
+
+def _ends(site: CabledSite, switch: str) -> dict[str, str | AttachPoint]:
+    """Return what hangs on each port of a switch."""
+    ends: dict[str, str | AttachPoint] = {
+        e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
+    }
+    for aggregator in site.aggregators:
+        for port, far in aggregator.fibers.items():
+            if far.device == switch:
+                ends[far.port] = AttachPoint(aggregator.name, port)
+    return ends

@@ -181,7 +181,8 @@ class FactsKeeper:
     def _jobs_on_now(self) -> dict[str, frozenset[str]]:
         jobs: dict[str, set[str]] = {}
         for endpoint, job in self._holders.items():
-            jobs.setdefault(self._state.cables[endpoint].server, set()).add(job.name)
+            if (cable := self._state.cables.get(endpoint)) is not None:
+                jobs.setdefault(cable.server, set()).add(job.name)
         return {server: frozenset(names) for server, names in jobs.items()}
 
     def _nodes(self, sources: _Sources) -> Facts:

@@ -14,7 +14,12 @@ from controller.engine import EngineError, ExecutionEngine
 from controller.errors import ServiceError
 from controller.executor import DEVICE_ERRORS
 from controller.records import JobRecord
-from controller.service_admission import check_possible, check_project, rank_specs
+from controller.service_admission import (
+    check_possible,
+    check_project,
+    check_queue,
+    rank_specs,
+)
 from controller.service_ends import JobEnder
 from controller.service_fabric import FabricKeeper
 from controller.state import Running, State
@@ -83,6 +88,7 @@ class JobKeeper:
         request = request.model_copy(update={"name": name})
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)
+        check_queue(state.site, state.jobs.values(), request)
         before = state.jobs.pop(name, None)  # a name may be used again; the new job queues last
         job = JobRecord(
             name=name,

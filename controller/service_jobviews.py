@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 from controller.engine import RankSample, RankStatus
 from controller.queue_views import placement_view, wait_view
 from controller.records import JobRecord
 from controller.service_fabricviews import FabricViews
+from controller.slices import in_slices
 from controller.state import State, spread
 from controller.step_meter import StepMeter
 from controller.telemetry import Telemetry
 from controller.telemetry_rates import mean, total
+from controller.texts import shown
 from controller.transaction_model import (
     Phase,
 )
 from controller.views import (
     ConditionView,
     ContainerView,
+    EndpointView,
     GpuFiguresView,
     JobState,
     JobView,
@@ -34,20 +38,32 @@ from scheduler.model import Policy
 from scheduler.scores import Scorer
 
 
-@dataclass(slots=True, frozen=True)
 class _Moment:
-    """What all views of one answer share, computed once."""
+    """What all views of one answer share: computed at most once, and only when it is asked for."""
 
-    homes: Mapping[str, str | None]
-    statuses: Mapping[tuple[str, int], Mapping[int, RankStatus]]
-    """Per job and epoch, per rank."""
-    scorer: Scorer
-    rates: Mapping[str, float] | None
-    """Every ring's fair share of an access link."""
+    def __init__(self, state: State, meter: StepMeter) -> None:
+        self._state = state
+        self._meter = meter
+
+    @cached_property
+    def homes(self) -> Mapping[str, str | None]:
+        return self._state.homes()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self._state.fabric())
+
+    @cached_property
+    def rates(self) -> Mapping[str, float] | None:
+        """Every ring's fair share of an access link."""
+        return self._meter.rates(self._state.jobs.values(), self.homes)
 
 
 class JobViews:
-    """The views of jobs at one moment."""
+    """The views of jobs at one moment.
+
+    What is shown of a job that ended does not change any more, so it is made once.
+    """
 
     def __init__(
         self, state: State, telemetry: Telemetry, fabric: FabricViews, meter: StepMeter
@@ -56,38 +72,56 @@ class JobViews:
         self._meter = meter
         self._telemetry = telemetry
         self._fabric = fabric
+        self._ended: dict[str, tuple[JobRecord, JobView]] = {}
+        self._seen: list[RankStatus] = []
+        self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
+        """The containers as last seen: per job and epoch, per rank."""
 
-    def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
-        """Return these jobs, all seen at the same moment."""
+    async def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
+        """Return these jobs, all seen at the same moment as far as the fabric goes."""
         moment = self._moment()
-        return [self._job(record, moment) for record in records]
+        return await in_slices(list(records), lambda record: self._job(record, moment))
 
     def job(self, job: JobRecord) -> JobView:
         """Return one job."""
         return self._job(job, self._moment())
 
     def _moment(self) -> _Moment:
-        statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
-        for status in self._state.statuses:
-            statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
         state = self._state
-        homes = state.homes()
-        rates = self._meter.rates(state.jobs.values(), homes)
-        return _Moment(homes, statuses, Scorer(state.fabric()), rates)
+        if state.statuses is not self._seen:
+            self._seen, self._statuses = state.statuses, {}
+            for status in state.statuses:
+                self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
+        if len(self._ended) > 2 * len(state.jobs) + 100:
+            self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
+        return _Moment(state, self._meter)
 
     def _job(self, job: JobRecord, moment: _Moment) -> JobView:
-        homes = moment.homes
-        if job.ended:  # its endpoints may have moved on
-            homes = dict(zip(job.endpoints, job.final_homes, strict=True))
+        if not job.ended or (job.name, job.epoch) in self._statuses:
+            return self._made(job, moment)
+        kept, view = self._ended.get(job.name, (None, None))
+        if view is None or kept is not job:
+            view = self._made(job, moment)
+            self._ended[job.name] = job, view
+        return view
+
+    def _made(self, job: JobRecord, moment: _Moment) -> JobView:
+        if job.ended:  # its endpoints may have moved on, or have left the site file
+            homes: Mapping[str, str | None] = dict(
+                zip(job.endpoints, job.final_homes, strict=False)
+            )
+        else:
+            homes = moment.homes
         running = self._state.transaction_of(job.name)
-        ranks = self._ranks(job, moment, homes)
+        ranks = self._ranks(job, homes)
         placed = bool(job.endpoints)
-        excess = moment.scorer.excess(job.endpoints, homes)
+        cabled = all(e in self._state.cables for e in job.endpoints)
+        excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
         now = self._job_state(job)
         return JobView(
             name=job.name,
             state=now,
-            reason=job.reason,
+            reason=shown(job.reason),
             count=job.request.count,
             project=job.request.project,
             priority=job.request.priority,
@@ -97,16 +131,16 @@ class JobViews:
             locality=job.request.locality,
             policy=job.request.policy,
             rank_order=job.request.rank_order,
-            image=job.image,
-            command=job.request.command,
-            env=job.request.env,
+            image=shown(job.image),
+            command=[shown(word) for word in job.request.command],
+            env={shown(name): shown(value) for name, value in job.request.env.items()},
             model=job.request.model,
             min_memory_bytes=job.request.min_memory_bytes,
             cpu=job.request.cpu,
             memory_bytes=job.request.memory_bytes,
             io_bps=job.request.io_bps,
             endpoints=list(job.endpoints),
-            homes=[homes[e] for e in job.endpoints],
+            homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,
             spread=spread(job.endpoints, homes),
             span=span(job.endpoints, homes) if placed else 0,
@@ -124,8 +158,8 @@ class JobViews:
             transaction=running.tx.id if running else None,
             pauses=len(job.pauses),
             wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
-            placement=placement_view(job, moment.scorer) if job.holding else None,
-            steps=self._meter.view(job, moment.rates),
+            placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
+            steps=self._meter.view(job, moment.rates) if job.state == "running" else None,
             conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
         )
 
@@ -140,22 +174,21 @@ class JobViews:
             return job.state
         return "pausing" if tx.phase is Phase.QUIESCE else "paused"
 
-    def _ranks(
-        self, job: JobRecord, moment: _Moment, homes: Mapping[str, str | None]
-    ) -> list[RankView]:
-        seen = moment.statuses.get((job.name, job.epoch), {})
+    def _ranks(self, job: JobRecord, homes: Mapping[str, str | None]) -> list[RankView]:
+        seen = self._statuses.get((job.name, job.epoch), {})
         views = []
         for rank, endpoint in enumerate(job.endpoints):
             status = seen.get(rank)
-            live = job.state in ("running", "paused")
+            cable = self._state.cables.get(endpoint)
+            live = cable is not None and job.state in ("running", "paused")
             sample = self._telemetry.sample(job.name, rank) if live else None
             rates = self._telemetry.rates(endpoint) if live else None
             views.append(
                 RankView(
                     rank=rank,
                     endpoint=endpoint,
-                    home=homes[endpoint],
-                    server=self._state.cables[endpoint].server,
+                    home=homes.get(endpoint),
+                    server=cable.server if cable else "",
                     state=status.state.value if status else "absent",
                     exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
                     rx_bps=rates.rx_bps if rates else None,
@@ -194,10 +227,42 @@ class JobViews:
             gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
         )
 
-    def top(self) -> TopView:
+    async def containers(self) -> list[ContainerView]:
+        """Return every container as its agent saw it last."""
+        return await in_slices(list(self._state.statuses), self.container)
+
+    async def top(self) -> TopView:
         """Return the last second of everything that runs."""
-        live = self.jobs(j for j in self._state.jobs.values() if j.holding)
-        containers = [
+        live = await self.jobs(j for j in self._state.jobs.values() if j.holding)
+        of_jobs = await in_slices(live, self._rows)
+        told = {job.name: rows for job, rows in zip(live, of_jobs, strict=True)}
+        endpoints = await in_slices(await self._fabric.endpoints(), _endpoint_row)
+        rates = self._state.site.emulation
+        return TopView(
+            time=self._state.clock(),
+            epoch=self._state.epoch,
+            jobs=[
+                TopRowView(
+                    name=job.name,
+                    state=job.state,
+                    rx_bps=job.rx_bps,
+                    tx_bps=job.tx_bps,
+                    utilisation=job.utilisation,
+                    temperature_c=max(_told(told[job.name], "temperature_c"), default=None),
+                    power_w=total(_told(told[job.name], "power_w")),
+                    spread=job.spread,
+                    excess_span=job.excess_span,
+                )
+                for job in live
+            ],
+            containers=[row for rows in of_jobs for row in rows],
+            endpoints=endpoints,
+            access_bps=rates.access_bps if rates else None,
+            excess_span=sum(job.excess_span for job in live),
+        )
+
+    def _rows(self, job: JobView) -> list[TopRowView]:
+        return [
             TopRowView(
                 name=f"{job.name}/{rank.rank}",
                 job=job.name,
@@ -210,49 +275,26 @@ class JobViews:
                 utilisation=rank.utilisation,
                 **_gpu_cells(self._telemetry.sample(job.name, rank.rank)),
             )
-            for job in live
             for rank in job.ranks
         ]
-        rates = self._state.site.emulation
-        return TopView(
-            time=self._state.clock(),
-            epoch=self._state.epoch,
-            jobs=[
-                TopRowView(
-                    name=job.name,
-                    state=job.state,
-                    rx_bps=job.rx_bps,
-                    tx_bps=job.tx_bps,
-                    utilisation=job.utilisation,
-                    temperature_c=max(_told(containers, job.name, "temperature_c"), default=None),
-                    power_w=total(_told(containers, job.name, "power_w")),
-                    spread=job.spread,
-                    excess_span=job.excess_span,
-                )
-                for job in live
-            ],
-            containers=containers,
-            endpoints=[
-                TopRowView(
-                    name=e.name,
-                    job=e.job,
-                    rank=e.rank,
-                    endpoint=e.name,
-                    home=e.home,
-                    state=e.state,
-                    rx_bps=e.rx_bps,
-                    tx_bps=e.tx_bps,
-                    utilisation=e.utilisation,
-                    source=e.source,
-                    memory_bytes=e.memory_used_bytes,
-                    temperature_c=e.gpu.temperature_c if e.gpu else None,
-                    power_w=e.gpu.power_w if e.gpu else None,
-                )
-                for e in self._fabric.endpoints()
-            ],
-            access_bps=rates.access_bps if rates else None,
-            excess_span=sum(job.excess_span for job in live),
-        )
+
+
+def _endpoint_row(e: EndpointView) -> TopRowView:
+    return TopRowView(
+        name=e.name,
+        job=e.job,
+        rank=e.rank,
+        endpoint=e.name,
+        home=e.home,
+        state=e.state,
+        rx_bps=e.rx_bps,
+        tx_bps=e.tx_bps,
+        utilisation=e.utilisation,
+        source=e.source,
+        memory_bytes=e.memory_used_bytes,
+        temperature_c=e.gpu.temperature_c if e.gpu else None,
+        power_w=e.gpu.power_w if e.gpu else None,
+    )
 
 
 def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
@@ -266,9 +308,9 @@ def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
     }
 
 
-def _told(rows: Iterable[TopRowView], job: str, field: str) -> list[float]:
+def _told(rows: Iterable[TopRowView], field: str) -> list[float]:
     """What is known of the containers of a job."""
-    found = (getattr(row, field) for row in rows if row.job == job)
+    found = (getattr(row, field) for row in rows)
     return [value for value in found if value is not None]
 
 
@@ -281,7 +323,7 @@ def _conditions(
             type="Placed",
             status=bool(job.endpoints),
             reason="Allocated" if job.endpoints else "Waiting",
-            message="" if job.endpoints else job.reason,
+            message="" if job.endpoints else shown(job.reason),
             since=placed_at,
         )
     ]
@@ -313,7 +355,7 @@ def _conditions(
                 type="Succeeded",
                 status=job.state == "completed",
                 reason=job.state.capitalize(),
-                message=job.reason,
+                message=shown(job.reason),
                 since=job.finished_at or job.submitted_at,
             )
         )

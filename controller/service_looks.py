@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 from controller.authz import Owned
 from controller.errors import ServiceError
-from controller.feed import Feed, Filter, Reader
+from controller.feed import Cut, Feed, Reader
 from controller.optics import Optics
+from controller.records import JobRecord
 from controller.service_exchange import Exchange
 from controller.service_fabricviews import FabricViews
 from controller.service_health import HealthViews
@@ -49,13 +52,21 @@ class Looks:
     _exchange: Exchange
     _feed: Feed
 
-    async def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file."""
-        return self._show.endpoints()
+    def __init__(self) -> None:
+        self._owned: dict[str, tuple[JobRecord, Owned]] = {}
+        self._owners: Mapping[str, Owned] = {}
+
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names, in the order of the site file."""
+        return list(self._state.cables)
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file; with ``names`` only these."""
+        return await self._show.endpoints(names)
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
-        return self._show.aggregators()
+        return await self._show.aggregators()
 
     async def switches(self) -> list[SwitchView]:
         """Return every optical switch."""
@@ -71,7 +82,7 @@ class Looks:
 
     async def containers(self) -> list[ContainerView]:
         """Return the containers the agents saw last."""
-        return [self._show_jobs.container(status) for status in self._state.statuses]
+        return await self._show_jobs.containers()
 
     async def nodes(self) -> list[NodeView]:
         """Return every server."""
@@ -83,11 +94,11 @@ class Looks:
 
     async def top(self) -> TopView:
         """Return the live figures of the last second."""
-        return self._show_jobs.top()
+        return await self._show_jobs.top()
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return the samples of the last ``since_s`` seconds."""
-        return self._telemetry.series(since_s)
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
+        return await self._telemetry.series(since_s, jobs)
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at every port of the optical switches."""
@@ -118,24 +129,37 @@ class Looks:
         idents = [*self._state.finished, *self._state.running]
         return [self._plans.transaction(ident) for ident in idents]
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow everything that happens, from the frame after ``last_id`` on."""
-        return self._feed.read(last_id, keep)
+        return self._feed.read(last_id, cut)
 
     def follow(self) -> Reader:
         """Follow everything that happens but the samples, as a part of the controller."""
         return self._feed.follow()
 
-    def owners(self) -> list[Owned]:
-        """Return whose every job is."""
-        return [
-            Owned(job.name, job.request.project, job.endpoints, holding=job.holding)
-            for job in self._state.jobs.values()
-        ]
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is, by name; the same object while nothing of it changed."""
+        jobs, kept = self._state.jobs, self._owned
+        if len(kept) == len(jobs) and all(
+            job is known[0] for job, known in zip(jobs.values(), kept.values(), strict=True)
+        ):
+            return self._owners
+        found: dict[str, tuple[JobRecord, Owned]] = {}
+        for name, job in jobs.items():
+            known = kept.get(name)
+            if known is None or known[0] is not job:
+                owned = Owned(
+                    name, job.request.project, job.endpoints, holding=job.holding, ended=job.ended
+                )
+                known = job, owned
+            found[name] = known
+        self._owned = found
+        self._owners = {name: owned for name, (_, owned) in found.items()}
+        return self._owners
 
     async def site(self) -> SiteView:
         """Return what is cabled."""
-        return self._show.site()
+        return await self._show.site()
 
     async def health(self) -> HealthView:
         """Return the controller's own state and the devices it talks to."""

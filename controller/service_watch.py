@@ -146,8 +146,8 @@ class JobWatch:
         answering = self._engine.reachable()
         missed: dict[tuple[str, int, int], int] = {}
         for rank, endpoint in enumerate(job.endpoints):
-            server = self._state.cables[endpoint].server
-            if rank in ranks or not answering.get(server, False):
+            cable = self._state.cables.get(endpoint)  # None: it left the site file
+            if rank in ranks or cable is None or not answering.get(cable.server, False):
                 continue
             key = (job.name, job.epoch, rank)
             missed[key] = self._missed.get(key, 0) + 1

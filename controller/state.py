@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.circuits import SwitchChange, fixed_attachments, homes
 from controller.engine import RankStatus
+from controller.errors import ServiceError
 from controller.events import EventLog
 from controller.flows import AttachPoint
 from controller.job_queue import Look
@@ -256,6 +257,10 @@ class State:
         """Return the endpoints that are kept for jobs a regroup under way lets in."""
         return frozenset(e for endpoints in self.promised.values() for e in endpoints)
 
+    def cabled(self, job: JobRecord) -> tuple[str, ...]:
+        """Return a job's endpoints less those that have left the site file since it started."""
+        return tuple(e for e in job.endpoints if e in self.cables)
+
     def holders(self) -> dict[str, JobRecord]:
         """Return the job of every endpoint that has one."""
         return {e: job for job in self.jobs.values() if job.holding for e in job.endpoints}
@@ -389,7 +394,7 @@ class State:
         jobs = tuple(
             Job(
                 job.name,
-                job.endpoints,
+                self.cabled(job),
                 policy=Policy(job.request.policy),
                 pinned=job.request.pinned,
             )
@@ -410,7 +415,7 @@ class State:
         """Return attachments, jobs and held endpoints as the flow compiler takes them."""
         attachments = {e: at for e, at in self.attachments.items() if e not in self.held}
         attachments.update({e: at for e, at in self.held.items() if at is not None})
-        jobs = {job.name: job.endpoints for job in self.jobs.values() if job.holding}
+        jobs = {job.name: self.cabled(job) for job in self.jobs.values() if job.holding}
         return attachments, jobs, frozenset(self.held)
 
     def aggregators_of(self, endpoints: Iterable[str]) -> frozenset[str]:

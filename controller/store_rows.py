@@ -30,6 +30,7 @@ from controller.store_writes import (
     Write,
 )
 from controller.views import JobRequest, TransactionView
+from controller.views_base import STORED
 
 META = sa.MetaData()
 
@@ -261,7 +262,7 @@ def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], 
 def read_job(text: str) -> JobRecord:
     """Read a job back. ValueError, KeyError or TypeError when it is not one any more."""
     body = json.loads(text)
-    body["request"] = JobRequest.model_validate(body["request"])
+    body["request"] = JobRequest.model_validate(body["request"], context=STORED)
     body["endpoints"] = tuple(body["endpoints"])
     body["exit_codes"] = tuple(body["exit_codes"])
     body["final_homes"] = tuple(body["final_homes"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +97,14 @@ class Telemetry:
     # --- what is known now ----------------------------------------------------------------
 
     def rates(self, endpoint: str) -> Rates:
-        """Return an endpoint's throughput over the last second, as its container sees it."""
-        rx, tx, _ = self._now[self._place[endpoint]].tolist()
+        """Return an endpoint's throughput over the last second, as its container sees it.
+
+        Nothing is known of one that the site file does not name any more.
+        """
+        place = self._place.get(endpoint)
+        if place is None:
+            return Rates()
+        rx, tx, _ = self._now[place].tolist()
         return Rates(_known(rx), _known(tx))
 
     def port_rates(self, point: AttachPoint) -> Rates:
@@ -124,9 +130,12 @@ class Telemetry:
             return None
         return sample
 
-    def series(self, since_s: float) -> SeriesView:
-        """Return the last ``since_s`` seconds on one grid of times, coarser the longer it is."""
-        return series_of(self._state, self.history, since_s, self.gpu_history)
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return the last ``since_s`` seconds on one grid of times, coarser the longer it is.
+
+        Of these jobs; None is all.
+        """
+        return await series_of(self._state, self.history, since_s, self.gpu_history, jobs)
 
     def flush(self) -> None:
         """Hand the histories to the disk."""

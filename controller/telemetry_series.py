@@ -3,68 +3,107 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.records import JobRecord
-from controller.ring_buffer import GPU_COLUMNS, RingBuffer, Times, Values
+from controller.records import Event, JobRecord
+from controller.ring_buffer import GPU_COLUMNS, RingBuffer, Times, Values, Window
+from controller.slices import Turns, in_slices
 from controller.state import State
 from controller.views import MarkerView, SeriesLineView, SeriesView
 
+MOST_SAMPLES = 120_000
+"""Of one answer, lines times moments: some 6 MB. Beyond that the moments are further apart."""
 
-def series_of(
+
+async def series_of(
     state: State,
     history: RingBuffer,
     since_s: float,
     gpus: RingBuffer | None = None,
-    jobs: Iterable[JobRecord] | None = None,
+    jobs: Collection[str] | None = None,
 ) -> SeriesView:
     """Return the containers of ``jobs`` (None is all) over the last ``since_s`` seconds.
 
-    A sample belongs to the job that held the endpoint at that time.
+    A sample belongs to the job that held the endpoint at that time. What is not shown is not read.
     """
     now = state.clock()
-    window = history.read(now - since_s, now)
-    told = _Gpus(gpus, now - since_s, now, window.times) if gpus is not None else None
-    place = {name: i for i, name in enumerate(history.endpoints)}
-    lines = []
-    for job in state.jobs.values() if jobs is None else jobs:
-        if job.started_at is None or (job.finished_at or now) < now - since_s:
-            continue
-        held = _held(job, window.times, window.interval_s)
+    known = frozenset(history.endpoints)
+    shown = [
+        (job, rank, endpoint)
+        for job in _jobs_since(state, now - since_s, jobs)
+        for rank, endpoint in enumerate(job.endpoints)
+        if endpoint in known
+    ][:MOST_SAMPLES]
+    endpoints = list(dict.fromkeys(endpoint for _, _, endpoint in shown))
+    share = max(1, MOST_SAMPLES * len(endpoints) // max(1, len(shown)))
+    window = history.read(now - since_s, now, of=endpoints, most=share)
+    place = {name: i for i, name in enumerate(endpoints)}
+    told = None
+    if gpus is not None:
+        there_are = frozenset(gpus.endpoints)
+        names = [name for name in endpoints if name in there_are]
+        seen = gpus.read(now - since_s, now, of=names, step=window.step)
+        told = _Gpus(seen, names, window.times)
+    turns, lines = Turns(), []
+    held_by: tuple[JobRecord | None, NDArray[np.bool_]] = (None, np.zeros(0, dtype=bool))
+    for job, rank, endpoint in shown:
+        if held_by[0] is not job:
+            held_by = job, _held(job, window.times, window.interval_s / window.step)
+        held = held_by[1]
         if not held.any():
             continue
-        for rank, endpoint in enumerate(job.endpoints):
-            if endpoint in place:
-                server = state.cables[endpoint].server
-                mine = np.where(held[:, None], window.values[:, place[endpoint]], np.nan)
-                line = _line(job.name, rank, endpoint, server, mine)
-                lines.append(line.model_copy(update=told.of(endpoint, held)) if told else line)
+        mine = np.where(held[:, None], window.values[:, place[endpoint]], np.nan)
+        line = _line(job.name, rank, endpoint, state.cables[endpoint].server, mine)
+        lines.append(line.model_copy(update=told.of(endpoint, held)) if told else line)
+        await turns.breathe()
     return SeriesView(
         interval_s=window.interval_s,
         times=window.times.tolist(),
         containers=sorted(lines, key=lambda line: (line.job, line.rank)),
-        markers=[
-            MarkerView(time=e.time, reason=e.reason, object=e.object, message=e.message)
-            for e in state.events.markers(now - since_s)
-        ],
+        markers=await in_slices(_markers(state, now - since_s, jobs), _marker),
     )
 
 
-class _Gpus:
-    """What GPUs said, on the grid of times of the throughput."""
+def _markers(state: State, after: float, jobs: Collection[str] | None) -> list[Event]:
+    """Return what is worth a line, of these jobs and of everything that is no job."""
+    found = state.events.markers(after)
+    if jobs is None:
+        return found
+    split = ((event, *event.object.partition("/")[::2]) for event in found)
+    return [event for event, kind, name in split if kind != "job" or name in jobs]
 
-    def __init__(self, ring: RingBuffer, after: float, before: float, times: Times) -> None:
-        window = ring.read(after, before)
+
+def _marker(event: Event) -> MarkerView:
+    return MarkerView(
+        time=event.time, reason=event.reason, object=event.object, message=event.message
+    )
+
+
+def _jobs_since(state: State, after: float, names: Collection[str] | None) -> list[JobRecord]:
+    """Return the jobs that have run since ``after``, in the order of submission."""
+    jobs = state.jobs
+    wanted = jobs.values() if names is None else (jobs[n] for n in names if n in jobs)
+    return [
+        job
+        for job in wanted
+        if job.started_at is not None and (job.finished_at is None or job.finished_at >= after)
+    ]
+
+
+class _Gpus:
+    """What GPUs said, at the moments of the throughput."""
+
+    def __init__(self, window: Window, names: Sequence[str], times: Times) -> None:
         _, here, there = np.intersect1d(
             times, window.times, assume_unique=True, return_indices=True
         )
         self._values = np.full((len(times), *window.values.shape[1:]), np.nan)
         self._values[here] = window.values[there]
-        self._place = {name: i for i, name in enumerate(ring.endpoints)}
+        self._place = {name: i for i, name in enumerate(names)}
 
     def of(self, endpoint: str, held: NDArray[np.bool_]) -> dict[str, list[float | None]]:
         """Return the lists of an endpoint that said anything while its job held it."""

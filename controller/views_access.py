@@ -67,7 +67,8 @@ class TokenCreatedView(TokenView):
 class ProjectRequest(Request):
     """A project: who jobs belong to."""
 
-    name: Name
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+    """Its jobs are called ``<name>-…``, and agents take at most 41 characters."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share of the site relative to the other projects."""
     quota: int | None = Field(default=None, ge=0, le=10**6)

@@ -30,7 +30,7 @@ class Allocation(Request):
     version: Literal["lightloom/v1"] = VERSION
     kind: Literal["Allocation"] = "Allocation"
     site: Name
-    epoch: int = Field(default=0, ge=0)
+    epoch: int = Field(default=0, ge=0, lt=2**63)
     homes: dict[Name, Name | None] = Field(max_length=100_000)
     jobs: list[AllocatedJob] = Field(default_factory=list, max_length=100_000)
 

@@ -15,7 +15,7 @@ class JobRequest(Request):
 
     name: Name | None = None
     """Chosen by the controller when absent."""
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, le=1_000_000)
     project: Name = "default"
     priority: int = Field(default=0, ge=-100, le=100)
     """One level is worth an hour of waiting, if the site file says nothing else."""
@@ -38,7 +38,7 @@ class JobRequest(Request):
     """Exactly these endpoints, when not empty."""
     model: str | None = None
     """Only endpoints of this hardware model."""
-    min_memory_bytes: int = Field(default=0, ge=0)
+    min_memory_bytes: int = Field(default=0, ge=0, le=2**50)
     """Only endpoints with so much memory."""
     dark_tolerance_s: float | None = Field(default=None, gt=0, le=86400)
     """How long its network may be dark; from its framework's time-outs when absent."""
@@ -134,6 +134,7 @@ class RankView(View):
     endpoint: str
     home: str | None
     server: str
+    """Empty when its endpoint has left the site file since."""
     state: str
     exit_code: int | None = None
     rx_bps: float | None = None

@@ -29,6 +29,8 @@ MAX_BYTES = 256 * 1024
 """Four times the longest command an agent takes; more is no job file."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
+JobName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?$")]
+"""What agents take for a container's name."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
@@ -88,7 +90,7 @@ class JobFileModel(_Strict):
 
     apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the word operators know
     kind: Literal["Job"] = "Job"
-    name: Name | None = None
+    name: JobName | None = None
     project: Name | None = None
     priority: Annotated[int, Field(ge=-100, le=100, strict=True)] | None = None
     resources: ResourcesModel = ResourcesModel()

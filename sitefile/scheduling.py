@@ -14,9 +14,11 @@ from scheduler.triggers import TriggerPolicy
 
 USERS_PRIORITY = 5
 """Highest priority of users' jobs, where the site file says nothing else."""
+MAX_WAITING = 200
 
 Priority = Annotated[int, Field(ge=-100, le=100)]
-ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
+ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+"""Jobs are called ``<project>-…``, and agents take at most 41 characters."""
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
@@ -50,6 +52,9 @@ class QueueModel(_Strict):
     )
     max_priority: Priority = Field(
         USERS_PRIORITY, description="of users' jobs; operators and admins may exceed it"
+    )
+    max_waiting: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        MAX_WAITING, description="jobs of one project that may wait at once"
     )
 
 
@@ -138,6 +143,8 @@ class Scheduling:
     max_priority: int = USERS_PRIORITY
     max_priorities: Mapping[str, int] = field(default_factory=dict)
     """Of the projects that have one of their own."""
+    max_waiting: int = MAX_WAITING
+    """Jobs of one project that may wait at once: what waits is kept, shown and planned for."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
 
@@ -160,7 +167,8 @@ def scheduling_of(
         named=bool(projects),
         max_priority=queue.max_priority,
         max_priorities={p.name: p.max_priority for p in projects if p.max_priority is not None},
-        queue=QueuePolicy(**queue.model_dump(exclude={"max_priority"})),
+        max_waiting=queue.max_waiting,
+        queue=QueuePolicy(**queue.model_dump(exclude={"max_priority", "max_waiting"})),
         regroup=RegroupPolicy(
             budget=PauseBudget(regroup.cooldown_s, regroup.max_pauses_per_job_hour),
             triggers=TriggerPolicy(

@@ -19,6 +19,7 @@ from console.cli.settings import Settings
 PREFIX = "/api/v1"
 Document = dict[str, Any]
 _CONNECT_S = 5.0
+_LIST_TRIES = 5
 
 
 class Client:
@@ -56,6 +57,26 @@ class Client:
     def get(self, path: str, **params: Any) -> Document:
         """Read one document."""
         return self._request("GET", path, params=_given(params))
+
+    def whole(self, path: str) -> Document:
+        """Read a list to its end, page by page; from its beginning when it changed meanwhile."""
+        for _ in range(_LIST_TRIES):
+            try:
+                first = page = self.get(path)
+                while page.get("next"):
+                    page = self.get(path, cursor=page["next"])
+                    first["items"] += page["items"]
+            except CliError as error:
+                if error.code != "conflict":
+                    raise
+                continue
+            return {**first, "next": None}
+        raise CliError(
+            "conflict",
+            "the list changed faster than it could be read",
+            object=path,
+            hint="try again",
+        )
 
     def post(
         self, path: str, body: Document | None = None, *, extra_s: float = 0.0, **params: Any

@@ -50,6 +50,6 @@ def _names(kind: str) -> list[str]:
 
     with Client(resolve(Flags(timeout_s=_LONGEST_S))) as client:
         if kind == "transactions":
-            return [str(item["id"]) for item in client.get("/transactions")["items"]]
+            return [str(item["id"]) for item in client.whole("/transactions")["items"]]
         wanted = find(kind)
-        return [str(wanted.name(item)) for item in client.get(f"/{wanted.plural}")["items"]]
+        return [str(wanted.name(item)) for item in client.whole(f"/{wanted.plural}")["items"]]

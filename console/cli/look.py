@@ -127,7 +127,7 @@ def describe(
 def _page(client: Client, kind: Kind, since: int = 0) -> Document:
     """Return a whole list; of events, those after ``since``."""
     if kind.singular != "event":
-        return client.get(f"/{kind.plural}")
+        return client.whole(f"/{kind.plural}")
     events = _events(client, since)
     return {"items": events, "epoch": client.get("/health")["epoch"]}
 

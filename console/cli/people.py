@@ -97,7 +97,7 @@ def list_tokens(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> N
         "EXPIRES": lambda t: _left(t["expires_at"]),
         "USED": lambda t: _ago(t["last_used_at"]),
     }
-    answer(ctx, output, lambda client: client.get("/tokens"), table(columns))
+    answer(ctx, output, lambda client: client.whole("/tokens"), table(columns))
 
 
 @token.command("revoke")
@@ -145,7 +145,7 @@ def list_projects(ctx: typer.Context, *, output: OutputOption = Output.TABLE) ->
         "JOBS": lambda p: p["jobs"],
         "ENDPOINTS": lambda p: p["endpoints"],
     }
-    answer(ctx, output, lambda client: client.get("/projects"), table(columns))
+    answer(ctx, output, lambda client: client.whole("/projects"), table(columns))
 
 
 @audit.command("show")

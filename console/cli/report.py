@@ -57,7 +57,7 @@ def report(
         back_s = min(_LONGEST_S, max(60.0, time.time() - record["submitted_at"] + _MARGIN_S))
         series = client.get("/series", since_s=back_s, job=name)
         found = _events(client)
-        moves = client.get("/transactions")["items"]
+        moves = client.whole("/transactions")["items"]
     about = f"job/{name}"
     own = [e for e in found if e["object"] == about and e["time"] >= record["submitted_at"] - 1]
     touched = [t for t in moves if name in t["jobs"]]

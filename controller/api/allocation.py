@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from typing import Annotated, Literal
@@ -69,15 +70,19 @@ async def export_events(
     """Export the events that are kept, with their stable ids and severities."""
     found = await within(READ_S, "events", service.events(since, MAX_EVENTS))
     wanted = words.lower().split()
-    events = [
-        event
-        for event in found
-        if severity in (None, event.severity) and all(word in _words(event) for word in wanted)
-    ]
-    if form == "csv":
-        return Response(_csv(events), media_type="text/csv")
-    text = "".join(event.model_dump_json() + "\n" for event in events)
-    return Response(text, media_type="application/x-ndjson")
+
+    def text() -> str:
+        events = [
+            event
+            for event in found
+            if severity in (None, event.severity) and all(word in _words(event) for word in wanted)
+        ]
+        if form == "csv":
+            return _csv(events)
+        return "".join(event.model_dump_json() + "\n" for event in events)
+
+    media_type = "text/csv" if form == "csv" else "application/x-ndjson"
+    return Response(await asyncio.to_thread(text), media_type=media_type)
 
 
 def _words(event: EventView) -> str:

@@ -23,6 +23,7 @@ from controller.api import (
     web,
 )
 from controller.api.access import Access
+from controller.api.following import Followers
 from controller.api.gate import Gate
 from controller.api.guard import Guard
 from controller.api.idempotency import Book, KeyedAnswers, Volatile
@@ -62,6 +63,7 @@ def create_app(
     )
     app.state.service = service
     app.state.access = access or Access()
+    app.state.followers = Followers(app.state.access.clock)
     app.state.tally = tally or Tally()
     routes: list[tuple[str, APIRoute]] = []
     for part in (*PARTS, metrics):

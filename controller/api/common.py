@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
 
 from controller.api.access import Admitted, Caller
+from controller.api.following import Followers, Place
 from controller.api.operations import Operations
 from controller.api.scoped import Scoped
 from controller.errors import ServiceError
@@ -35,10 +37,18 @@ CallerOf = Annotated[Caller, Depends(_caller)]
 
 async def _service(request: Request, caller: CallerOf) -> Operations:
     service = cast(Operations, request.app.state.service)
-    if caller.principal.site_wide:
+    if caller.principal.keeper:
         return service
     return cast(Operations, Scoped(service, caller.principal))
 
 
+async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
+    followers = cast(Followers, request.app.state.followers)
+    address = request.client.host if request.client else ""
+    return lambda: followers.enter(caller, address)
+
+
+Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
+"""Takes the caller's place for a long answer. ServiceError ``unavailable``."""
 Service = Annotated[Operations, Depends(_service)]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,63}$", description="an object's name")]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from controller.api.common import READ_S, Name, Service
+from controller.api.encode import whole
 from controller.api.guard import within
-from controller.api.paging import Cursor, Limit, paged
+from controller.api.paging import Cursor, Limit, cut, paged
 from controller.api.problems import responses
 from controller.views import (
     AggregatorView,
@@ -34,10 +35,10 @@ async def get_health(service: Service) -> HealthView:
     return await within(READ_S, "health", service.health())
 
 
-@router.get("/site")
-async def get_site(service: Service) -> SiteView:
+@router.get("/site", response_model=SiteView)
+async def get_site(service: Service) -> Response:
     """Show what is cabled."""
-    return await within(READ_S, "site", service.site())
+    return await whole(await within(READ_S, "site", service.site()))
 
 
 @router.get("/endpoints", responses=responses("conflict"))
@@ -45,8 +46,10 @@ async def list_endpoints(
     service: Service, limit: Limit = None, cursor: Cursor = None
 ) -> Page[EndpointView]:
     """List endpoints with their homes."""
-    items = await within(READ_S, "endpoints", service.endpoints())
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    names = service.endpoint_names()
+    part, epoch = cut(names, limit, cursor), service.epoch
+    items = await within(READ_S, "endpoints", service.endpoints(names[part.items]))
+    return Page(items=items, epoch=epoch, next=part.next)
 
 
 @router.get("/aggregators", responses=responses("conflict"))
@@ -54,8 +57,9 @@ async def list_aggregators(
     service: Service, limit: Limit = None, cursor: Cursor = None
 ) -> Page[AggregatorView]:
     """List aggregators with their ports."""
+    epoch = service.epoch  # of what is seen at least
     items = await within(READ_S, "aggregators", service.aggregators())
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/switches", responses=responses("conflict"))
@@ -81,8 +85,9 @@ async def list_containers(
     service: Service, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ContainerView]:
     """List containers as the agents saw them last."""
+    epoch = service.epoch  # of what is seen at least
     items = await within(READ_S, "containers", service.containers())
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/nodes", responses=responses("conflict"))

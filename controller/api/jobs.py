@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import StreamingResponse
 
-from controller.api.common import CHANGE_S, READ_S, CallerOf, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CallerOf, Entrance, Name, Service
+from controller.api.following import Following
 from controller.api.guard import change, within
 from controller.api.operations import Operations
-from controller.api.paging import Cursor, Limit, paged
+from controller.api.paging import Cursor, Limit, cut
 from controller.api.problems import from_service, responses
 from controller.authz import Principal, Verdict, authorise
 from controller.errors import ServiceError
@@ -24,8 +25,10 @@ LINES = "application/x-ndjson"
 @router.get("", responses=responses("conflict"))
 async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
     """List all jobs."""
-    items = await within(READ_S, "jobs", service.jobs())
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    names = list(service.owners())
+    part, epoch = cut(names, limit, cursor), service.epoch
+    items = await within(READ_S, "jobs", service.jobs(names[part.items]))
+    return Page(items=items, epoch=epoch, next=part.next)
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
@@ -90,11 +93,15 @@ async def resume_job(service: Service, name: Name) -> JobView:
 )
 async def stream_job_logs(
     service: Service,
+    enter: Entrance,
     name: Name,
-    rank: Annotated[int | None, Query(ge=0, description="one rank; all without it")] = None,
+    *,
+    rank: Annotated[
+        int | None, Query(ge=0, lt=2**31, description="one rank; all without it")
+    ] = None,
     tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
     follow: Annotated[bool, Query(description="go on until the job ends")] = False,
-) -> StreamingResponse:
+) -> Following:
     """Stream a job's output as JSON lines."""
     job = await within(READ_S, f"job/{name}", service.job(name))
     if rank is not None and rank >= job.count:
@@ -105,10 +112,10 @@ async def stream_job_logs(
             hint="leave the rank out to read all of them",
         )
     lines = service.logs(name, rank=rank, tail=tail, follow=follow)
-    return StreamingResponse(_json_lines(lines), media_type=LINES)
+    return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 
-async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncIterator[bytes]:
+async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncGenerator[bytes]:
     """Encode log lines; an error after the first byte can only be told in the stream itself."""
     try:
         async for line in lines:

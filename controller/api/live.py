@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from controller.api.common import READ_S, Service
+from controller.api.encode import whole
 from controller.api.guard import within
 from controller.api.problems import responses
 from controller.views import SeriesView, TopView
@@ -14,13 +15,13 @@ from controller.views import SeriesView, TopView
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
 
 
-@router.get("/top")
-async def get_top(service: Service) -> TopView:
+@router.get("/top", response_model=TopView)
+async def get_top(service: Service) -> Response:
     """Show throughput and utilisation of the last second."""
-    return await within(READ_S, "top", service.top())
+    return await whole(await within(READ_S, "top", service.top()))
 
 
-@router.get("/series")
+@router.get("/series", response_model=SeriesView)
 async def get_series(
     service: Service,
     since_s: Annotated[
@@ -29,18 +30,21 @@ async def get_series(
     job: Annotated[
         str | None, Query(pattern=r"^[a-z0-9-]{1,63}$", description="one job; all without it")
     ] = None,
-) -> SeriesView:
-    """Show samples and what happened: of 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes."""
-    view = await within(READ_S, "series", service.series(since_s))
-    if job is None:
-        return view
-    return view.model_copy(
-        update={
-            "containers": [line for line in view.containers if line.job == job],
-            "markers": [
-                m
-                for m in view.markers
-                if m.object in ("", f"job/{job}") or "transaction" in m.object
-            ],
-        }
-    )
+) -> Response:
+    """Show samples and what happened: of 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
+
+    At most 120,000 samples: beyond that of fewer moments, `interval_s` says how far apart.
+    """
+    jobs = None if job is None else (job,)
+    view = await within(READ_S, "series", service.series(since_s, jobs))
+    if job is not None:
+        view = view.model_copy(
+            update={
+                "markers": [
+                    m
+                    for m in view.markers
+                    if m.object in ("", f"job/{job}") or "transaction" in m.object
+                ],
+            }
+        )
+    return await whole(view)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from controller.authz import Owned
-from controller.feed import Filter, Reader
+from controller.feed import Cut, Reader
 from controller.views import (
     AggregatorView,
     AttachRequest,
@@ -59,12 +59,12 @@ class Operations(Protocol):
         """Return the highest priority that users may give jobs of ``project``."""
         ...
 
-    def owners(self) -> list[Owned]:
-        """Return whose every job is."""
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is, by name, in the order of submission."""
         ...
 
-    async def jobs(self) -> list[JobView]:
-        """Return every job, newest last."""
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, newest last; with ``names`` those that there are of these."""
         ...
 
     async def job(self, name: str) -> JobView:
@@ -89,8 +89,12 @@ class Operations(Protocol):
         """Stream a job's output; ``rank`` None is all of them."""
         ...
 
-    async def endpoints(self) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file."""
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names, in the order of the site file."""
+        ...
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint, in the order of the site file; with ``names`` only these."""
         ...
 
     async def aggregators(self) -> list[AggregatorView]:
@@ -125,8 +129,8 @@ class Operations(Protocol):
         """Return the live figures of the last second."""
         ...
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return the samples of the last ``since_s`` seconds."""
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
         ...
 
     async def power(self) -> list[PortPowerView]:
@@ -155,7 +159,7 @@ class Operations(Protocol):
         """Return the transactions that are kept, oldest first."""
         ...
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow what happens, from the frame after ``last_id`` on."""
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import Query
@@ -17,12 +18,43 @@ from controller.errors import ServiceError
 from controller.views_base import Page, View
 
 Item = TypeVar("Item", bound=View)
+MOST_ITEMS = 1000
+"""Of one page, also when no limit is asked for: what a page holds is made and sent at once."""
 Limit = Annotated[
-    int | None, Query(ge=1, le=10_000, description="at most this many; all without it")
+    int | None, Query(ge=1, le=10_000, description="at most this many, and at most 1,000")
 ]
 Cursor = Annotated[
     str | None, Query(max_length=400, description="`next` of the page before: go on after it")
 ]
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """One page of a list: which of its items, and the cursor of the page that follows."""
+
+    items: slice
+    next: str | None
+
+
+def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
+    """Return one page of a list, by its items' names, before anything is made of them.
+
+    ServiceError ``conflict`` for a cursor that leads nowhere.
+    """
+    start = 0
+    if cursor is not None:
+        last = _decoded(cursor)
+        start = next((i for i, name in enumerate(names, 1) if name == last), -1)
+        if start < 0:
+            raise ServiceError(
+                "conflict",
+                "the cursor leads nowhere: the item that this page follows is gone",
+                object="cursor",
+                hint="read the list from its beginning; use `next` unchanged",
+            )
+    end = start + min(limit or MOST_ITEMS, MOST_ITEMS)
+    more = start < end < len(names)
+    return Part(slice(start, end), encode(names[end - 1]) if more else None)
 
 
 def paged(
@@ -32,22 +64,9 @@ def paged(
     cursor: str | None,
     key: Callable[[Item], str],
 ) -> Page[Item]:
-    """Return one page. ServiceError ``conflict`` for a cursor that leads nowhere."""
-    start = 0
-    if cursor is not None:
-        last = _decoded(cursor)
-        start = next((i for i, item in enumerate(items, 1) if key(item) == last), -1)
-        if start < 0:
-            raise ServiceError(
-                "conflict",
-                "the cursor leads nowhere: the item that this page follows is gone",
-                object="cursor",
-                hint="read the list from its beginning; use `next` unchanged",
-            )
-    end = len(items) if limit is None else start + limit
-    part = list(items[start:end])
-    more = encode(key(part[-1])) if part and end < len(items) else None
-    return Page(items=part, epoch=epoch, next=more)
+    """Return one page of what is made already. ServiceError as with ``cut``."""
+    part = cut([key(item) for item in items], limit, cursor)
+    return Page(items=list(items[part.items]), epoch=epoch, next=part.next)
 
 
 def encode(last: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response, status
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response, status
 from controller.accounts import Accounts, Project, Token
 from controller.api.access import Access
 from controller.api.common import READ_S, CallerOf, Name, Service
+from controller.api.following import Followers
 from controller.api.guard import within
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
@@ -39,7 +41,11 @@ async def list_projects(
     cursor: Cursor = None,
 ) -> Page[ProjectView]:
     """List the projects you belong to, and what they hold."""
-    jobs = [job for job in await within(READ_S, "projects", service.jobs()) if not job.finished_at]
+    live = [job for job in service.owners().values() if not job.ended]
+    jobs = Counter(job.project for job in live)
+    endpoints: Counter[str] = Counter()
+    for job in live:
+        endpoints[job.project] += len(job.endpoints)
     access = cast(Access, request.app.state.access)
     known = access.accounts.projects() if access.accounts else [Project("default")]
     items = [
@@ -47,8 +53,8 @@ async def list_projects(
             name=project.name,
             weight=project.weight,
             quota=project.quota,
-            jobs=sum(job.project == project.name for job in jobs),
-            endpoints=sum(len(job.endpoints) for job in jobs if job.project == project.name),
+            jobs=jobs[project.name],
+            endpoints=endpoints[project.name],
         )
         for project in known
         if caller.principal.sees(project.name)
@@ -96,8 +102,9 @@ async def create_token(
 
 @router.delete("/tokens/{ident}", responses=responses("forbidden", "not_found", "conflict"))
 async def revoke_token(request: Request, ident: TokenId) -> TokenView:
-    """End a token at once and for good."""
+    """End a token at once and for good: what is being followed with it ends too."""
     token = await _accounts(request).revoke(ident)
+    cast(Followers, request.app.state.followers).end(token.id)
     return _view(token, _access(request).clock())
 
 

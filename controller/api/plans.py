@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response, status
-from pydantic import BaseModel, ConfigDict
 
 from controller.api.common import CHANGE_S, READ_S, Name, Service
 from controller.api.guard import change, within
@@ -13,14 +12,13 @@ from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.plan_line import LINE_S
 from controller.views import AttachRequest, Page, PlanRequest, PlanView, TransactionView
+from controller.views_base import Request
 
 router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
 
-class TransactionRequest(BaseModel):
+class TransactionRequest(Request):
     """Carry out this plan, if the fabric has not moved since it was made."""
-
-    model_config = ConfigDict(extra="forbid")
 
     plan: PlanView
 

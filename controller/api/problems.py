@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from controller.errors import ErrorCode, ServiceError
+from controller.texts import clipped, shown
 
 MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[ErrorCode, int] = {
@@ -35,6 +36,8 @@ _HTTP_CODES: Mapping[int, ErrorCode] = {
     503: "unavailable",
     504: "timeout",
 }
+MAX_FIELDS = 20
+"""So many wrong fields of a request are named at most."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,10 +78,10 @@ def problem(
         type=f"urn:lightloom:problem:{code}",
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=detail,
+        detail=shown(detail),
         code=code,
-        object=object,
-        hint=hint,
+        object=shown(object),
+        hint=shown(hint),
         errors=list(errors),
     )
     return JSONResponse(
@@ -114,7 +117,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [_field(item) for item in error.errors()]
+        errors = [_field(item) for item in error.errors()[:MAX_FIELDS]]
         detail = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in errors)
         return problem(
             422,
@@ -160,4 +163,4 @@ def _field(item: Mapping[str, Any]) -> FieldProblem:
     if len(location) > 1 and location[0] in ("body", "query", "path"):
         location = location[1:]
     message = str(item.get("msg", "is not valid"))
-    return FieldProblem(field=".".join(location), message=message)
+    return FieldProblem(field=clipped(".".join(location)), message=clipped(message))

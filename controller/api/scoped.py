@@ -7,14 +7,16 @@ addresses of devices are not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from controller.api.operations import Operations
 from controller.api.redact import Redactor
-from controller.authz import Principal
+from controller.authz import Owned, Principal
 from controller.errors import ServiceError
-from controller.feed import Filter, Frame, Reader
+from controller.feed import Cut, Frame, Reader
+from controller.slices import Turns, in_slices
 from controller.views import (
     AggregatorView,
     CircuitView,
@@ -55,11 +57,17 @@ class Scoped:
 
     # --- jobs -----------------------------------------------------------------------------
 
-    async def jobs(self) -> list[JobView]:
-        """Return the jobs of the principal's projects."""
-        redact = self._redactor()
-        everyone = await self._service.jobs()
-        return [redact.job(job) for job in everyone if self._principal.sees(job.project)]
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is that exists for the principal, by name."""
+        sees = self._principal.sees
+        return {n: job for n, job in self._service.owners().items() if sees(job.project)}
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return the jobs of the principal's projects, or some of them."""
+        own = self.owners()
+        wanted = list(own) if names is None else [name for name in names if name in own]
+        found = await self._service.jobs(wanted)
+        return await in_slices(found, self._redactor().job)
 
     async def job(self, name: str) -> JobView:
         """Return one job; another project's is as unknown as one that never was."""
@@ -102,7 +110,7 @@ class Scoped:
 
     async def _submit_unnamed(self, request: JobRequest) -> JobView:
         """Queue a job under the first name that is free; two at once may want the same."""
-        taken = {owned.job for owned in self._service.owners()}
+        taken = self._service.owners()
         number = 1
         while True:
             name = f"{request.project}-{number}"
@@ -151,21 +159,25 @@ class Scoped:
         redact = self._redactor()
         return site.model_copy(
             update={
-                "endpoints": [redact.endpoint(e) for e in site.endpoints],
-                "aggregators": [redact.aggregator(a) for a in site.aggregators],
+                "endpoints": await in_slices(site.endpoints, redact.endpoint),
+                "aggregators": await in_slices(site.aggregators, redact.aggregator),
                 "switches": [redact.switch(s) for s in site.switches],
             }
         )
 
-    async def endpoints(self) -> list[EndpointView]:
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names."""
+        return self._service.endpoint_names()
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return every endpoint; whose job holds it is told only of own jobs."""
-        redact = self._redactor()
-        return [redact.endpoint(e) for e in await self._service.endpoints()]
+        found = await self._service.endpoints(names)
+        return await in_slices(found, self._redactor().endpoint)
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
-        redact = self._redactor()
-        return [redact.aggregator(a) for a in await self._service.aggregators()]
+        found = await self._service.aggregators()
+        return await in_slices(found, self._redactor().aggregator)
 
     async def switches(self) -> list[SwitchView]:
         """Return every optical switch, without its address."""
@@ -184,17 +196,17 @@ class Scoped:
 
     async def containers(self) -> list[ContainerView]:
         """Return the containers of own jobs."""
+        found = await self._service.containers()
         redact = self._redactor()
-        return [c for c in await self._service.containers() if redact.owns(c.job)]
+        own = [c for c in found if redact.owns(c.job)]
+        return await in_slices(own, redact.container)
 
     async def nodes(self) -> list[NodeView]:
         """Return every server, without its agent's address."""
+        containers = await self._service.containers()
         redact = self._redactor()
-        own = [c for c in await self._service.containers() if redact.owns(c.job)]
-        return [
-            redact.node(node, sum(c.server == node.name for c in own))
-            for node in await self._service.nodes()
-        ]
+        own = Counter(c.server for c in containers if redact.owns(c.job))
+        return [redact.node(node, own[node.name]) for node in await self._service.nodes()]
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return what is out of use, without the story."""
@@ -207,11 +219,14 @@ class Scoped:
         """Return events of own jobs."""
         redact = self._redactor()
         found: list[EventView] = []
+        turns = Turns()
         while len(found) < limit:
             page = await self._service.events(since, _EVENT_PAGE)
-            found += [event for event in page if redact.event(event)]
+            cut = [redact.event(event) for event in page]
+            found += [event for event in cut if event is not None]
             if len(page) < _EVENT_PAGE:
                 break
+            await turns.breathe()
             since = page[-1].id
         return found[:limit]
 
@@ -219,17 +234,19 @@ class Scoped:
 
     async def top(self) -> TopView:
         """Return the last second of own jobs and of the endpoints."""
-        return self._redactor().top(await self._service.top())
+        top = await self._service.top()
+        return self._redactor().top(top)
 
-    async def series(self, since_s: float) -> SeriesView:
-        """Return samples of own jobs."""
-        redact = self._redactor()
-        return redact.series(await self._service.series(since_s))
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of own jobs, or of those of ``jobs``."""
+        own = self.owners()
+        wanted = own.keys() if jobs is None else own.keys() & jobs
+        return self._redactor().series(await self._service.series(since_s, wanted))
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow what happens to own jobs and to the fabric."""
-        del keep  # the person's own filter is the one that counts
-        return self._service.watch(last_id, _Keep(self._redactor).frames)
+        del cut  # the person's own is the one that counts
+        return self._service.watch(last_id, ProjectsCut(self._projects, self._service.owners))
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at the switches' ports: it tells nothing about jobs."""
@@ -262,26 +279,43 @@ class Scoped:
 
     # --- what the projects own ------------------------------------------------------------
 
+    @property
+    def _projects(self) -> frozenset[str]:
+        return self._principal.projects
+
     def _redactor(self) -> Redactor:
-        return Redactor.of(self._principal, self._service.owners())
+        return Redactor(self._projects, self._service.owners())
 
 
-class _Keep:
-    """Cuts a stream down; jobs come and go while somebody watches."""
+class ProjectsCut:
+    """Cuts the feed down to some projects; jobs come and go while somebody reads.
 
-    def __init__(self, redactor: Callable[[], Redactor]) -> None:
-        self._redactor = redactor
-        self._own: Mapping[str, tuple[str, ...]] = redactor().own
+    Whose the jobs are is asked once for all frames that are published together.
+    """
 
-    def frames(self, found: Sequence[Frame]) -> list[Frame]:
-        """Return what the reader may see; of an own job also that it is gone."""
-        redact = self._redactor()
-        self._own, before = redact.own, self._own
-        if before.keys() - redact.own.keys() - redact.hidden:
-            gone = {n: e for n, e in before.items() if n not in redact.hidden}
-            redact = replace(redact, own={**gone, **redact.own})
-        shown = [redact.frame(item) for item in found]
-        return [item for item in shown if item is not None]
+    def __init__(self, projects: frozenset[str], owners: Callable[[], Mapping[str, Owned]]) -> None:
+        self._projects = projects
+        self._owners = owners
+        self._known = owners()
+        self._redactor: Redactor | None = None
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The projects."""
+        return self._projects
+
+    def frame(self, item: Frame) -> Frame | None:
+        """Return what the readers may see of a frame; of an own job also that it is gone."""
+        if self._redactor is None:
+            before, self._known = self._known, self._owners()
+            now = self._known
+            gone = {} if before is now else {n: o for n, o in before.items() if n not in now}
+            self._redactor = Redactor(self._projects, {**gone, **now} if gone else now)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._redactor.frame(item)
+
+    def _forget(self) -> None:
+        self._redactor = None
 
 
 def _no_job(name: str) -> ServiceError:

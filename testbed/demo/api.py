@@ -52,8 +52,12 @@ class Controller:
         return self._request("GET", path, params=params)
 
     def items(self, path: str) -> list[Document]:
-        """Read the items of a list."""
-        found: list[Document] = self.get(path)["items"]
+        """Read the items of a list, page by page."""
+        page = self.get(path)
+        found: list[Document] = page["items"]
+        while page.get("next"):
+            page = self.get(path, cursor=page["next"])
+            found += page["items"]
         return found
 
     def post(self, path: str, body: Document | None = None, *, wait_s: float = 0.0) -> Document:

@@ -79,6 +79,16 @@ async def test_a_server_that_is_not_in_the_site(tmp_path: Path, free_port: int) 
         assert (failed.value.code, failed.value.obj) == ("not_found", "server/srv9")
 
 
+async def test_a_text_that_can_not_be_sent_is_a_fault_like_another(
+    tmp_path: Path, free_port: int
+) -> None:
+    """A job kept from an older version must not stay between starting and failed."""
+    async with two_servers(tmp_path, free_port) as (rig, engine):
+        with pytest.raises(EngineError) as failed:
+            await engine.start([replace(rig.spec(0, *SLEEP), command=("\ud800",))], 30)
+        assert (failed.value.code, failed.value.obj) == ("invalid", "job/red")
+
+
 class Talker(agent_pb2_grpc.AgentServicer):
     """Sends one batch of telemetry a call, then ends the stream."""
 

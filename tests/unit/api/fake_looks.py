@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from controller.authz import Owned
 from controller.errors import ServiceError
-from controller.feed import Feed, Filter, Reader
+from controller.feed import Cut, Feed, Reader
 from controller.views import (
     AggregatorPortView,
     AggregatorView,
@@ -79,7 +81,10 @@ class FakeLooks:
             uplinks=[UplinkView(a="as0/9", b="as1/9", capacity_bps=114e6)],
         )
 
-    async def endpoints(self) -> list[EndpointView]:
+    def endpoint_names(self) -> Sequence[str]:
+        return list(self.homes)
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         await self._enter("endpoints")
         return [
             EndpointView(
@@ -103,6 +108,7 @@ class FakeLooks:
                 unfit="the GPU is lost" if name == "gpu5" else "",
             )
             for i, (name, home) in enumerate(self.homes.items())
+            if names is None or name in names
         ]
 
     async def aggregators(self) -> list[AggregatorView]:
@@ -199,25 +205,21 @@ class FakeLooks:
             excess_span=1,
         )
 
-    async def series(self, since_s: float) -> SeriesView:
-        return SeriesView(
-            times=[STARTED_AT],
-            containers=[
-                SeriesLineView(
-                    job="red",
-                    rank=0,
-                    endpoint="gpu0",
-                    server="s0",
-                    rx_bps=[since_s],
-                    tx_bps=[None],
-                    utilisation=[0.5],
-                )
-            ],
-            markers=[],
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        red = SeriesLineView(
+            job="red",
+            rank=0,
+            endpoint="gpu0",
+            server="s0",
+            rx_bps=[since_s],
+            tx_bps=[None],
+            utilisation=[0.5],
         )
+        lines = [line for line in (red,) if jobs is None or line.job in jobs]
+        return SeriesView(times=[STARTED_AT], containers=lines, markers=[])
 
-    def watch(self, last_id: str | None, keep: Filter | None = None) -> Reader:
-        return self.feed.read(last_id, keep)
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+        return self.feed.read(last_id, cut)
 
     def hang_up(self) -> None:
         self.feed.close()
@@ -225,11 +227,18 @@ class FakeLooks:
     def highest_priority(self, project: str) -> int:
         return 5
 
-    def owners(self) -> list[Owned]:
-        return [
-            Owned(job.name, job.project, tuple(job.endpoints), holding=job.finished_at is None)
+    def owners(self) -> dict[str, Owned]:
+        ended = {"completed", "failed", "cancelled"}
+        return {
+            job.name: Owned(
+                job.name,
+                job.project,
+                tuple(job.endpoints),
+                holding=job.finished_at is None,
+                ended=job.state in ended,
+            )
             for job in self._jobs.values()
-        ]
+        }
 
     async def power(self) -> list[PortPowerView]:
         return [

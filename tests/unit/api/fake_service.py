@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from controller.errors import ServiceError
 from controller.feed import Feed
@@ -54,6 +54,8 @@ class FakeService(FakeLooks):
         ]
         self.log_error: ServiceError | None = None
         self.followed = False
+        self.endless_logs = False
+        """A job's output that is followed does not end."""
         self.feed = Feed()
         self._jobs: dict[str, JobView] = {}
         self._put("red", "running", ["gpu0", "gpu2", "gpu1", "gpu3"])
@@ -148,9 +150,9 @@ class FakeService(FakeLooks):
             started_at=None,
         )
 
-    async def jobs(self) -> list[JobView]:
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
         await self._enter("jobs")
-        return list(self._jobs.values())
+        return [job for name, job in self._jobs.items() if names is None or name in names]
 
     async def job(self, name: str) -> JobView:
         await self._enter("job")
@@ -182,6 +184,8 @@ class FakeService(FakeLooks):
         lines = [line for line in self.logged if rank is None or line.rank == rank]
         for line in lines if tail is None else lines[len(lines) - tail :]:
             yield line
+        if follow and self.endless_logs:
+            await asyncio.Event().wait()
         if self.log_error is not None:
             raise self.log_error
 

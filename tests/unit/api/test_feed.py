@@ -153,9 +153,40 @@ async def test_a_feed_that_closes_lets_its_readers_go(inside: bool) -> None:
     assert [item async for item in reader] == []
 
 
+class OnlyResyncs:
+    """Leaves what every reader may see; counts how often it was asked."""
+
+    key = "resyncs"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def frame(self, item: Frame) -> Frame | None:
+        self.asked += 1
+        return item if item.type == "resync" else None
+
+
+async def test_readers_who_see_the_same_share_what_is_cut() -> None:
+    """One look at a frame and one encoding, however many follow; the last one takes it along."""
+    feed = Feed()
+    cuts = [OnlyResyncs() for _ in range(3)]
+    readers = [feed.read(None, cut) for cut in cuts]
+    feed.publish("changed", changed("other"))
+    feed.publish("resync", ResyncView(reason="x"))
+    found = [(await reader.batch())[0] for reader in readers]
+    assert [cut.asked for cut in cuts] == [2, 0, 0]
+    assert all(item is found[0] for item in found)
+    assert feed.readers == 3
+    for reader in readers:
+        reader.close()
+    feed.publish("changed", changed("later"))
+    feed.publish("changed", changed("last"))
+    assert cuts[0].asked == 2
+
+
 async def test_what_a_filter_leaves_nothing_of_wakes_nobody() -> None:
     feed = Feed()
-    reader = feed.read(None, lambda found: [f for f in found if f.type == "resync"])
+    reader = feed.read(None, OnlyResyncs())
     waiting = asyncio.ensure_future(reader.batch())
     feed.publish("changed", changed("other"))
     for _ in range(5):

@@ -18,7 +18,7 @@ from controller.api.redact import Redactor
 from controller.api.rules import PUBLIC, RULES, RouteTable
 from controller.api.scoped import Scoped
 from controller.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
-from controller.views import PlanRequest
+from controller.views import AggregatorPortView, AggregatorView, PlanRequest
 from controller.views_stream import ChangedView, ResyncView
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import Site, people_site
@@ -197,16 +197,33 @@ async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> No
 
 def test_what_a_job_had_is_somebody_elses_once_it_ended() -> None:
     """Its moves stay its owner's to see; the traffic of its endpoints does not."""
-    beta = Principal("b", Role.USER, frozenset({"beta"}))
     owners = [
         Owned("beta-old", "beta", ("gpu0", "gpu1"), holding=False),
         Owned("beta-now", "beta", ("gpu2",), holding=True),
         Owned("alpha-red", "alpha", ("gpu0",), holding=True),
     ]
-    redact = Redactor.of(beta, owners)
-    assert redact.endpoints == {"gpu2"}
-    assert redact.own == {"beta-old": ("gpu0", "gpu1"), "beta-now": ("gpu2",)}
-    assert redact.hidden == {"alpha-red"}
+    redact = Redactor(frozenset({"beta"}), {owned.job: owned for owned in owners})
+    assert redact.owns("beta-old")
+    assert not redact.owns("alpha-red")
+    seen = AggregatorView(
+        name="as0",
+        dpid="1",
+        connected=True,
+        size=4,
+        used=2,
+        free=2,
+        endpoints=["gpu0", "gpu2"],
+        jobs=["alpha-red", "beta-now"],
+        ports=[
+            AggregatorPortView(
+                port=n, kind="fiber", far=f"ocs0/{n}", endpoint=f"gpu{n}", rx_bps=1e9
+            )
+            for n in (0, 2)
+        ],
+    )
+    shown = redact.aggregator(seen)
+    assert shown.jobs == ["beta-now"]
+    assert [port.rx_bps for port in shown.ports] == [None, 1e9]
 
 
 def test_a_route_without_a_rule_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

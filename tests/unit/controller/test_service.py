@@ -98,13 +98,15 @@ async def test_waiting_job_says_why_and_starts_when_it_can(rack: Rack) -> None:
 
 
 async def test_environment_names_the_ranks(rack: Rack) -> None:
-    await submit(rack, "red", 2, endpoints=["gpu4", "gpu0"], rank_order="placed", env={"A": "b"})
+    await submit(
+        rack, "red", 2, endpoints=["gpu4", "gpu0"], rank_order="placed", env={"APP_A": "b"}
+    )
     await rack.state("red", "running")
     specs = rack.engine.specs["red"]
     assert [s.endpoint for s in specs] == ["gpu4", "gpu0"]
     assert specs[1].env["LIGHTLOOM_RANK"] == "1"
-    assert specs[1].env["A"] == "b"
-    assert '"worker": ["10.77.0.14:12345", "10.77.0.10:12345"]' in specs[0].env["TF_CONFIG"]
+    assert specs[1].env["APP_A"] == "b"
+    assert '"worker":["10.77.0.14:12345","10.77.0.10:12345"]' in specs[0].env["TF_CONFIG"]
     assert specs[0].emulated_share == 0.25
 
 

@@ -86,7 +86,7 @@ def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
     return Telemetry(state, nobody, nobody, directory)
 
 
-def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
+async def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
     reading: nvml.Reading, tmp_path: Path
 ) -> None:
     now = [START]
@@ -97,7 +97,7 @@ def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
         one.take({})
     one.flush()
     again = telemetry(tmp_path, now)
-    real, emulated = again.series(60).containers
+    real, emulated = (await again.series(60)).containers
     assert real.temperature_c == [61, 61, 61]
     assert real.power_w == [pytest.approx(350.5)] * 3
     assert real.memory_bytes == [3 << 30] * 3
@@ -105,24 +105,24 @@ def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
     assert (emulated.temperature_c, emulated.power_w, emulated.memory_bytes) == (None, None, None)
 
 
-def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
+async def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
     now = [START + 0.5]
     one = telemetry(None, now)
     one._samples["red", 0] = sampled(reading, now[0])
     one.take({})
     now[0] += 10
     one.take({})
-    assert one.series(60).containers[0].temperature_c == [61, None]
+    assert (await one.series(60)).containers[0].temperature_c == [61, None]
 
 
-def test_gpu_figures_begin_where_their_history_does() -> None:
+async def test_gpu_figures_begin_where_their_history_does() -> None:
     now = [START + 0.5]
     one = telemetry(None, now)
     one.history.append(START - 5, np.ones((2, 3), dtype=np.float32))  # before GPUs were kept
     one.gpu_history = RingBuffer(None, ["gpu0"], stem="gpu", columns=GPU_COLUMNS)
     one.gpu_history.append(now[0], np.full((1, 3), 7, dtype=np.float32))
     one.history.append(now[0], np.ones((2, 3), dtype=np.float32))
-    line = one.series(60).containers[0]
+    line = (await one.series(60)).containers[0]
     assert line.temperature_c == [None, 7]
 
 

@@ -18,6 +18,23 @@ export class Problem extends Error {
 /** Read a document; `query` entries that are null are left out. */
 export const get = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS);
 
+/** Read a list to its end, page by page; from its beginning when it changed meanwhile. */
+export async function whole(path) {
+  for (let tries = 0; ; tries++) {
+    try {
+      const first = await get(path);
+      for (let next = first.next; next; ) {
+        const page = await get(path, { cursor: next });
+        first.items.push(...page.items);
+        next = page.next;
+      }
+      return first;
+    } catch (error) {
+      if (error.code !== "conflict" || tries === 4) throw error;
+    }
+  }
+}
+
 /** Read JSON lines: a list of documents. */
 export const lines = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS, eachLine);
 

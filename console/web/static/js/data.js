@@ -1,7 +1,7 @@
 // The one place that knows how this page learns what happens: by the controller's stream of
 // events, or, where a proxy does not let one through, by asking again. Views see no difference.
 
-import { get, stream } from "./api.js";
+import { get, stream, whole } from "./api.js";
 import { EventLog } from "./eventlog.js";
 import { Transactions } from "./transactions.js";
 
@@ -326,7 +326,7 @@ export class Data {
     this.#hurry = false;
     this.#reading = true;
     const [started, era] = [performance.now(), this.#era];
-    const read = await Promise.allSettled(kinds.map((kind) => get(`/${kind}`)));
+    const read = await Promise.allSettled(kinds.map((kind) => whole(`/${kind}`)));
     this.#reading = false;
     if (this.#stopped) return;
     if (era !== this.#era) {

@@ -1,0 +1,234 @@
+"""The longest time that one request holds the loop, at 2,000 kept jobs and 4,096 endpoints.
+
+``python -m benchmarks.api_holds`` prints one JSON document: per route and reader the longest time
+between two turns of the loop while one request is answered, the shortest of three tries, because
+the machine has other things to do. The controller's own state is filled as a busy site fills it;
+devices only pretend. The goal: 50 ms, for the loop drives the fabric too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import structlog
+
+from benchmarks.reconfig_sim import jobs_of, make_site
+from controller.accounts import Accounts, Project
+from controller.api import create_app
+from controller.api.access import Access
+from controller.api.pace import Limit, Pace
+from controller.authz import Role
+from controller.circuits import Cabling
+from controller.engine import RankState, RankStatus
+from controller.flows import AttachPoint
+from controller.records import JobRecord
+from controller.service import Service
+from controller.state import KEPT_JOBS
+from controller.store import Store
+from controller.switches import SwitchBank
+from controller.views import JobRequest
+from tests.unit.controller.fakes import FakeAggregators, FakeEngine, FakeOcs
+
+ENDPOINTS = 4096
+GOAL_S = 0.05
+TRIES = 3
+PROJECT = "alpha"
+WAITING = 200
+PLENTY = Limit(rate=1e6, burst=1e6)
+PATHS = (
+    *("/jobs?limit=50", "/jobs", "/jobs/alpha-running-1", "/projects", "/endpoints", "/site"),
+    *("/aggregators", "/switches", "/circuits", "/containers", "/nodes", "/quarantine", "/events"),
+    *("/events?limit=1000", "/top", "/transactions", "/power", "/health"),
+    *("/series", "/series?since_s=900", "/series?since_s=86400", "/series?since_s=2678400"),
+    *("/series?since_s=2678400&job=alpha-running-1", "/whoami"),
+)
+KEEPERS = ("/allocation", "/events/export", "/events/export?format=csv", "/tokens")
+SUBMIT = {"count": 4096, "project": PROJECT, "command": ["x" * 60_000]}
+
+
+class Fabric(FakeAggregators):
+    """Aggregators whose carriers are known without a look at light that is not there."""
+
+    def carrier(self, as_name: str) -> dict[int, bool]:
+        """Return that all carriers are up."""
+        return dict.fromkeys(self._site.aggregator(as_name).fibers, True)
+
+
+def service_of(folder: Path) -> Service:
+    """Return a controller whose state is as full as it gets; it is not started."""
+    site = make_site(ENDPOINTS)
+    service = Service(
+        site,
+        Store(folder / "controller.sqlite"),
+        switches=lambda on_change: SwitchBank(
+            {s.name: FakeOcs() for s in site.switches}, on_change
+        ),
+        aggregators=lambda post: Fabric(site, {}, post),
+        engine=FakeEngine(site),
+        default_image="image:1",
+    )
+    state, now = service._state, time.time()
+    cabling, taken = Cabling(site), set[AttachPoint]()
+    for name, home in site.homes.items():
+        point = cabling.first_free(name, home, taken).point
+        state.attachments[name] = point
+        taken.add(point)
+    names = [cable.name for cable in site.endpoints]
+    for number in range(KEPT_JOBS):
+        count = (1, 2, 4, 8, 16)[number % 5]
+        held = tuple(names[(number + i) % ENDPOINTS] for i in range(count))
+        state.jobs[f"{_project(number)}-ended-{number}"] = JobRecord(
+            name=f"{_project(number)}-ended-{number}",
+            request=_request(number, count),
+            image="image:1",
+            submitted_at=now - 7200,
+            state="completed",
+            endpoints=held,
+            epoch=number,
+            started_at=now - 7000,
+            finished_at=now - 3600,
+            exit_codes=(0,) * count,
+            final_homes=tuple(site.homes[e] for e in held),
+        )
+    for number, members in enumerate(jobs_of(site).values()):
+        name = f"{_project(number)}-running-{number}"
+        state.jobs[name] = JobRecord(
+            name=name,
+            request=_request(number, len(members)),
+            image="image:1",
+            submitted_at=now - 3600,
+            state="running",
+            endpoints=tuple(members),
+            epoch=5000 + number,
+            started_at=now - 3500,
+            exit_codes=(None,) * len(members),
+        )
+        state.statuses += [
+            RankStatus(name, rank, 5000 + number, e, state.cables[e].server, RankState.RUNNING)
+            for rank, e in enumerate(members)
+        ]
+        state.events.add("info", f"job/{name}", "JobStarted", f"{len(members)} endpoints")
+    for number in range(WAITING):
+        name = f"{_project(number)}-waiting-{number}"
+        state.jobs[name] = JobRecord(name, _request(number, 64), "image:1", now)
+    for number in range(10_000):
+        name = f"{_project(number)}-ended-{number % KEPT_JOBS}"
+        state.events.add("info", f"job/{name}", "JobCompleted", "all ranks ended with 0")
+    state.ready = True
+    row = np.random.default_rng(1).random((ENDPOINTS, 3), dtype=np.float32)
+    for second in range(3600):
+        service._telemetry.history.append(now - 3600 + second, row)
+    return service
+
+
+def _project(number: int) -> str:
+    return PROJECT if number % 2 else "beta"
+
+
+def _request(number: int, count: int) -> JobRequest:
+    return JobRequest(
+        count=count,
+        project=_project(number),
+        command=["python3", "train.py", f"--seed={number}"],
+        env={"APP_SEED": str(number), "APP_DATA": "/data/train"},
+    )
+
+
+async def longest_hold(client: httpx.AsyncClient, path: str, body: Any = None) -> tuple[float, int]:
+    """Make one request; return the longest turn of the loop meanwhile, and the answer's bytes."""
+    held, last = 0.0, time.perf_counter()
+
+    async def beat() -> None:
+        nonlocal held, last
+        while True:
+            last = time.perf_counter()
+            await asyncio.sleep(0)
+            held = max(held, time.perf_counter() - last)
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(0.01)
+    held = 0.0
+    if body is None:
+        reply = await client.get(path)
+    else:
+        reply = await client.post(path, json=body)
+    await asyncio.sleep(0)
+    beating.cancel()
+    if reply.status_code not in (200, 201, 403, 409, 422):
+        raise RuntimeError(f"{path}: {reply.status_code} {reply.text[:200]}")
+    return held, len(reply.content)
+
+
+def asked(who: str) -> Iterator[tuple[str, Any]]:
+    """Yield what a reader asks for."""
+    yield from ((path, None) for path in PATHS)
+    if who in ("graphs", "operator"):
+        yield "/../../metrics", None
+    if who == "operator":
+        yield from ((path, None) for path in KEEPERS)
+
+
+async def measured(folder: Path) -> dict[str, Any]:
+    """Return per reader and route the longest hold."""
+    service = service_of(folder)
+    accounts = Accounts(folder / "accounts.sqlite", time.time)
+    await accounts.open()
+    for project in (PROJECT, "beta"):
+        await accounts.put_project(Project(project))
+    secrets = {
+        who: (await accounts.create(who, role, projects))[1]
+        for who, role, projects in (
+            ("user", Role.USER, [PROJECT]),
+            ("graphs", Role.VIEWER, ["*"]),
+            ("operator", Role.ADMIN, []),
+        )
+    }
+    app = create_app(service, Access(accounts), pace=Pace(changes=PLENTY, reads=PLENTY))
+    found: dict[str, Any] = {}
+    for who, secret in secrets.items():
+        transport = httpx.ASGITransport(app=app)
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/api/v1", headers=headers, timeout=120
+        ) as client:
+            for path, body in asked(who):
+                tries = [await longest_hold(client, path, body) for _ in range(TRIES)]
+                held, size = min(held for held, _ in tries), tries[0][1]
+                found[f"{who} GET {path}"] = {"held_s": round(held, 4), "bytes": size}
+    await accounts.close()
+    return found
+
+
+def holds() -> dict[str, Any]:
+    """Return the document of this benchmark."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(measured(Path(folder)))
+    worst = max(found, key=lambda what: float(found[what]["held_s"]))
+    return {
+        "benchmark": "api_holds",
+        "endpoints": ENDPOINTS,
+        "kept_jobs": KEPT_JOBS,
+        "holds": found,
+        "worst": worst,
+        "worst_s": found[worst]["held_s"],
+        "goal_s": GOAL_S,
+        "met": found[worst]["held_s"] <= GOAL_S,
+    }
+
+
+def main() -> None:
+    """Print one JSON document."""
+    print(json.dumps(holds(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

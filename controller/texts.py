@@ -1,0 +1,50 @@
+"""Texts that people send and the controller shows: what makes one unusable, and how to show it."""
+
+from __future__ import annotations
+
+SHOWN = 120
+"""Characters of a stranger's text that a message repeats."""
+
+
+def sound(text: str) -> bool:
+    """Whether ``text`` is valid Unicode without NUL: it can be encoded, stored and sent."""
+    if "\0" in text:
+        return False
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(text: str) -> str:
+    r"""Return ``text`` as it can be encoded: a lone surrogate becomes its escape, ``\ud800``."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def clipped(text: str, most: int = SHOWN) -> str:
+    """Return the beginning of ``text``, fit for a message."""
+    text = shown(text[: most + 1])
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def unsound_at(value: object) -> str | None:
+    """Return the path of the first text in a JSON document that is not sound, None for none.
+
+    Looks at keys as well as at values; ``.`` joins the parts.
+    """
+    stack: list[tuple[str, object]] = [("", value)]
+    while stack:
+        path, item = stack.pop()
+        if isinstance(item, str):
+            if not sound(item):
+                return path
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                here = f"{path}.{clipped(str(key))}" if path else clipped(str(key))
+                if isinstance(key, str) and not sound(key):
+                    return here
+                stack.append((here, inner))
+        elif isinstance(item, list):
+            stack.extend((f"{path}.{i}", inner) for i, inner in enumerate(item))
+    return None

@@ -1,0 +1,192 @@
+"""What a large answer costs: only what it shows is made, it is bounded, others run meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from console.cli.client import Client
+from console.cli.settings import Settings
+from controller import slices
+from controller.api import paging
+from controller.api.app import create_app
+from controller.records import JobRecord
+from controller.ring_buffer import RingBuffer
+from controller.service_jobviews import JobViews
+from controller.telemetry_series import MOST_SAMPLES
+from controller.views import JobRequest, JobView
+from tests.unit.controller.fakes import Rack
+
+LARGE = ("/jobs", "/endpoints", "/aggregators", "/containers", "/top", "/site", "/series")
+
+
+@pytest_asyncio.fixture
+async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=create_app(rack.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        yield client
+
+
+def ended(rack: Rack, count: int) -> None:
+    """Keep jobs that have ended."""
+    now = time.time()
+    for number in range(count):
+        name = f"old-{number}"
+        rack.service._state.jobs[name] = JobRecord(
+            name,
+            JobRequest(count=1, command=["true"]),
+            "image:1",
+            now - 100,
+            "completed",
+            endpoints=(f"gpu{number % 6}",),
+            started_at=now - 90,
+            finished_at=now - 30,
+            final_homes=("as0",),
+        )
+
+
+async def test_only_what_a_page_shows_is_made_and_what_ended_once(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = JobViews._made
+
+    def counted(self: JobViews, job: JobRecord, *rest: object) -> JobView:
+        made.append(job.name)
+        return make(self, job, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JobViews, "_made", counted)
+    ended(rack, 50)
+    page = (await client.get("/jobs?limit=5")).json()
+    assert made == [job["name"] for job in page["items"]] == [f"old-{n}" for n in range(5)]
+    assert (await client.get("/jobs?limit=5")).json() == page
+    assert (await client.get("/projects")).json()["items"][0]["jobs"] == 0
+    assert len(made) == 5
+    state = rack.service._state
+    state.jobs["old-0"] = replace(state.jobs["old-0"], reason="seen again")
+    assert (await client.get("/jobs/old-0")).json()["reason"] == "seen again"
+    assert len(made) == 6
+
+
+async def test_no_list_is_longer_than_a_page(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MOST_ITEMS", 4)
+    ended(rack, 9)
+    for path, names in (
+        ("/jobs", [f"old-{n}" for n in range(9)]),
+        ("/endpoints", [f"gpu{n}" for n in range(6)]),
+        ("/jobs?limit=10000", [f"old-{n}" for n in range(9)]),
+    ):
+        found, cursor = [], None
+        while True:
+            given = {} if cursor is None else {"cursor": cursor}
+            reply = await client.get(path, params=given) if given else await client.get(path)
+            items = reply.json()["items"]
+            assert len(items) <= 4
+            found += [item["name"] for item in items]
+            if (cursor := reply.json()["next"]) is None:
+                break
+        assert found == names
+
+
+def test_the_command_line_reads_lists_to_their_end() -> None:
+    """From their beginning when an item went away between two pages."""
+    asked: list[str | None] = []
+    pages = {None: (["a", "b"], "B"), "B": (["c"], None)}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor")
+        asked.append(cursor)
+        if len(asked) == 2:
+            gone = {"status": 409, "code": "conflict", "detail": "gone", "title": "", "type": ""}
+            return httpx.Response(409, json=gone)
+        names, following = pages[cursor]
+        items = [{"name": name} for name in names]
+        return httpx.Response(200, json={"items": items, "epoch": 1, "next": following})
+
+    with Client(Settings(url="http://127.0.0.1:1")) as client:
+        client._http = httpx.Client(
+            transport=httpx.MockTransport(answer), base_url="http://127.0.0.1:1/api/v1"
+        )
+        found = client.whole("/jobs")
+    assert [item["name"] for item in found["items"]] == ["a", "b", "c"]
+    assert asked == [None, "B", None, "B"]
+
+
+async def test_others_run_while_a_large_answer_is_made(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slice of no length the loop turns for every single item."""
+    await rack.service.submit(JobRequest(name="red", count=6))
+    await rack.state("red", "running")
+    rack.service._telemetry.history.append(time.time(), np.ones((6, 3), dtype=np.float32))
+    await client.get("/health")
+    turns = 0
+
+    async def beat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def turned(path: str) -> int:
+        before = turns
+        assert (await client.get(path)).status_code == 200
+        return turns - before
+
+    beating = asyncio.create_task(beat())
+    try:
+        for path in LARGE:
+            monkeypatch.setattr(slices, "SLICE_S", 1e9)
+            few = min([await turned(path) for _ in range(3)])
+            monkeypatch.setattr(slices, "SLICE_S", 0.0)
+            many = min([await turned(path) for _ in range(3)])
+            assert many > few, path
+    finally:
+        beating.cancel()
+
+
+async def test_a_series_is_bounded_however_far_one_looks_back(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rack.service.submit(JobRequest(name="red", count=4))
+    await rack.state("red", "running")
+    state, now = rack.service._state, time.time()
+    state.change("red", started_at=now - 700)
+    for second in range(600):
+        values = np.full((6, 3), second, dtype=np.float32)
+        rack.service._telemetry.history.append(now - 600 + second, values)
+    whole = (await client.get("/series?since_s=600")).json()
+    assert len(whole["times"]) > 500
+    monkeypatch.setattr("controller.telemetry_series.MOST_SAMPLES", 200)
+    few = (await client.get("/series?since_s=600")).json()
+    assert 40 <= len(few["times"]) <= 50
+    assert few["interval_s"] == 13.0  # 601 moments of 4 ranks, 200 samples
+    assert len(few["containers"]) == 4
+    known = dict(zip(whole["times"], whole["containers"][0]["rx_bps"], strict=True))
+    for moment, rx_bps in zip(few["times"], few["containers"][0]["rx_bps"], strict=True):
+        if moment < now - 10:  # what is newer is still being written
+            assert known[moment] == rx_bps
+    assert {moment % 13 for moment in few["times"]} == {0.0}
+
+
+def test_samples_that_are_not_asked_for_are_not_read() -> None:
+    ring = RingBuffer(None, [f"gpu{n}" for n in range(8)])
+    for second in range(20):
+        ring.append(1000.0 + second, np.arange(24, dtype=np.float32).reshape(8, 3) + 100 * second)
+    window = ring.read(1000.0, 1019.0, of=["gpu5", "gpu2"])
+    assert window.values.shape == (20, 2, 3)
+    assert window.values[3].tolist() == [[315.0, 316.0, 317.0], [306.0, 307.0, 308.0]]
+    assert ring.read(1000.0, 1019.0, of=[]).values.shape == (20, 0, 3)
+    thinned = ring.read(1000.0, 1019.0, of=["gpu5"], most=5)
+    assert (thinned.step, thinned.interval_s) == (4, 4.0)
+    assert thinned.times.tolist() == [1000.0, 1004.0, 1008.0, 1012.0, 1016.0]
+    assert MOST_SAMPLES <= 120_000

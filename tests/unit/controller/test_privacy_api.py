@@ -1,0 +1,214 @@
+"""What one user sees of another project, over HTTP and with the real controller: nothing.
+
+The queue names jobs in its reasons, preemption in its events, plans and transactions in their
+texts. Nothing that ann of project alpha can read holds a name of beta's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from controller.accounts import Accounts, Project
+from controller.api.access import Access
+from controller.api.app import PARTS, create_app
+from controller.api.redact import ANOTHER, Redactor
+from controller.api.scoped import Scoped
+from controller.authz import Owned, Principal, Role
+from controller.views import JobView, PlanHintView, WaitView
+from scheduler.queue_model import Preemption
+from scheduler.queue_model import Project as Share
+from sitefile import load_site
+from tests.unit.controller.fakes import PAPER, Rack
+
+MERGER = "merger-with-acme"
+ADDRESS = "127.0.0.1:3082"
+NAMES = {"name": "alpha-red", "ident": "t2", "port": "1.1.1"}
+OBJECTS = {"trace_endpoint": "gpu0", "get_optics": "ocs0", "get_power_series": "ocs0"}
+STREAMS = ("stream_events",)
+
+
+@dataclass
+class People:
+    """A controller and who asks it."""
+
+    rack: Rack
+    secrets: dict[str, str]
+
+    @asynccontextmanager
+    async def client(self, who: str) -> AsyncIterator[httpx.AsyncClient]:
+        transport = httpx.ASGITransport(app=self.app)
+        headers = {"Authorization": f"Bearer {self.secrets[who]}"}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/api/v1", headers=headers
+        ) as client:
+            yield client
+
+    app: Any = None
+
+    async def seen_by(self, who: str) -> str:
+        """Everything that somebody can read, in one text."""
+        found = []
+        async with self.client(who) as client:
+            for part in PARTS:
+                for route in part.router.routes:
+                    name = route.name  # type: ignore[attr-defined]
+                    if "GET" not in route.methods or name in STREAMS:  # type: ignore[attr-defined]
+                        continue
+                    given = NAMES | {"name": OBJECTS.get(name, NAMES["name"])}
+                    path = route.path.format(**given)  # type: ignore[attr-defined]
+                    found.append((await client.get(path)).text)
+            found.append((await client.get("/series?since_s=100000")).text)
+        return "\n".join(found)
+
+
+@asynccontextmanager
+async def people(folder: Path) -> AsyncIterator[People]:
+    """Yield a controller with projects alpha and beta, where priority may push jobs out."""
+    site = load_site(PAPER)
+    queue = replace(site.scheduling.queue, preemption=Preemption.PRIORITY)
+    rack = Rack(folder, replace(site, scheduling=replace(site.scheduling, queue=queue)))
+    await rack.up()
+    accounts = Accounts(folder / "accounts.sqlite", rack.service._state.clock)
+    await accounts.open()
+    for project in ("alpha", "beta"):
+        await accounts.put_project(Project(project))
+    rack.service.use_projects(lambda: [Share("default"), Share("alpha"), Share("beta")])
+    made = People(rack, {})
+    for who, role, projects in (
+        ("ann", Role.USER, ["alpha"]),
+        ("bob", Role.USER, ["beta"]),
+        ("graphs", Role.VIEWER, ["*"]),
+        ("operator", Role.OPERATOR, []),
+    ):
+        _, made.secrets[who] = await accounts.create(who, role, projects)
+    made.app = create_app(rack.service, Access(accounts))
+    try:
+        yield made
+    finally:
+        await accounts.close()
+        await rack.down()
+
+
+async def submitted(site: People, who: str, **body: Any) -> None:
+    async with site.client(who) as client:
+        reply = await client.post("/jobs", json=body)
+        assert reply.status_code == 201, reply.text
+
+
+async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path: Path) -> None:
+    async with people(tmp_path) as site:
+        rack = site.rack
+        ann = Principal("ann", Role.USER, frozenset({"alpha"}))
+        reader = Scoped(rack.service, ann).watch(None)  # type: ignore[arg-type]
+        red = {"project": "alpha", "count": 2, "policy": "live", "preemptible": True}
+        await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2"], **red)
+        await rack.state("alpha-red", "running")
+        one = {"project": "beta", "count": 2, "policy": "live", "endpoints": ["gpu1", "gpu3"]}
+        await submitted(site, "bob", name=f"beta-{MERGER}-1", **one)
+        await rack.state(f"beta-{MERGER}-1", "running")
+
+        # One transaction moves both: the endpoints change places.
+        async with site.client("operator") as client:
+            file = (await client.get("/allocation")).json()
+            homes = {"gpu0": "as1", "gpu1": "as1", "gpu2": "as0", "gpu3": "as0"}
+            asked = {"site": file["site"], "homes": homes}
+            moved = await client.put("/allocation", json=asked, params={"wait_s": 60})
+            assert moved.json()["transaction"]["state"] == "committed", moved.text
+
+        # Ann's next job waits for an endpoint of beta's.
+        late = {"project": "alpha", "count": 1, "endpoints": ["gpu1"]}
+        await submitted(site, "ann", name="alpha-late", **late)
+
+        async def waits() -> bool:
+            late = await rack.service.job("alpha-late")
+            return late.wait is not None and MERGER in late.wait.reason
+
+        await rack.until(waits)
+        # Beta's urgent job pushes ann's out.
+        urgent = {"project": "beta", "count": 4, "priority": 50}
+        await submitted(site, "bob", name=f"beta-{MERGER}-2", **urgent)
+
+        def preempted() -> bool:
+            kept = rack.service._state.events.about("job/alpha-red")
+            return any(MERGER in event.message for event in kept)
+
+        await rack.until(preempted)
+        rack.service._feeder.look()
+        rack.service._feeder.sample()
+
+        text = await site.seen_by("ann")
+        assert "alpha-late" in text
+        assert ANOTHER in text
+        assert MERGER not in text
+        assert "JobPreempted" in text
+        stream = b"".join(item.wire for item in await reader.batch()).decode()
+        assert "alpha-red" in stream
+        assert MERGER not in stream
+        assert "JobPreempted" in stream
+        assert MERGER in await site.seen_by("bob")
+
+
+async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(tmp_path: Path) -> None:
+    async with people(tmp_path) as site:
+        await submitted(site, "bob", name="beta-red", project="beta", count=1)
+        await site.rack.state("beta-red", "running")
+        site.rack.service._switch_changed("ocs0", False)
+        state = site.rack.service._state
+        state.store_error = f"cannot reach {ADDRESS}"
+        state.events.add("warning", "job/beta-red", "Odd", f"calient+tl1://x@{ADDRESS} is silent")
+        text = await site.seen_by("graphs")
+        assert "beta-red" in text
+        assert "127.0.0.1" not in text
+        assert "calient+tl1" not in text
+        assert ADDRESS in await site.seen_by("operator")
+        async with site.client("graphs") as client:
+            metrics = (await client.get("/../../metrics")).text
+        assert 'lightloom_jobs{state="running"} 1.0' in metrics
+        assert "lightloom_store_failing 1.0" in metrics
+
+
+OWNED = [
+    Owned("alpha-red", "alpha", ("gpu0",), holding=True),
+    Owned("beta-blue", "beta", ("gpu1",), holding=True),
+    Owned("green", "default", (), holding=False),
+]
+ALPHA = Redactor(frozenset({"alpha"}), {owned.job: owned for owned in OWNED})
+
+
+def test_every_text_of_a_waiting_job_is_cut() -> None:
+    hint = PlanHintView(
+        moves=1, running_moves=1, jobs_paused=["alpha-red", "beta-blue"], paused_gpus=2, command="x"
+    )
+    wait = WaitView(
+        position=2,
+        queued=2,
+        code="reserved",
+        reason="it would delay job beta-blue",
+        remedy="job green starts",
+        plan=hint,
+    )
+    job = JobView.model_construct(reason="job/beta-blue", conditions=[], wait=wait)
+    shown = ALPHA.job(job)
+    assert shown.wait is not None
+    assert shown.wait.plan is not None
+    assert shown.reason == ANOTHER
+    assert shown.wait.reason == f"it would delay {ANOTHER}"
+    assert shown.wait.remedy == f"{ANOTHER} starts"
+    assert shown.wait.plan.jobs_paused == ["alpha-red"]
+
+
+def test_a_text_that_a_user_shapes_tells_nothing() -> None:
+    """Whether another project has a job of a name can not be found out with an error's text."""
+    for name in ("beta-blue", "beta-nothing"):
+        assert ALPHA.text(f"there is no image job/{name}") == f"there is no image {ANOTHER}"
+        assert ALPHA.text(f"held by ll-{name}-0-4") == "held by another container"
+        assert ALPHA.text(f"no such file: {name}") == f"no such file: {name}"
+    assert ALPHA.text("job alpha-red, in ll-alpha-red-0-4") == "job alpha-red, in ll-alpha-red-0-4"
+    assert ALPHA.text("its job is ending; the job needs 4") == "its job is ending; the job needs 4"
+    assert ALPHA.text("10.0.0.7:3082 is silent") == "an address is silent"

@@ -1,0 +1,117 @@
+"""A site file that lost an endpoint, a server or an aggregator: what was kept is still shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import yaml
+
+from controller.api.app import create_app
+from controller.records import Quarantine
+from controller.views import JobRequest
+from sitefile import CabledSite, load_site
+from tests.unit.controller.fakes import PAPER, FakeEngine, Rack
+
+LISTS = (
+    *("/jobs", "/jobs/red", "/projects", "/endpoints", "/aggregators", "/switches", "/circuits"),
+    *("/containers", "/nodes", "/quarantine", "/events", "/transactions", "/top", "/site"),
+    *("/series?since_s=86400", "/power", "/health", "/allocation", "/events/export"),
+)
+
+
+def without(
+    folder: Path, *, endpoint: str, server: str, aggregator: str | None = None
+) -> CabledSite:
+    """Return the paper's site with less in it."""
+    document = yaml.safe_load(PAPER.read_text())
+    document["endpoints"] = [e for e in document["endpoints"] if e["name"] != endpoint]
+    document["servers"] = [s for s in document["servers"] if s["name"] != server]
+    document["aggregators"] = [a for a in document["aggregators"] if a["name"] != aggregator]
+    gone = (endpoint, f"{aggregator}/")
+    document["fibers"] = [f for f in document["fibers"] if not f[0].startswith(gone)]
+    document["uplinks"] = [] if aggregator else document["uplinks"]
+    document["homes"] = {
+        e: at for e, at in document["homes"].items() if e != endpoint and at != aggregator
+    }
+    path = folder / "smaller.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return load_site(path)
+
+
+@asynccontextmanager
+async def served(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=create_app(rack.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
+        yield client
+
+
+async def every_list(client: httpx.AsyncClient) -> None:
+    for path in (*(f"/api/v1{path}" for path in LISTS), "/metrics"):
+        reply = await client.get(path)
+        assert reply.status_code == 200, (path, reply.text)
+
+
+async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    await service.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await rack.state("red", "running")
+    await service.cancel("red")
+    service._state.quarantine["as1/4"] = Quarantine("as1/4", "no light", 1.0)
+    service._state.quarantine["gpu5"] = Quarantine("gpu5", "no light", 1.0)
+    await rack.down()
+    rack.site = without(tmp_path, endpoint="gpu5", server="srv3")
+    await rack.up()
+    try:
+        async with served(rack) as client:
+            await every_list(client)
+            job = (await client.get("/api/v1/jobs/red")).json()
+            assert [(r["endpoint"], r["server"]) for r in job["ranks"]] == [
+                ("gpu4", "srv2"),
+                ("gpu5", ""),
+            ]
+            assert job["homes"] == ["as0", "as1"]
+    finally:
+        await rack.down()
+
+
+async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
+    """It goes on, is shown, and can be cancelled."""
+    rack = Rack(tmp_path)
+    await (await rack.up()).submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await rack.state("red", "running")
+    await rack.down()
+    rack.site = without(tmp_path, endpoint="gpu5", server="srv3")
+    rack.engine.site = rack.site
+    await rack.up()
+    try:
+        async with served(rack) as client:
+            await every_list(client)
+            await rack.service._watch.observe()
+            rack.service._feeder.look()
+            rack.service._feeder.sample()
+            reply = await client.post("/api/v1/jobs/red/cancel", headers={"X-Lightloom": "1"})
+            assert reply.json()["state"] == "cancelled"
+            await every_list(client)
+    finally:
+        await rack.down()
+
+
+async def test_an_aggregator_that_is_gone(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    await (await rack.up()).submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await rack.state("red", "running")
+    await rack.service.cancel("red")
+    await rack.down()
+    rack.site = without(tmp_path, endpoint="gpu5", server="srv3", aggregator="as1")
+    rack.engine = FakeEngine(rack.site)
+    await rack.up()
+    try:
+        async with served(rack) as client:
+            await every_list(client)
+            assert (await client.get("/api/v1/jobs/red")).json()["homes"] == ["as0", "as1"]
+    finally:
+        await rack.down()
