@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ServiceError
@@ -96,6 +97,23 @@ def _check_private(key: Path) -> None:
             object=f"file/{key}",
             hint=f"chmod 600 {key}",
         )
+
+
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Return what counts as one sender: an IPv4 address, or the /64 of an IPv6 address.
+
+    A single host has a whole /64 to choose its addresses from.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def is_loopback(host: str) -> bool:
