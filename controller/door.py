@@ -19,11 +19,15 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any, Protocol
 
+import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from controller.api.problems import problem
+from controller.heads import StrictConnection
 from controller.listen import network_of
 from controller.outflow import SEND_S, Outflow, Reading, bound, followed, outflow, reset_at_close
 
@@ -187,6 +191,7 @@ class Connection(H11Protocol):
 
     def __init__(self, door: Door, address: str, **given: Any) -> None:
         super().__init__(**given)
+        self.conn = self._strict = StrictConnection()
         self.address = address
         self._door = door
         self._welcome: asyncio.Task[None] | None = None
@@ -237,6 +242,19 @@ class Connection(H11Protocol):
         """Take bytes; the connection is busy once they make a whole request."""
         super().data_received(data)
         self._busy_if_asked()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say why these bytes are no request, and close."""
+        strict = self._strict
+        answer = problem(strict.refused, "invalid", strict.why or msg, object="request")
+        head = h11.Response(
+            status_code=answer.status_code,
+            headers=[*answer.raw_headers, (b"connection", b"close")],
+            reason=HTTPStatus(answer.status_code).phrase,
+        )
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""

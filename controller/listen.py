@@ -23,6 +23,10 @@ class PeopleOptions:
 
     cert: Path | None = None
     key: Path | None = None
+    public_urls: tuple[str, ...] = ()
+    """Where browsers find the console besides the certificate's names: behind a proxy."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks whose ``X-Forwarded-For`` and ``-Proto`` are believed."""
     sinks: tuple[str, ...] = ()
     """Where events go: ``syslog://…``, ``https://…``."""
     open: bool = False
@@ -97,6 +101,19 @@ def _check_private(key: Path) -> None:
             object=f"file/{key}",
             hint=f"chmod 600 {key}",
         )
+
+
+def proxy_network(text: str) -> str:
+    """Return what ``--trusted-proxy`` names: an address or a network. ServiceError."""
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ServiceError(
+            "invalid",
+            f"{text!r} is no address of a proxy: {error}",
+            object="trusted-proxy",
+            hint="for example 10.1.2.3 or 10.1.2.0/24",
+        ) from None
 
 
 @lru_cache(maxsize=4096)

@@ -47,8 +47,12 @@ class _Asked:
     @property
     def address(self) -> str:
         """The sender's address."""
-        client = self.scope.get("client")
-        return client[0] if client else ""
+        return _address(self.scope)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 class Gate:
@@ -93,7 +97,8 @@ class Gate:
         self, matched: Matched | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if matched is None and self._is_file(scope["path"]):
-            await self._app(scope, receive, send)
+            late = self._pace.public(_address(scope))
+            await (late or self._app)(scope, receive, send)
             return
         access: Access = self._owner.state.access
         asked = _Asked(scope, access, access.caller(Headers(scope=scope)), matched)
@@ -111,14 +116,14 @@ class Gate:
             await self._change(asked, receive, send)
 
     def _is_file(self, path: str) -> bool:
-        """Whether a path is the published schema, the console's files, or nothing at all."""
-        return path == f"{self._prefix}/openapi.json" or not path.startswith(self._prefix + "/")
+        """Whether a path is one of the console's files, or nothing at all."""
+        return not path.startswith(self._prefix + "/")
 
     def _judge(self, asked: _Asked) -> JSONResponse | None:
         """Return the refusal of a request, None when it may go on."""
         caller, matched = asked.caller, asked.matched
         if matched is not None and matched.verb is None:
-            return None
+            return self._judge_public(asked)
         if caller is None:
             return self._stranger(asked)
         late = self._pace.check(caller.principal, asked.scope["method"])
@@ -136,6 +141,13 @@ class Gate:
                 hint="ask an admin of the site; see GET /api/v1/whoami for what you may do",
             )
         return self._judge_change(asked, caller) if asked.changes else None
+
+    def _judge_public(self, asked: _Asked) -> JSONResponse | None:
+        """Judge what needs no token. A sign-in tries one, so it is counted as a wrong token is."""
+        late = self._pace.public(asked.address)
+        if late is None and asked.scope["method"] == "POST":
+            late = self._pace.failed(asked.address)
+        return late
 
     def _nothing(self, scope: Scope) -> JSONResponse | None:
         """Answer for a method that a path does not have; unknown paths are the application's."""

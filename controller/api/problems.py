@@ -16,6 +16,9 @@ from starlette.exceptions import HTTPException
 
 from controller.errors import ErrorCode, ServiceError
 
+MAX_ERRORS = 20
+"""Fields that one answer names; a body may have thousands that are wrong."""
+MAX_PATH = 500
 MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[ErrorCode, int] = {
     "invalid": 422,
@@ -114,7 +117,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [_field(item) for item in error.errors()]
+        errors = [_field(item) for item in error.errors()[:MAX_ERRORS]]
         detail = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in errors)
         return problem(
             422,
@@ -132,6 +135,7 @@ def install(app: FastAPI) -> None:
 
 def from_http(method: str, path: str, error: HTTPException) -> JSONResponse:
     """Map an error of the framework, or of ours that speaks in status codes."""
+    path = path if len(path) <= MAX_PATH else path[: MAX_PATH - 1] + "…"
     code = _HTTP_CODES.get(error.status_code, "invalid")
     detail, hint = str(error.detail), ""
     if error.status_code == 404:

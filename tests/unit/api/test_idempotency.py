@@ -12,8 +12,8 @@ import pytest
 from starlette.types import Message
 
 from controller.api import create_app
-from controller.api.guard import MAX_BODY_BYTES
 from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, answered
+from controller.api.rules import BODIES
 from controller.errors import ServiceError
 from controller.store import KeptAnswer, PutAnswer, Store, Write
 from tests.unit.api.fake_service import FakeService
@@ -153,7 +153,7 @@ async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> 
 
 async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(MAX_BODY_BYTES // 2**16 + 1):
+        for _ in range(BODIES["submit_job"] // 2**16 + 1):
             yield b" " * 2**16
 
     async with life(tmp_path / "s.sqlite", FakeService()) as client:
