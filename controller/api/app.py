@@ -80,8 +80,9 @@ def create_app(
         prefix=PREFIX,
         pace=pace or Pace(),
         answers=KeyedAnswers(book or Volatile()),
+        origins=origins or Origins(),
     )
-    app.add_middleware(Guard, table=table, origins=origins or Origins())
+    app.add_middleware(Guard, table=table)
     web.install(app)
     return app
 

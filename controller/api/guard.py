@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: size, pace, origin; and after it: crashes."""
+"""What every request passes before a route sees it: size and pace; and after it: crashes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.api.problems import crashed, problem
 from controller.api.rules import RouteTable
 from controller.errors import ServiceError
-from controller.origins import Origins
 
 MAX_PATH = 2048
 BODY_PAUSE_S = 20.0
 """Longest pause between two pieces of a request body."""
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Result = TypeVar("Result")
 
@@ -27,9 +25,8 @@ Result = TypeVar("Result")
 class Guard:
     """ASGI middleware around the whole application.
 
-    Refuses bodies that are too large (413) or too slow (408) and state-changing requests
-    that a web page of another origin makes (403): every page in the operator's browser could
-    reach the API. Turns a crash into a problem document.
+    Refuses paths and bodies that are too long (414, 413) and bodies that are too slow (408).
+    Turns a crash into a problem document.
     """
 
     def __init__(
@@ -37,11 +34,9 @@ class Guard:
         app: ASGIApp,
         *,
         table: RouteTable,
-        origins: Origins,
         body_pause_s: float = BODY_PAUSE_S,
     ) -> None:
         self._app = app
-        self._origins = origins
         self._table = table
         self._body_pause_s = body_pause_s
 
@@ -70,20 +65,6 @@ class Guard:
     def _refusal(self, scope: Scope, most: int) -> JSONResponse | None:
         """Return the answer to a request whose head alone is reason to refuse it."""
         headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        if (
-            origin is not None
-            and scope["method"] not in _SAFE_METHODS
-            and not self._origins.own(origin, headers.get("host", ""))
-        ):
-            return problem(
-                403,
-                "forbidden",
-                "requests from pages of another origin are refused",
-                object="origin",
-                hint="the controller knows pages of loopback, of the names in its certificate"
-                " and of --public-url",
-            )
         if len(scope["path"]) > MAX_PATH:
             return problem(414, "invalid", f"the path is longer than {MAX_PATH} characters")
         length = headers.get("content-length", "0")

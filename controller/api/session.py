@@ -44,6 +44,7 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
             object="token",
             hint="it may have expired or been revoked; ask an admin for a new one",
         )
+    request.state.signed_in = caller
     expires = caller.token.expires_at if caller.token else None
     response.set_cookie(
         COOKIE,

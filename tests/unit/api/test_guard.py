@@ -14,7 +14,6 @@ from controller.api import create_app
 from controller.api.guard import Guard, change, within
 from controller.api.rules import BODIES, BODY_BYTES, RouteTable
 from controller.errors import ServiceError
-from controller.origins import Origins
 from tests.unit.api.fake_service import FakeService
 
 
@@ -57,9 +56,7 @@ async def test_large_bodies_are_refused(
 
 
 async def test_a_body_that_stops_arriving_is_refused() -> None:
-    app = Guard(
-        create_app(FakeService()), table=RouteTable([]), origins=Origins(), body_pause_s=0.05
-    )
+    app = Guard(create_app(FakeService()), table=RouteTable([]), body_pause_s=0.05)
     sent: list[Message] = []
 
     async def never() -> Message:
@@ -126,7 +123,7 @@ async def test_a_crash_after_the_first_byte_just_ends_the_answer() -> None:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
-    await Guard(broken, table=RouteTable([]), origins=Origins())(scope, receive, send)
+    await Guard(broken, table=RouteTable([]))(scope, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 
