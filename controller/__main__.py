@@ -14,10 +14,11 @@ from controller import logs, startup
 from controller.drift_policy import DriftPolicy
 from controller.errors import ServiceError
 from controller.keeper import keep
-from controller.listen import PeopleOptions, api_socket
+from controller.listen import PeopleOptions, api_socket, proxy_network
 from controller.of_front import relayed
 from controller.of_listen import Listener
 from controller.of_tls import read_speech
+from controller.origins import origin_of
 from controller.pulse import Pulse, notify
 from sitefile import SiteFileError, load_site
 
@@ -47,6 +48,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve the API over TLS")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, mode 0600")
+    parser.add_argument(
+        "--public-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="where browsers find the console, besides the certificate's names: "
+        "https://HOST[:PORT] of a proxy; may be repeated",
+    )
+    parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="believe X-Forwarded-For and X-Forwarded-Proto of this address or network; "
+        "may be repeated; default: of none",
+    )
     parser.add_argument(
         "--sink",
         action="append",
@@ -112,6 +129,8 @@ def _run(options: argparse.Namespace) -> int:
     people = PeopleOptions(
         cert=options.tls_cert,
         key=options.tls_key,
+        public_urls=tuple(map(origin_of, options.public_url)),
+        proxies=tuple(map(proxy_network, options.trusted_proxy)),
         sinks=tuple(options.sink),
         open=options.insecure_no_auth,
     )

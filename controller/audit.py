@@ -1,140 +1,177 @@
 """The audit trail: who asked for what, and how it ended. Append-only, each record chained.
 
 A record is one JSON line whose ``hash`` is SHA-256 over the record and the hash of the record
-before it. Records that wait are written together and made durable with one ``fdatasync``. The
-number and the hash of the last one lie in a second file, so that a trail that was cut off is
-noticed; somebody who may write both files is beaten by a head kept elsewhere (``expect``).
+before it. Records that wait are written together and made durable with one ``fdatasync``. A
+writer of all its files is beaten by a head kept elsewhere (``verify``'s ``expect``).
+
+A record that the disk does not take is kept in memory and written before the next one; until then
+``ready`` refuses, so that no further change is made without a record.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
-import json
-import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
+import structlog
+
+from controller.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, Verdict
+from controller.audit_record import START, Record, record_hash, unwritten
 from controller.errors import ServiceError
+from controller.refusals import Refusals
 
-FILE = "audit.jsonl"
-HEAD = "audit.head"
-START = "0" * 64
-"""What the first record chains to."""
+log = structlog.get_logger(__name__)
+
 WRITE_TIMEOUT_S = 10.0
-MAX_FIELD = 500
-
-
-@dataclass(slots=True, frozen=True)
-class Record:
-    """One line. ``time`` is seconds since 1970, ``outcome`` an HTTP status."""
-
-    seq: int
-    time: float
-    actor: str
-    role: str
-    token: str
-    remote: str
-    verb: str
-    action: str
-    object: str
-    outcome: int
-    epoch_before: int
-    epoch_after: int
-    prev: str = START
-    hash: str = ""
-
-
-@dataclass(slots=True, frozen=True)
-class Verdict:
-    """Whether a trail is whole; ``problem`` names the first record that is not as written."""
-
-    ok: bool
-    records: int
-    head: str
-    problem: str = ""
+JOIN_EVERY_S = 5.0
+MAX_OWED = 1000
+"""Records kept for a disk that takes none: of what was under way, of sign-ins and refusals."""
+_EVIDENCE = "keep it as evidence: move all audit files away, then start again"
 
 
 class AuditLog:
     """One trail in one directory. ``append`` returns when the record is durable."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_bytes: int = MAX_FILE_BYTES,
+        files: int = MAX_FILES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = directory / FILE
-        self._head_path = directory / HEAD
+        self._trail = Trail(self._path, file_bytes=file_bytes, files=files)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit check")
+        self._clock = clock
         self._seq, self._hash = 0, START
         self._waiting: list[tuple[Record, asyncio.Future[None]]] = []
+        self._owed: list[Record] = []
+        self._refusals = Refusals()
         self._writing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.error = ""
         """Why the last write failed, empty when it did not."""
+        self.damage = ""
+        """What is wrong with the records of earlier days, empty while nothing is known."""
 
     async def open(self) -> None:
-        """Read the whole trail. ServiceError when it is not as it was left."""
-        verdict = await asyncio.to_thread(self._recover)
+        """Look at the trail's end; a task then checks all of it. ServiceError when it is damaged.
+
+        Records that were changed further back refuse every change once they are found.
+        """
+        verdict = await asyncio.to_thread(self._trail.recover)
         if not verdict.ok:
-            raise ServiceError(
-                "failed",
-                f"the audit trail is damaged: {verdict.problem}",
-                object=f"file/{self._path}",
-                hint="keep it as evidence: move both audit files away, then start again",
-            )
+            raise unwritten(self._path, _damaged(verdict), hint=_EVIDENCE)
         number, _, value = verdict.head.partition(":")
         self._seq, self._hash = int(number), value
+        self._tasks = [
+            asyncio.create_task(self._check(), name="audit check"),
+            asyncio.create_task(self._join(), name="audit refusals"),
+        ]
 
     async def append(self, record: Record) -> None:
         """Chain ``record`` (its seq, prev and hash are set here) and make it durable.
 
         ServiceError ``failed`` when the disk refuses, ``timeout`` when it does not answer.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((record, done))
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+        await self._in_time(self._queue(record))
+
+    def note(self, record: Record) -> None:
+        """Record a refusal or a sign-in soon, or count it with others alike; never waits."""
+        now = self._refusals.add(record, self._clock())
+        if now is not None:
+            self._queue(now)
+
+    async def ready(self) -> None:
+        """Return when a record can be written. ServiceError: then no change may be made."""
+        if self.damage:
+            raise unwritten(self._path, self.damage, hint=_EVIDENCE)
+        if not self.error:
+            return
+        self._begin()
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await asyncio.shield(done)
-        except TimeoutError:
+            if self._writing is not None:
+                await self._in_time(self._writing)
+        except ServiceError:
+            pass
+        if self.error:
             raise ServiceError(
-                "timeout", "the audit trail was not written in time", object=f"file/{self._path}"
-            ) from None
+                "unavailable",
+                f"nothing was changed, because it could not be recorded: {self.error}",
+                object=f"file/{self._path}",
+                hint="free disk space",
+            )
 
     async def verify(self, expect: str = "") -> Verdict:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
-        return await asyncio.to_thread(verify, self._path, self._head_path, expect)
+        await self._written()
+        return await self._read(lambda: self._trail.verify(expect))
 
-    async def records(self, after: int, limit: int) -> list[Record]:
-        """Return at most ``limit`` records after number ``after``, oldest first."""
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
-        return await asyncio.to_thread(self._read, after, limit)
+    async def records(self, after: int | None, limit: int) -> list[Record]:
+        """Return at most ``limit`` records after number ``after``, or the newest; oldest first."""
+        await self._written()
+        first = max(0, self._seq - limit) if after is None else after
+        try:
+            return await asyncio.to_thread(self._trail.page, first, limit)
+        except ValueError as error:
+            hint = "see `lightloom audit verify`"
+            raise unwritten(self._path, f"the audit trail is damaged: {error}", hint=hint) from None
 
     async def close(self) -> None:
         """Write what waits and stop."""
-        if self._writing is not None:
-            await self._writing
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for record in self._refusals.due(float("inf")):
+            self._queue(record)
+        await self._written()
+        if self._owed:
+            log.error("audit_records_lost", count=len(self._owed), error=self.error)
         self._thread.shutdown(wait=False)
+        self._reader.shutdown(wait=False)
+
+    def _queue(self, record: Record) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, done))
+        self._begin()
+        return done
+
+    def _begin(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _in_time(self, work: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await asyncio.shield(work)
+        except TimeoutError:
+            self.error = "the audit trail was not written in time"
+            raise ServiceError("timeout", self.error, object=f"file/{self._path}") from None
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
 
     async def _write_all(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while self._waiting:
+            while self._waiting or self._owed:
                 batch, self._waiting = self._waiting, []
-                chained = self._chained([record for record, _ in batch])
+                chained = self._chained([*self._owed, *(record for record, _ in batch)])
                 error: ServiceError | None = None
                 try:
-                    await loop.run_in_executor(self._thread, self._write, chained)
+                    await loop.run_in_executor(self._thread, self._trail.write, chained)
                     self._seq, self._hash = chained[-1].seq, chained[-1].hash
-                    self.error = ""
-                except OSError as refusal:
-                    error = _refused(self._path, refusal)
-                    self.error = error.message
+                    self.error, self._owed = "", []
+                except (OSError, ValueError) as refusal:
+                    error = self._refused(refusal)
+                    self._owe([record for record, _ in batch])
                 for _, done in batch:
                     if done.done():
                         continue
@@ -142,9 +179,28 @@ class AuditLog:
                         done.set_result(None)
                     else:
                         done.set_exception(error)
-                        done.exception()  # whoever waited may be gone
+                        done.exception()  # the request that waited may be gone
+                if error is not None and not self._waiting:
+                    break
         finally:
             self._writing = None
+
+    def _refused(self, refusal: OSError | ValueError) -> ServiceError:
+        why = refusal.strerror if isinstance(refusal, OSError) else str(refusal)
+        self.error = f"the audit trail can not be written: {why}"
+        return unwritten(
+            self._path,
+            self.error,
+            hint="free disk space; what was done is done, look at the object",
+        )
+
+    def _owe(self, records: list[Record]) -> None:
+        """Keep records for later, and put them into the log: a crash would lose them."""
+        for record in records:
+            kept = len(self._owed) < MAX_OWED
+            if kept:
+                self._owed.append(record)
+            log.error("audit_not_written", kept=kept, error=self.error, record=asdict(record))
 
     def _chained(self, records: list[Record]) -> list[Record]:
         seq, last = self._seq, self._hash
@@ -157,144 +213,22 @@ class AuditLog:
             chained.append(following)
         return chained
 
-    def _write(self, batch: list[Record]) -> None:
-        """Append all records or none; a part of a line must not stay on a full disk."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, 0o600)
-        try:
-            size = os.fstat(descriptor).st_size
-            text = "".join(_line(record) for record in batch).encode()
-            try:
-                if os.write(descriptor, text) != len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fdatasync(descriptor)
-                _write_head(self._head_path, f"{batch[-1].seq}:{batch[-1].hash}")
-            except OSError:
-                os.ftruncate(descriptor, size)
-                raise
-        finally:
-            os.close(descriptor)
+    async def _read(self, work: Callable[[], Verdict]) -> Verdict:
+        """Run a long check; one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
-    def _recover(self) -> Verdict:
-        """Drop a last line that a crash tore, if it was never acknowledged; then check."""
-        if self._path.exists():
-            raw = self._path.read_bytes()
-            whole = raw.rfind(b"\n") + 1
-            if whole < len(raw):
-                os.truncate(self._path, whole)
-        return verify(self._path, self._head_path)
+    async def _check(self) -> None:
+        verdict = await self._read(self._trail.verify)
+        if not verdict.ok:
+            self.damage = _damaged(verdict)
+            log.error("audit_trail_damaged", problem=verdict.problem, file=str(self._path))
 
-    def _read(self, after: int, limit: int) -> list[Record]:
-        found = (r for r in _records(self._path) if r.seq > after)
-        return list(islice(found, limit))
+    async def _join(self) -> None:
+        while True:
+            await asyncio.sleep(JOIN_EVERY_S)
+            for record in self._refusals.due(self._clock()):
+                self._queue(record)
 
 
-def record_hash(record: Record) -> str:
-    """Return SHA-256 over everything in ``record`` but its own hash; ``prev`` chains it."""
-    body = {key: value for key, value in asdict(record).items() if key != "hash"}
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def verify(path: Path, head_path: Path | None = None, expect: str = "") -> Verdict:
-    """Check a trail record by record; the first one that is not as it was written is named."""
-    count, last, seen = 0, START, not expect
-    problem = ""
-    try:
-        for record in _records(path):
-            problem = _fault(record, count, last)
-            if problem:
-                break
-            count, last = record.seq, record.hash
-            seen = seen or expect == f"{count}:{last}"
-        kept = _read_head(head_path) if head_path is not None and not problem else None
-    except ValueError as error:
-        problem, kept = f"record {count + 1} is broken: {error}", None
-    if not problem and kept is not None:
-        problem = _cut_off(count, last, kept)
-    if not problem and not seen:
-        problem = f"no record is {expect[:80]}"
-    return Verdict(not problem, count, f"{count}:{last}", problem)
-
-
-def _fault(record: Record, count: int, last: str) -> str:
-    if record.seq != count + 1:
-        return _missing(count + 1, record.seq)
-    if record.prev != last or record.hash != record_hash(record):
-        return f"record {count + 1} was changed"
-    return ""
-
-
-def _cut_off(count: int, last: str, kept: str) -> str:
-    """Compare the end of the trail with the head that was kept; later records are no fault."""
-    if not kept:
-        return f"the head after record {count} is missing" if count else ""
-    number = int(kept.partition(":")[0])
-    if number > count:
-        return f"records {count + 1} to {number} are cut off"
-    return f"record {count} was changed" if number == count and kept != f"{count}:{last}" else ""
-
-
-def clipped(text: str) -> str:
-    """Return ``text`` fit for a record: bounded, whatever a client sent."""
-    return text if len(text) <= MAX_FIELD else text[: MAX_FIELD - 1] + "…"
-
-
-def _records(path: Path) -> Iterator[Record]:
-    """Read a trail line by line. ValueError for a line that is no record."""
-    try:
-        file = path.open(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return
-    with file:
-        for line in file:
-            yield _parse(line)
-
-
-def _parse(line: str) -> Record:
-    try:
-        body: Any = json.loads(line)
-        return Record(**body)
-    except (TypeError, ValueError):
-        raise ValueError("it is not a record") from None
-
-
-def _line(record: Record) -> str:
-    return json.dumps(asdict(record), separators=(",", ":"), ensure_ascii=True) + "\n"
-
-
-def _missing(wanted: int, found: int) -> str:
-    if found > wanted:
-        return f"record {wanted} is missing: record {found} follows record {wanted - 1}"
-    return f"record {found} stands where record {wanted} belongs"
-
-
-def _read_head(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
-        return ""
-    number, _, value = text.partition(":")
-    if not number.isdecimal() or len(value) != 64:
-        raise ValueError("the head is damaged")
-    return text
-
-
-def _write_head(path: Path, head: str) -> None:
-    """Replace the head in one step, so that a crash leaves the old or the new one."""
-    beside = path.with_suffix(".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(beside, flags, 0o600), "w", encoding="ascii") as file:
-        file.write(head + "\n")
-        file.flush()
-        os.fdatasync(file.fileno())
-    beside.replace(path)
-
-
-def _refused(path: Path, error: OSError) -> ServiceError:
-    return ServiceError(
-        "failed",
-        f"the audit trail can not be written: {error.strerror}",
-        object=f"file/{path}",
-        hint="free disk space; what was done is done, look at the object",
-    )
+def _damaged(verdict: Verdict) -> str:
+    return f"the audit trail is damaged: {verdict.problem}"

@@ -1,24 +1,35 @@
-"""Who may stand at the API's door: so many connections at once, and none that dawdles.
+"""Limits the API's connections: their number, the share of one address, and how slow they may be.
 
 A connection is *idle* until a whole request of it has arrived, and again once that is answered:
 handshakes, half a head, a body that drips and connections kept for later are all the same here.
-When there are too many connections, an idle one of the address that has most of them makes room,
-the oldest first; so a flood drives itself out, and who asks at once is answered. What has been
-idle for too long is closed in any case (slow loris).
+It is *stalled* while its reader does not take the bytes that wait for it (see ``outflow``).
+
+At the limit one connection makes room for a new one, of the address that has the most: an idle
+one, a stalled one, or, where that address has more than half of all, the one that is served the
+longest. An address never makes another one give way that has fewer connections. What has been
+idle or stalled for too long is closed in any case (slow loris, slow read).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any, Protocol
 
+import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from controller.api.problems import problem
+from controller.heads import StrictConnection
+from controller.listen import network_of
+from controller.outflow import SEND_S, Outflow, Reading, bound, followed, outflow, reset_at_close
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +39,8 @@ RESERVED_FILES = 256
 REQUEST_S = 30.0
 """Longest that a whole request may take to arrive, and a connection be kept without one."""
 HANDSHAKE_S = 10.0
+STALLED_S = 2.0
+"""A reader that is behind for this long makes room before those that keep up."""
 TELL_EVERY_S = 10.0
 
 
@@ -45,61 +58,111 @@ class Guest(Protocol):
     def turn_out(self) -> None:
         """Close it now, whatever it was about to say; it leaves by itself then."""
 
+    def outflow(self) -> Outflow | None:
+        """Return what its reader has taken; None before the connection is made."""
+
 
 class Door:
-    """Counts connections and decides who has to go. Lives on the loop."""
+    """Counts connections and decides which one has to go. Lives on the loop."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._clock = clock
-        self._guests: set[Guest] = set()
+        self._guests: dict[str, dict[Guest, None]] = {}
+        """Per network all connections, the oldest first."""
         self._idle: dict[str, dict[Guest, float]] = {}
-        """Per address the idle ones and since when, the longest first."""
+        """Per network the idle ones and since when, the longest first."""
+        self._reading: dict[Guest, Reading] = {}
+        """Those for which bytes wait."""
+        self._open = 0
         self._turned_out = 0
         self._told_at = float("-inf")
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return self._open
 
     def enter(self, guest: Guest) -> bool:
-        """Let somebody in; False when nobody could make room."""
-        if len(self._guests) >= self.limit and not self.make_room():
+        """Let a connection in; False when none could make room."""
+        network = network_of(guest.address)
+        if self._open >= self.limit and not self.make_room(network):
             self._count()
             return False
-        self._guests.add(guest)
+        self._guests.setdefault(network, {})[guest] = None
+        self._open += 1
         self.idle(guest)
         return True
 
-    def make_room(self) -> bool:
-        """Turn one out; False when nobody is idle."""
-        if not self._idle:
+    def make_room(self, network: str | None = None) -> bool:
+        """Turn one out, for a connection of ``network`` if that is known; False without any."""
+        guest = next(self._dispensable(network), None)
+        if guest is None:
             return False
-        heaviest = max(self._idle.values(), key=len)
-        self._turn_out(next(iter(heaviest)))
+        self._turn_out(guest)
         return True
 
+    def _dispensable(self, network: str | None) -> Iterator[Guest]:
+        """Yield the connections that may have to go, the first one first."""
+        own = len(self._guests.get(network, ())) if network is not None else 0
+        heaviest = sorted(
+            (name for name, here in self._guests.items() if name == network or len(here) > own),
+            key=lambda name: len(self._guests[name]) + (name == network),
+            reverse=True,
+        )
+        late = self._clock() - STALLED_S
+        for name in heaviest:
+            yield from self._idle.get(name, ())
+            behind = [g for g in self._guests[name] if self._stalled(g, late)]
+            yield from sorted(behind, key=lambda g: self._reading[g].since)
+            if name == heaviest[0] != network and len(self._guests[name]) > self.limit // 2:
+                yield from self._guests[name]
+
+    def _stalled(self, guest: Guest, late: float) -> bool:
+        reading = self._reading.get(guest)
+        return reading is not None and reading.since <= late
+
+    def _has(self, guest: Guest) -> bool:
+        return guest in self._guests.get(network_of(guest.address), ())
+
     def idle(self, guest: Guest) -> None:
-        """Note that nothing is owed to this one from now on."""
-        if guest in self._guests:
-            self._idle.setdefault(guest.address, {}).setdefault(guest, self._clock())
+        """Note that no request of this one is under way from now on."""
+        if self._has(guest):
+            here = self._idle.setdefault(network_of(guest.address), {})
+            here.setdefault(guest, self._clock())
 
     def busy(self, guest: Guest) -> None:
         """Note that a whole request has arrived."""
-        here = self._idle.get(guest.address)
-        if here is not None and here.pop(guest, None) is not None and not here:
-            del self._idle[guest.address]
+        _drop(self._idle, network_of(guest.address), guest)
 
     def leave(self, guest: Guest) -> None:
         """Forget one that is gone."""
         self.busy(guest)
-        self._guests.discard(guest)
+        self._reading.pop(guest, None)
+        if self._has(guest):
+            _drop(self._guests, network_of(guest.address), guest)
+            self._open -= 1
 
     def sweep(self) -> None:
-        """Turn out everybody who has been idle for too long."""
-        late = self._clock() - REQUEST_S
+        """Turn out every connection that has been idle or stalled for too long."""
+        now = self._clock()
+        for guest in [g for here in self._guests.values() for g in here]:
+            self._look(guest, now)
         for here in list(self._idle.values()):
-            for guest in [g for g, since in here.items() if since < late]:
+            for guest in [g for g, since in here.items() if since < now - REQUEST_S]:
                 self._turn_out(guest)
+
+    def _look(self, guest: Guest, now: float) -> None:
+        """Follow one reader; one that takes its answer is not idle, however long it takes."""
+        flow = guest.outflow()
+        reading = followed(self._reading.get(guest), flow, now) if flow is not None else None
+        if reading is None:
+            self._reading.pop(guest, None)
+            return
+        self._reading[guest] = reading
+        if now - reading.since > SEND_S:
+            self._turn_out(guest)
+        elif guest in self._idle.get(network_of(guest.address), ()):
+            self.busy(guest)
+            self.idle(guest)
 
     def _turn_out(self, guest: Guest) -> None:
         self.leave(guest)
@@ -110,8 +173,17 @@ class Door:
         self._turned_out += 1
         now = self._clock()
         if now - self._told_at >= TELL_EVERY_S:
-            log.warning("connections_turned_out", count=self._turned_out, open=len(self._guests))
+            log.warning("connections_turned_out", count=self._turned_out, open=self._open)
             self._turned_out, self._told_at = 0, now
+
+
+def _drop(sets: dict[str, dict[Guest, Any]], network: str, guest: Guest) -> None:
+    """Take one out of its network's set, and the set with the last one."""
+    here = sets.get(network)
+    if here is not None and guest in here:
+        del here[guest]
+        if not here:
+            del sets[network]
 
 
 class Connection(H11Protocol):
@@ -119,6 +191,7 @@ class Connection(H11Protocol):
 
     def __init__(self, door: Door, address: str, **given: Any) -> None:
         super().__init__(**given)
+        self.conn = self._strict = StrictConnection()
         self.address = address
         self._door = door
         self._welcome: asyncio.Task[None] | None = None
@@ -131,6 +204,7 @@ class Connection(H11Protocol):
     async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         limit_s = HANDSHAKE_S if tls else None
         try:
+            bound(accepted)
             await self.loop.connect_accepted_socket(
                 lambda: self, accepted, ssl=tls, ssl_handshake_timeout=limit_s
             )
@@ -144,9 +218,20 @@ class Connection(H11Protocol):
     def turn_out(self) -> None:
         """Close it now."""
         if self._made:
+            with contextlib.suppress(OSError):
+                reset_at_close(self.transport.get_extra_info("socket"))
             self.transport.abort()
         elif self._welcome is not None:
             self._welcome.cancel()
+
+    def outflow(self) -> Outflow | None:
+        """Return what the reader has taken; None without a connection."""
+        if not self._made:
+            return None
+        try:
+            return outflow(self.transport.get_extra_info("socket"))
+        except (OSError, ValueError):  # it is closed
+            return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to read requests: the handshake is done."""
@@ -156,14 +241,31 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; the connection is busy once they make a whole request."""
         super().data_received(data)
+        self._busy_if_asked()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say why these bytes are no request, and close."""
+        strict = self._strict
+        answer = problem(strict.refused, "invalid", strict.why or msg, object="request")
+        head = h11.Response(
+            status_code=answer.status_code,
+            headers=[*answer.raw_headers, (b"connection", b"close")],
+            reason=HTTPStatus(answer.status_code).phrase,
+        )
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, which may have arrived already."""
+        self._door.idle(self)
+        super().on_response_complete()
+        self._busy_if_asked()
+
+    def _busy_if_asked(self) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
             self._door.busy(self)
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self._door.idle(self)
-        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave."""

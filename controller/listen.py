@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ServiceError
@@ -22,6 +23,10 @@ class PeopleOptions:
 
     cert: Path | None = None
     key: Path | None = None
+    public_urls: tuple[str, ...] = ()
+    """Where browsers find the console besides the certificate's names: behind a proxy."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks whose ``X-Forwarded-For`` and ``-Proto`` are believed."""
     sinks: tuple[str, ...] = ()
     """Where events go: ``syslog://…``, ``https://…``."""
     open: bool = False
@@ -96,6 +101,36 @@ def _check_private(key: Path) -> None:
             object=f"file/{key}",
             hint=f"chmod 600 {key}",
         )
+
+
+def proxy_network(text: str) -> str:
+    """Return what ``--trusted-proxy`` names: an address or a network. ServiceError."""
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ServiceError(
+            "invalid",
+            f"{text!r} is no address of a proxy: {error}",
+            object="trusted-proxy",
+            hint="for example 10.1.2.3 or 10.1.2.0/24",
+        ) from None
+
+
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Return what counts as one sender: an IPv4 address, or the /64 of an IPv6 address.
+
+    A single host has a whole /64 to choose its addresses from.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def is_loopback(host: str) -> bool:

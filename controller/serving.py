@@ -24,6 +24,7 @@ from controller.audit import AuditLog
 from controller.door import Connection, Door, connections_possible
 from controller.errors import ServiceError
 from controller.listen import PeopleOptions
+from controller.origins import Origins, origins_of
 from controller.service import Service
 from controller.sinks import feed_sinks, sink_of
 from controller.tally import Tally
@@ -56,7 +57,7 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
     stack.push_async_callback(audit.close)
     await audit.open()
     log.info("tokens_asked_for", admin_token=str(token_file))
-    return Access(accounts, audit, secure_cookie=options.tls)
+    return Access(accounts, audit)
 
 
 def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Tally:
@@ -138,7 +139,9 @@ def server_of(
 ) -> ApiServer:
     """Return the HTTP server of ``service``. ServiceError when the TLS files are of no use."""
     config = uvicorn.Config(
-        create_app(service, access, tally=tally, book=book),
+        create_app(service, access, tally=tally, book=book, origins=_origins(options)),
+        proxy_headers=bool(options.proxies),
+        forwarded_allow_ips=list(options.proxies),
         log_config=None,
         log_level="error",  # below that are complaints about clients, as many as they like
         access_log=False,
@@ -151,12 +154,23 @@ def server_of(
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        raise ServiceError(
-            "invalid",
-            f"the TLS files can not be used: {error}",
-            object=f"file/{options.cert}",
-            hint="give a certificate and its key in PEM form",
-        ) from error
+        raise _unusable(options, error) from error
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
     return ApiServer(config, service)
+
+
+def _origins(options: PeopleOptions) -> Origins:
+    try:
+        return origins_of(options.cert, options.public_urls)
+    except (OSError, ValueError) as error:
+        raise _unusable(options, error) from error
+
+
+def _unusable(options: PeopleOptions, error: Exception) -> ServiceError:
+    return ServiceError(
+        "invalid",
+        f"the TLS files can not be used: {error}",
+        object=f"file/{options.cert}",
+        hint="give a certificate and its key in PEM form",
+    )

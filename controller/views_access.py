@@ -106,6 +106,8 @@ class AuditRecordView(View):
     epoch_after: int
     prev: str
     hash: str
+    count: int = 1
+    """Requests that the record stands for; refusals that are alike are joined for a minute."""
 
 
 class AuditVerdictView(View):

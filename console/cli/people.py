@@ -152,7 +152,9 @@ def list_projects(ctx: typer.Context, *, output: OutputOption = Output.TABLE) ->
 def show_audit(
     ctx: typer.Context,
     *,
-    since: Annotated[int, typer.Option(min=0, help="Records after this one.")] = 0,
+    since: Annotated[
+        int | None, typer.Option(min=0, help="Records after this one; default: the newest.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 200,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -166,6 +168,7 @@ def show_audit(
         "DID": lambda r: r["action"],
         "OBJECT": lambda r: r["object"] or NONE,
         "STATUS": lambda r: r["outcome"],
+        "COUNT": lambda r: r["count"],
         "EPOCH": _epochs,
     }
     answer(
@@ -212,11 +215,11 @@ def _show_verdict(view: Document) -> None:
 
 
 def _verified(file: Path, expect: str) -> Document:
-    from controller.audit import HEAD, verify  # noqa: PLC0415 - start-up time
+    from controller.audit_files import verify  # noqa: PLC0415 - start-up time
 
     if not file.is_file():
         raise usage(f"{file} can not be read", "it is audit.jsonl in the state directory")
-    verdict = verify(file, file.with_name(HEAD), expect)
+    verdict = verify(file, expect)
     return {
         "ok": verdict.ok,
         "records": verdict.records,

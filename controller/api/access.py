@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 
 from starlette.datastructures import Headers
@@ -17,6 +16,8 @@ from controller.authz import ALL_PROJECTS, Principal, Role
 COOKIE = "lightloom_session"
 PAGE_HEADER = "x-lightloom"
 """A page's scripts set it; a form of another site can not."""
+_MAX_TOKEN = 200
+"""Longest text that is looked up as a token."""
 ANYBODY = Principal("anybody", Role.ADMIN, frozenset({ALL_PROJECTS}))
 """Everyone, on a controller that was started with ``--insecure-no-auth``."""
 
@@ -46,8 +47,6 @@ class Access:
 
     accounts: Accounts | None = None
     audit: AuditLog | None = None
-    secure_cookie: bool = False
-    """The API is served over TLS."""
     clock: Callable[[], float] = field(default=time.time)
 
     def caller(self, headers: Headers) -> Caller | None:
@@ -63,9 +62,23 @@ def credentials(headers: Headers) -> tuple[str, Way]:
     """Return the token of a request and how it came; the header wins over the cookie."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme:
-        return (value.strip(), "header") if scheme.lower() == "bearer" else ("", "header")
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return "", "none"
-    return (morsel.value, "cookie") if morsel is not None else ("", "none")
+        return (_bounded(value), "header") if scheme.lower() == "bearer" else ("", "header")
+    secret = _bounded(_cookie(headers.get("cookie", "")))
+    return (secret, "cookie") if secret else ("", "none")
+
+
+def _cookie(header: str) -> str:
+    """Return the session's cookie; others of the same host are not looked at.
+
+    The standard library's parser takes quadratic time on some values (CVE-2024-7592).
+    """
+    for pair in header.split(";"):
+        name, _, value = pair.partition("=")
+        if name.strip() == COOKIE:
+            return value.strip().strip('"')
+    return ""
+
+
+def _bounded(secret: str) -> str:
+    secret = secret.strip()
+    return secret if len(secret) <= _MAX_TOKEN else ""

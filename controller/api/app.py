@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from controller.api import (
@@ -18,6 +15,7 @@ from controller.api import (
     people,
     plans,
     repairs,
+    schema,
     session,
     stream,
     web,
@@ -27,11 +25,11 @@ from controller.api.following import Followers
 from controller.api.gate import Gate
 from controller.api.guard import Guard
 from controller.api.idempotency import Book, KeyedAnswers, Volatile
-from controller.api.openapi import describe_common
 from controller.api.operations import Operations
 from controller.api.pace import Pace
-from controller.api.problems import MEDIA_TYPE, install
+from controller.api.problems import install
 from controller.api.rules import RouteTable
+from controller.origins import Origins
 from controller.tally import Tally
 
 PREFIX = "/api/v1"
@@ -45,17 +43,19 @@ def create_app(
     pace: Pace | None = None,
     tally: Tally | None = None,
     book: Book | None = None,
+    origins: Origins | None = None,
 ) -> FastAPI:
     """Return the REST API over ``service``; it must run on the loop that owns the service.
 
     ``book`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
-    Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for.
+    Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for. ``origins``
+    are those of the controller's own pages besides loopback.
     """
     app = FastAPI(
         title="lightloom",
         version="1",
         description="Control plane of a GPU cluster on optical circuit switches.",
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,  # see schema.py
         # The stock documentation pages load scripts from a CDN; sites may have no way out.
         docs_url=None,
         redoc_url=None,
@@ -70,41 +70,24 @@ def create_app(
         prefix = "" if part is metrics else PREFIX
         app.include_router(part.router, prefix=prefix)
         routes += [(prefix, route) for route in part.router.routes if isinstance(route, APIRoute)]
+    published = schema.route(app, PREFIX)
+    app.router.routes.append(published)
+    routes.append(("", published))
     install(app)
+    table = RouteTable(routes)
     app.add_middleware(
         Gate,
         owner=app,
-        table=RouteTable(routes),
+        table=table,
         prefix=PREFIX,
         pace=pace or Pace(),
         answers=KeyedAnswers(book or Volatile()),
+        origins=origins or Origins(),
     )
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, table=table)
     web.install(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
 def _operation_id(route: APIRoute) -> str:
     return route.name
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the schema with error responses under the media type they are sent with."""
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            openapi_version=app.openapi_version,
-            routes=app.routes,
-        )
-        for path in schema["paths"].values():
-            for operation in path.values():
-                for status, response in operation["responses"].items():
-                    content = response.get("content", {})
-                    if int(status) >= 400 and "application/json" in content:
-                        content[MEDIA_TYPE] = content.pop("application/json")
-        describe_common(schema)
-        app.openapi_schema = schema
-    return app.openapi_schema

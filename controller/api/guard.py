@@ -1,11 +1,10 @@
-"""What every request passes before a route sees it: size, pace, origin; and after it: crashes."""
+"""What every request passes before a route sees it: size and pace; and after it: crashes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
@@ -13,13 +12,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.problems import crashed, problem
+from controller.api.rules import RouteTable
 from controller.errors import ServiceError
 
-MAX_BODY_BYTES = 4 * 2**20
-"""A plan for some ten thousand endpoints; anything larger is not for us."""
+MAX_PATH = 2048
 BODY_PAUSE_S = 20.0
 """Longest pause between two pieces of a request body."""
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Result = TypeVar("Result")
 
@@ -27,16 +25,19 @@ Result = TypeVar("Result")
 class Guard:
     """ASGI middleware around the whole application.
 
-    Refuses bodies that are too large (413) or too slow (408) and state-changing requests
-    that a web page of another origin makes (403): the API listens on loopback, where every
-    page in the operator's browser could reach it. Turns a crash into a problem document.
+    Refuses paths and bodies that are too long (414, 413) and bodies that are too slow (408).
+    Turns a crash into a problem document.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_body: int = MAX_BODY_BYTES, body_pause_s: float = BODY_PAUSE_S
+        self,
+        app: ASGIApp,
+        *,
+        table: RouteTable,
+        body_pause_s: float = BODY_PAUSE_S,
     ) -> None:
         self._app = app
-        self._max_body = max_body
+        self._table = table
         self._body_pause_s = body_pause_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,31 +52,27 @@ class Guard:
             started = started or message["type"] == "http.response.start"
             await send(message)
 
-        response = self._refusal(scope)
+        most = self._table.largest_body(scope["method"], scope["path"])
+        response = self._refusal(scope, most)
         if response is None:
             try:
-                await self._app(scope, self._bounded(receive), sending)
+                await self._app(scope, self._bounded(receive, most), sending)
             except Exception as error:  # a defect must not reach the client as a trace
                 response = crashed(scope["method"], scope["path"], error)
         if response is not None and not started:
             await response(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, most: int) -> JSONResponse | None:
         """Return the answer to a request whose head alone is reason to refuse it."""
         headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        if (
-            origin is not None
-            and scope["method"] not in _SAFE_METHODS
-            and not _own_page(origin, headers.get("host", ""))
-        ):
-            return problem(403, "forbidden", "requests from pages of another origin are refused")
+        if len(scope["path"]) > MAX_PATH:
+            return problem(414, "invalid", f"the path is longer than {MAX_PATH} characters")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._max_body:
-            return problem(413, "invalid", self._too_large)
+        if not length.isdecimal() or len(length) > 20 or int(length) > most:
+            return problem(413, "invalid", _too_large(most))
         return None
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, most: int) -> Receive:
         total, complete = 0, False
 
         async def receiving() -> Message:
@@ -89,27 +86,15 @@ class Guard:
                 raise HTTPException(408, "the request's body did not arrive in time") from None
             total += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if total > self._max_body:
-                raise HTTPException(413, self._too_large)
+            if total > most:
+                raise HTTPException(413, _too_large(most))
             return message
 
         return receiving
 
-    @property
-    def _too_large(self) -> str:
-        return f"the request's body is larger than {self._max_body} bytes"
 
-
-def _own_page(origin: str, host: str) -> bool:
-    """Whether a page that this machine served sent the request.
-
-    That both names agree is not enough: a stranger's name can be made to resolve to loopback.
-    """
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    return parts.netloc == host and parts.hostname in ("127.0.0.1", "::1", "localhost")
+def _too_large(most: int) -> str:
+    return f"the request's body is larger than {most} bytes"
 
 
 async def within(seconds: float, what: str, work: Awaitable[Result]) -> Result:

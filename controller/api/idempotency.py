@@ -34,6 +34,8 @@ KEPT_BYTES = 64 * 2**20
 MAX_KEY = 200
 MAX_ANSWER_BYTES = 2**20
 TIMEOUT = 504
+STALE = 412
+"""The fabric was not at the epoch that was demanded: nothing was done."""
 
 
 class Book(Protocol):
@@ -99,10 +101,13 @@ class KeyedAnswers:
         app: ASGIApp,
         asgi: tuple[Scope, Receive, Send],
         principal: Principal,
-        key: str,
+        key: str | None,
     ) -> JSONResponse | None:
-        """Make the change, or repeat the answer it got. Returns a refusal, if that is due."""
-        if not 0 < len(key) <= MAX_KEY or not key.isprintable():
+        """Make the change, or repeat the answer it got. Returns a refusal, if that is due.
+
+        ``app`` gets the whole body at once; without a ``key`` nothing is kept or repeated.
+        """
+        if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
             return problem(
                 422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} printable characters"
             )
@@ -111,6 +116,9 @@ class KeyedAnswers:
             body = await _read(receive)
         except HTTPException as error:
             return from_http(scope["method"], scope["path"], error)
+        if key is None:
+            await app(scope, _given(body, receive), send)
+            return None
         asked = _digest(scope["method"].encode(), scope["path"].encode(), scope["query_string"])
         asked = _digest(asked.encode(), body)
         ident = _digest((principal.token or principal.name).encode(), key.encode())
@@ -168,7 +176,8 @@ class KeyedAnswers:
         ended = answered(begun, messages)
         try:
             # A time-out decides nothing either, but what it waited for goes on.
-            undecided = ended.status is None or (ended.status >= 500 and ended.status != TIMEOUT)
+            status = ended.status
+            undecided = status in (None, STALE) or (status >= 500 and status != TIMEOUT)
             await self._book.record(DropAnswer(begun.id) if undecided else self._put(ended))
         except ServiceError as error:  # it is done all the same; a repetition is told to look
             log.error("answer_not_kept", error=error.message)
@@ -242,21 +251,31 @@ def _digest(*parts: bytes) -> str:
 
 
 async def _first(app: ASGIApp, scope: Scope, body: bytes, send: Send, under: _Under) -> None:
-    """Make the change and keep what it is answered with."""
-    given = False
+    """Make the change and keep what it is answered with; a client that leaves ends nothing."""
 
-    async def receive() -> Message:
-        nonlocal given
-        if given:
-            await asyncio.Event().wait()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
 
     async def keeping(message: Message) -> None:
         under.messages.append(message)
         await send(message)
 
-    await app(scope, receive, keeping)
+    await app(scope, _given(body, never), keeping)
+
+
+def _given(body: bytes, then: Receive) -> Receive:
+    """Return what hands out a body that has arrived, and then asks ``then``."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given:
+            return await then()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
 
 
 async def _read(receive: Receive) -> bytes:

@@ -53,8 +53,10 @@ def describe_common(schema: dict[str, Any]) -> None:
                 answers |= _ALWAYS
                 operation["security"] = [{"token": []}, {"session": []}]
                 operation["x-verb"] = RULES[name]
-            elif method == "post":
-                answers["403"] = _ALWAYS["403"]
+            else:
+                answers["429"] = _ALWAYS["429"]
+                if method == "post":
+                    answers["403"] = _ALWAYS["403"]
             for status, text in answers.items():
                 answer = {"description": text, "content": _PROBLEM}
                 operation["responses"].setdefault(status, answer)

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 
 from controller.api.problems import problem
 from controller.authz import Principal, Role
+from controller.listen import network_of
 
 MAX_KNOWN = 10_000
 
@@ -29,7 +30,9 @@ class Limit:
 CHANGES = Limit(rate=20, burst=100)
 READS = Limit(rate=100, burst=500)
 FAILURES = Limit(rate=1, burst=20)
-"""Requests of one address without a valid token."""
+"""Requests of one address without a valid token, and its sign-ins."""
+PUBLIC = Limit(rate=100, burst=500)
+"""Requests of one address for what needs no token: the console's files, the schema, probes."""
 _FREE = frozenset({Role.ADMIN, Role.OPERATOR})
 
 
@@ -48,9 +51,11 @@ class Pace:
         changes: Limit = CHANGES,
         reads: Limit = READS,
         failures: Limit = FAILURES,
+        public: Limit = PUBLIC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changes, self._reads, self._failures = changes, reads, failures
+        self._changes, self._reads = changes, reads
+        self._failures, self._public = failures, public
         self._clock = clock
         self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
@@ -64,7 +69,11 @@ class Pace:
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal when they are too many."""
-        return self._take(("failed", address), self._failures)
+        return self._take(("failed", network_of(address)), self._failures)
+
+    def public(self, address: str) -> JSONResponse | None:
+        """Count a request that needs no token; return the refusal when they are too many."""
+        return self._take(("public", network_of(address)), self._public)
 
     def _take(self, key: tuple[str, str], limit: Limit) -> JSONResponse | None:
         now = self._clock()

@@ -17,6 +17,9 @@ from starlette.exceptions import HTTPException
 from controller.errors import ErrorCode, ServiceError
 from controller.texts import clipped, shown
 
+MAX_ERRORS = 20
+"""Fields that one answer names; a body may have thousands that are wrong."""
+MAX_PATH = 500
 MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[ErrorCode, int] = {
     "invalid": 422,
@@ -36,8 +39,6 @@ _HTTP_CODES: Mapping[int, ErrorCode] = {
     503: "unavailable",
     504: "timeout",
 }
-MAX_FIELDS = 20
-"""So many wrong fields of a request are named at most."""
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +118,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [_field(item) for item in error.errors()[:MAX_FIELDS]]
+        errors = [_field(item) for item in error.errors()[:MAX_ERRORS]]
         detail = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in errors)
         return problem(
             422,
@@ -135,6 +136,7 @@ def install(app: FastAPI) -> None:
 
 def from_http(method: str, path: str, error: HTTPException) -> JSONResponse:
     """Map an error of the framework, or of ours that speaks in status codes."""
+    path = path if len(path) <= MAX_PATH else path[: MAX_PATH - 1] + "…"
     code = _HTTP_CODES.get(error.status_code, "invalid")
     detail, hint = str(error.detail), ""
     if error.status_code == 404:

@@ -58,6 +58,18 @@ PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openap
 """Operations that need no token: they tell nothing, or prove who asks themselves."""
 
 
+BODY_BYTES = 16 * 2**10
+"""Largest body of an operation that ``BODIES`` does not name."""
+BODIES: Mapping[str, int] = {
+    "open_session": 4 * 2**10,
+    "submit_job": 128 * 2**10,
+    "put_allocation": 4 * 2**20,
+    "create_token": 64 * 2**10,
+}
+"""Largest bodies in bytes. An allocation names some ten thousand endpoints, a job brings its
+environment, a token its projects."""
+
+
 @dataclass(slots=True, frozen=True)
 class Matched:
     """The operation a request asks for; ``verb`` None is public."""
@@ -82,6 +94,11 @@ class RouteTable:
     def methods(self, path: str) -> frozenset[str]:
         """Return the methods that a path knows."""
         return frozenset().union(*(m for m, pattern, _ in self._routes if pattern.match(path)))
+
+    def largest_body(self, method: str, path: str) -> int:
+        """Return how many bytes the body of a request may have."""
+        matched = self.find(method, path)
+        return BODIES.get(matched.name, BODY_BYTES) if matched else BODY_BYTES
 
     def find(self, method: str, path: str) -> Matched | None:
         """Return the operation, None when there is none for this method and path."""

@@ -44,13 +44,14 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
             object="token",
             hint="it may have expired or been revoked; ask an admin for a new one",
         )
+    request.state.signed_in = caller
     expires = caller.token.expires_at if caller.token else None
     response.set_cookie(
         COOKIE,
         body.token,
         max_age=None if expires is None else max(1, int(expires - access.clock())),
         path="/",
-        secure=access.secure_cookie,
+        secure=_over_tls(request),
         httponly=True,
         samesite="strict",
     )
@@ -60,10 +61,14 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
 @router.delete("/session", status_code=status.HTTP_204_NO_CONTENT)
 async def close_session(request: Request, response: Response) -> None:
     """Forget the cookie; the token itself stays valid until it is revoked."""
-    access = cast(Access, request.app.state.access)
     response.delete_cookie(
-        COOKIE, path="/", secure=access.secure_cookie, httponly=True, samesite="strict"
+        COOKIE, path="/", secure=_over_tls(request), httponly=True, samesite="strict"
     )
+
+
+def _over_tls(request: Request) -> bool:
+    """Whether the browser uses TLS, with the controller or with a proxy before it."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
 def _whoami(caller: Caller) -> WhoamiView:

@@ -19,11 +19,13 @@ from tests.unit.api.fake_service import FakeService
 
 
 @contextlib.asynccontextmanager
-async def serving(options: PeopleOptions) -> AsyncIterator[tuple[ApiServer, int]]:
+async def serving(
+    options: PeopleOptions, access: Access | None = None
+) -> AsyncIterator[tuple[ApiServer, int]]:
     """Serve at a free port of loopback; return the server and the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         service: Any = FakeService()
-        server = server_of(service, Access(), Tally(), Volatile(), options)
+        server = server_of(service, access or Access(), Tally(), Volatile(), options)
         task = asyncio.create_task(server._serve([listener]))
         try:
             yield server, listener.getsockname()[1]

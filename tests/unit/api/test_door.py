@@ -21,6 +21,7 @@ from controller import door as door_module
 from controller import serving as serving_module
 from controller.door import MAX_CONNECTIONS, REQUEST_S, RESERVED_FILES, Door, connections_possible
 from controller.listen import PeopleOptions
+from controller.outflow import Outflow
 from tests.unit.api.served import serving
 
 CONNECTIONS = 10_000
@@ -39,6 +40,9 @@ class Visitor:
 
     def turn_out(self) -> None:
         self.out = True
+
+    def outflow(self) -> Outflow | None:
+        return None
 
 
 class Clock:

@@ -11,7 +11,8 @@ import pytest
 from starlette.types import Message
 
 from controller.api import create_app
-from controller.api.guard import MAX_BODY_BYTES, Guard, change, within
+from controller.api.guard import Guard, change, within
+from controller.api.rules import BODIES, BODY_BYTES, RouteTable
 from controller.errors import ServiceError
 from tests.unit.api.fake_service import FakeService
 
@@ -29,18 +30,33 @@ async def _pieces(count: int, size: int) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_large_bodies_are_refused(client: httpx.AsyncClient, declared: bool) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "most"),
+    [
+        ("POST", "/session", 4096),
+        ("POST", "/jobs", BODIES["submit_job"]),
+        ("PUT", "/allocation", BODIES["put_allocation"]),
+        ("POST", "/plans", BODY_BYTES),
+        ("POST", "/nothing", BODY_BYTES),
+    ],
+)
+async def test_large_bodies_are_refused(
+    client: httpx.AsyncClient, method: str, path: str, most: int, declared: bool
+) -> None:
     content: bytes | AsyncIterator[bytes] = (
-        b" " * (MAX_BODY_BYTES + 1) if declared else _pieces(MAX_BODY_BYTES // 2**16 + 1, 2**16)
+        b" " * (most + 1) if declared else _pieces(most // 1024 + 1, 1024)
     )
     headers = {"content-type": "application/json"}
-    reply = await client.post("/api/v1/jobs", content=content, headers=headers)
+    reply = await client.request(method, f"/api/v1{path}", content=content, headers=headers)
+    if path == "/nothing" and not declared:
+        assert reply.status_code == 404  # its body is not read
+        return
     assert reply.status_code == 413
     assert reply.json()["code"] == "invalid"
 
 
 async def test_a_body_that_stops_arriving_is_refused() -> None:
-    app = Guard(create_app(FakeService()), body_pause_s=0.05)
+    app = Guard(create_app(FakeService()), table=RouteTable([]), body_pause_s=0.05)
     sent: list[Message] = []
 
     async def never() -> Message:
@@ -107,7 +123,7 @@ async def test_a_crash_after_the_first_byte_just_ends_the_answer() -> None:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
-    await Guard(broken)(scope, receive, send)
+    await Guard(broken, table=RouteTable([]))(scope, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 

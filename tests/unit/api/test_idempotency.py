@@ -12,8 +12,8 @@ import pytest
 from starlette.types import Message
 
 from controller.api import create_app
-from controller.api.guard import MAX_BODY_BYTES
-from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, answered
+from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
+from controller.api.rules import BODIES
 from controller.errors import ServiceError
 from controller.events import EventLog
 from controller.journal import Journal
@@ -159,7 +159,7 @@ async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> 
 
 async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(MAX_BODY_BYTES // 2**16 + 1):
+        for _ in range(BODIES["submit_job"] // 2**16 + 1):
             yield b" " * 2**16
 
     async with life(tmp_path / "s.sqlite", FakeService()) as client:
@@ -252,3 +252,56 @@ async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
     await again.load()
     assert await again.answer("a") is None
     await again.close()
+
+
+# --- If-Match -------------------------------------------------------------------------------
+
+
+class SlowBook(Volatile):
+    """Something else moves the fabric while a key is made durable."""
+
+    def __init__(self, service: FakeService) -> None:
+        super().__init__()
+        self.service = service
+
+    async def commit(self, *writes: Write) -> None:
+        await super().commit(*writes)
+        self.service.epoch += 1
+
+
+@pytest.mark.parametrize("keyed", [{}, KEYED])
+async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
+    keyed: dict[str, str],
+) -> None:
+    """The fabric moves after the head, before the end of the body."""
+    service = FakeService()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"count": 1, '
+        service.epoch += 7
+        yield b'"name": "once"}'
+
+    transport = httpx.ASGITransport(app=create_app(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+
+        async def submit() -> httpx.Response:
+            kind = {"content-type": "application/json", "If-Match": f'"{service.epoch}"'}
+            return await client.post("/jobs", content=body(), headers={**kind, **keyed})
+
+        late = await submit()
+        assert (late.status_code, late.json()["code"]) == (412, "conflict")
+        assert late.json()["object"] == f"epoch/{service.epoch}"
+        assert service.requests == []
+        wanted = {"If-Match": f'"{service.epoch}"', **keyed}
+        decided_again = await client.post("/jobs", json=BODY, headers=wanted)
+        assert decided_again.status_code == 201
+
+
+async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
+    service = FakeService()
+    transport = httpx.ASGITransport(app=create_app(service, book=SlowBook(service)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+        wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
+        late = await client.post("/jobs", json=BODY, headers=wanted)
+        assert late.status_code == 412
+        assert service.requests == []

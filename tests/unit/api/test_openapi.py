@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from controller.api import create_app
@@ -116,9 +117,11 @@ def test_references_resolve_and_the_stock_error_is_gone(schema: dict[str, Any]) 
             pending += node
 
 
-def test_the_schema_is_served_and_no_page_needs_a_cdn(schema: dict[str, Any]) -> None:
+async def test_the_schema_is_served_and_no_page_needs_a_cdn(schema: dict[str, Any]) -> None:
     app = create_app(FakeService())
-    assert app.openapi_url == "/api/v1/openapi.json"
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
+        assert (await client.get("/api/v1/openapi.json")).json() == schema
     assert app.docs_url is None
     assert app.redoc_url is None
     assert schema["info"]["title"] == "lightloom"

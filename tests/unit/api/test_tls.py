@@ -25,8 +25,8 @@ from tests.unit.api.served import serving
 Served = tuple[ApiServer, int]
 
 
-def certificate(folder: Path) -> PeopleOptions:
-    """Make a certificate that vouches for itself, and its key."""
+def certificate(folder: Path, *names: str) -> PeopleOptions:
+    """Make a certificate of 127.0.0.1 and ``names`` that vouches for itself, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "controller")])
     now = datetime.now(UTC)
@@ -39,7 +39,10 @@ def certificate(folder: Path) -> PeopleOptions:
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(IPv4Address("127.0.0.1")), *map(x509.DNSName, names)]
+            ),
+            critical=False,
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
