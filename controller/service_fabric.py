@@ -299,6 +299,8 @@ class FabricKeeper:
             view = transaction_view(running, state.epoch, state.clock())
             if running.admitted and not running.written:
                 await self._written(running, PutTransaction(view, intent_of(tx)))
+            elif not running.written:  # it never began: nothing depends on this row
+                state.journal.owe(PutTransaction(view, intent_of(tx)))
             state.finish(view, tx.changes)
         finally:
             self._executor.forget(tx.id)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from controller import journal
 from controller.store import Store
 
 Fault = Literal["", "slow", "full", "refused", "torn", "failing", "lost"]
@@ -26,11 +27,19 @@ _CODES = {
 }
 
 
+PATIENT_S = journal.COMMIT_TIMEOUT_S
+IMPATIENT_S = 0.3
+
+
 class Disk:
-    """The disk of one store. Set ``fault``; ``times`` bounds for how many commits."""
+    """The disk of one store. Set ``fault``; ``times`` bounds for how many commits.
+
+    While the disk is slow the journal is less patient, so that tests need not wait for it; at any
+    other time a busy machine has all the time that a real disk has.
+    """
 
     def __init__(self, store: Store) -> None:
-        self.fault: Fault = ""
+        self._fault: Fault = ""
         self.after = 0
         """Commits that pass before the fault begins."""
         self.times: int | None = None
@@ -41,6 +50,17 @@ class Disk:
         self._commit = dialect.do_commit
         dialect.do_commit = self._faulty
         sa.event.listen(store._engine, "before_cursor_execute", self._look_up)
+
+    @property
+    def fault(self) -> Fault:
+        """What befalls the next commits."""
+        return self._fault
+
+    @fault.setter
+    def fault(self, fault: Fault) -> None:
+        self._fault = fault
+        patience_s = IMPATIENT_S if fault == "slow" else PATIENT_S
+        journal.COMMIT_TIMEOUT_S = journal.TURN_TIMEOUT_S = patience_s
 
     def release(self) -> None:
         """Mend the disk and let what hangs land."""

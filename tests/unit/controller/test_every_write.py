@@ -14,7 +14,7 @@ import pytest
 
 from controller import service
 from controller.errors import ServiceError
-from tests.unit.controller.disk import FAULTS, Fault
+from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_failpoints import Homes, check, settle, story
 from tests.unit.controller.test_recovery import crash
@@ -31,8 +31,6 @@ async def test_a_fault_at_any_durable_write_is_survived(
 ) -> None:
     for name in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
         monkeypatch.setattr(service, name, 0.02)
-    monkeypatch.setattr("controller.journal.COMMIT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("controller.journal.TURN_TIMEOUT_S", 0.2)
     monkeypatch.setattr("controller.service_ends.WRITE_AGAIN_S", 0.02)
     monkeypatch.setattr("controller.service_fabric.FLUSH_AGAIN_S", 0.02)
     for after in range(number % STEP, MOST, STEP):
@@ -50,7 +48,7 @@ async def told(folder: Path, fault: Fault, after: int) -> bool:
         await rack.until(lambda: hasattr(rack, "disk"))
         rack.disk.fault, rack.disk.after, rack.disk.times = fault, after, 1
         await rack.until(lambda: rack.disk.hit)
-        await asyncio.sleep(0.3)  # longer than the time-outs of a late write
+        await asyncio.sleep(2 * IMPATIENT_S)  # longer than anything waits for a late write
         rack.disk.release()
 
     breaking = asyncio.create_task(broken_once())

@@ -61,12 +61,6 @@ class Desk:
             self.undecided.discard(job.name)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.journal.COMMIT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("controller.journal.TURN_TIMEOUT_S", 0.3)
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path)

@@ -35,7 +35,6 @@ from controller import (
     executor,
     failpoints,
     flows,
-    journal,
     service,
     service_ends,
     service_fabric,
@@ -67,7 +66,6 @@ FAST = {
         "DRIFT_EVERY_S": 0.1,
     },
     service_queue: {"SCHEDULE_EVERY_S": 0.1},
-    journal: {"COMMIT_TIMEOUT_S": 0.1, "TURN_TIMEOUT_S": 0.1},
     service_ends: {"WRITE_AGAIN_S": 0.02},
     service_fabric: {"FLUSH_AGAIN_S": 0.02},
     executor: {

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from controller import failpoints
 from controller.errors import ServiceError
+from controller.service_interrupted import Interrupted
 from controller.views import AttachRequest, PlanRequest
 from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
@@ -25,8 +27,6 @@ REFUSALS = [fault for fault in FAULTS if fault != "torn"]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.journal.COMMIT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("controller.journal.TURN_TIMEOUT_S", 0.3)
     monkeypatch.setattr("controller.service.FLUSH_EVERY_S", 0.05)
     monkeypatch.setattr("controller.service_ends.WRITE_AGAIN_S", 0.05)
 
@@ -210,6 +210,28 @@ async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Ra
         )
     applied = len(rack.switch.applied)
     await rack.up()
+    await rack.until(rack.service.recovered.is_set)
     assert len(rack.switch.applied) == applied
     assert {e.name: e.home for e in await rack.service.endpoints()} == homes
+
+
+async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: Rack) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    first = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), 60)
+    await rack.service.attach("gpu0", AttachRequest(aggregator="as0"), 60)
+    intents = {
+        view.id: (view, intent)
+        for view, intent in (await rack.store.load()).transactions
+        if view.started_at >= first.started_at
+    }
+    view, intent = intents[first.id]
+    unfinished = view.model_copy(update={"finished_at": None, "state": "running"})
+    loaded = replace(
+        await rack.store.load(),
+        transactions=((unfinished, intent), *(e for i, e in intents.items() if i != first.id)),
+    )
+    interrupted = Interrupted(rack.service._state)
+    interrupted.restore(loaded)
+    assert not interrupted and not interrupted.owed and not rack.service._state.owed_jobs
     assert "overtook" in (await rack.service.transaction(first.id)).result
