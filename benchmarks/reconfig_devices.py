@@ -283,4 +283,4 @@ class SimEngine:
         """Take any image."""
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
-        """Confirm anybody."""
+        """Confirm every controller."""

@@ -97,7 +97,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _admit(self, method: str, context: Any) -> None:
         names = context.auth_context().get("x509_subject_alternative_name", ())
         if CONTROLLER.encode() not in names:
-            shown = b", ".join(names).decode(errors="replace") or "nobody"
+            shown = b", ".join(names).decode(errors="replace") or "no one"
             _log.warning("refused", method=method, caller=shown)
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,

@@ -1,6 +1,6 @@
 """Looks into a container's file system without being led astray.
 
-A path below ``/proc/PID/root`` is resolved by whoever looks: an absolute link in an image leads
+The process that looks resolves a path below ``/proc/PID/root``: an absolute link in an image leads
 into the machine's own files, and a pipe in the place of a file holds a reader up for ever. So every
 directory is entered by itself, none through a link, and no file is waited for.
 """

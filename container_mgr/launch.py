@@ -175,7 +175,7 @@ class Launcher:
         rank_dir = self._dirs / name
         await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
         rank_dir.mkdir()
-        rank_dir.chmod(0o755)  # read by the rank, whoever its image runs it as
+        rank_dir.chmod(0o755)  # read by the rank, as any user
         container, host = create_arguments(
             spec,
             host=self._host,

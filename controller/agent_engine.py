@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from controller.agent_trust import AgentTrust, foreign
+from controller.agent_trust import AgentTrust, foreign, too_long
 from controller.agent_wire import fault_of, lines_of, rank_message, rpc_fault, samples_of, status_of
 from controller.engine import (
     EngineError,
@@ -52,6 +52,7 @@ _TERM_KEY = "lightloom-term"
 _CLEANUP_GRACE_S = 1.0
 _BACKOFF_S = (0.5, 10.0)
 _QUEUE_SAMPLES = 4096
+_BETWEEN_BATCHES_S = 0.25
 _QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
 """For a log that is not followed, to a reader that may be slow."""
@@ -366,6 +367,8 @@ class AgentEngine:
                         if queue.full():  # a reader that stalls gets the newest, not the oldest
                             queue.get_nowait()
                         queue.put_nowait(sample)
+                    # A server that sends more than one a second waits for us, not we for it.
+                    await asyncio.sleep(_BETWEEN_BATCHES_S)
             except grpc.aio.AioRpcError:
                 self._heard(server, False)
             # Spread out, so that agents back after an outage are not all called at once.
@@ -475,7 +478,9 @@ class AgentEngine:
 
     def _believe(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
         """Check what an agent says of itself; one that lies is not listened to any more."""
-        lie = foreign(reply, self._endpoints.get(server, ())) if self._endpoints else None
+        lie = too_long(reply)
+        if lie is None and self._endpoints:
+            lie = foreign(reply, self._endpoints.get(server, ()))
         if lie is not None and server not in self._liars:
             self._liars[server] = f"its agent reports {lie}, which is not its own"
             _log.error("agent not believed", server=server, reason=self._liars[server])

@@ -53,6 +53,22 @@ class AgentTrust:
         )
 
 
+MAX_ENTRIES = 1024
+"""Of one kind in one reply: a server has far fewer endpoints."""
+
+
+def too_long(reply: pb.RanksReply) -> str | None:
+    """Return what ``reply`` has more of than any server has; None when it is as it should be."""
+    for what, entries in (
+        ("ranks", reply.ranks),
+        ("faults", reply.faults),
+        ("endpoints", reply.health),
+    ):
+        if len(entries) > MAX_ENTRIES:
+            return f"{len(entries)} {what}"
+    return None
+
+
 def foreign(reply: pb.RanksReply, own: Collection[str]) -> str | None:
     """Return an endpoint in ``reply`` that is not the server's ``own``. Pure."""
     told = [*(rank.endpoint for rank in reply.ranks), *(h.endpoint for h in reply.health)]

@@ -31,6 +31,10 @@ _TEXT_CHARS = 1000
 _ID_CHARS = 64
 _WORD_CHARS = 64
 _MAX_REASONS = 32
+_MAX_SAMPLES = 256
+"""Of one server in one second."""
+_MAX_LINES = 2048
+"""Of one message; an agent sends a quarter of that."""
 _LAST_TIME = 2.0**33
 """In the year 2242."""
 _GPU_FIELDS = tuple(
@@ -144,13 +148,16 @@ def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
             source=s.source[:_WORD_CHARS],
             gpu=_gpu_of(s.gpu) if s.HasField("gpu") else None,
         )
-        for s in batch.samples
+        for s in batch.samples[:_MAX_SAMPLES]
     ]
 
 
 def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     """Read a batch of lines."""
-    return [LogLine(rank, _time(line.time) or 0.0, line.stream, line.text) for line in batch.lines]
+    return [
+        LogLine(rank, _time(line.time) or 0.0, line.stream, line.text)
+        for line in batch.lines[:_MAX_LINES]
+    ]
 
 
 def _time(value: float) -> float | None:

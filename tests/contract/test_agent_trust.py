@@ -52,7 +52,7 @@ async def test_a_controller_of_the_same_authority_is_let_in(rig: AgentRig) -> No
     assert await refusal(rig, mine) == "let in"
 
 
-async def test_without_a_certificate_nobody_is_let_in(rig: AgentRig) -> None:
+async def test_without_a_certificate_no_caller_is_let_in(rig: AgentRig) -> None:
     assert "let in" not in await refusal(rig, None)
     async with rig.controller(None) as engine:
         with pytest.raises(EngineError) as refused:

@@ -166,7 +166,7 @@ async def test_an_agent_has_so_many_readers_at_most(
 
 
 @pytest.mark.parametrize("job", ["*", "../../../etc", "re?", "red/../red", "x" * 300, "-red"])
-async def test_a_name_that_is_none_finds_nobodys_logs(tmp_path: Path, job: str) -> None:
+async def test_a_name_that_is_none_finds_no_logs(tmp_path: Path, job: str) -> None:
     async with agent_rig(tmp_path) as rig:
         await rig.engine.start([rig.spec(0, "echo", "one"), rig.spec(1, *SLEEP)], 60)
         await until(lambda: output(rig, 0), lambda lines: lines == ["one"])

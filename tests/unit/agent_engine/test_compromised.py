@@ -12,6 +12,7 @@ import pytest
 
 from controller.agent_credentials import read_trust
 from controller.agent_engine import AgentEngine
+from controller.agent_wire import lines_of
 from controller.engine import EngineError, RankSample
 from controller.errors import ServiceError
 from pki import CONTROLLER, Authority
@@ -71,6 +72,48 @@ async def test_jobs_that_an_agent_makes_up_do_not_pile_up() -> None:
             await engine.observe()
         assert sum(len(jobs) for jobs in engine._seen.values()) == 99
         assert not engine._places
+
+
+@pytest.mark.parametrize("kind", ["ranks", "faults", "health"])
+async def test_who_answers_without_end_is_not_listened_to(kind: str) -> None:
+    """To read a hundred thousand entries holds the controller's loop up for a second."""
+    liar = Liar()
+    entries = getattr(liar.reply, kind)
+    for _ in range(2_000):
+        entries.add(**({} if kind == "faults" else {"endpoint": "gpu0"}))
+    async with believing(liar) as engine:
+        assert await engine.observe() == []
+        assert engine.reachable() == {"srv0": False}
+        assert "2000" in engine.unfit()["gpu0"]
+
+
+class Flood(Liar):
+    """Sends telemetry as fast as it is taken."""
+
+    sent = 0
+
+    async def Telemetry(  # noqa: N802
+        self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.TelemetryBatch]:
+        samples = [pb.Sample(endpoint="gpu0", source="nvml") for _ in range(20_000)]
+        while True:
+            self.sent += 1
+            yield pb.TelemetryBatch(time=1.0, samples=samples)
+
+
+async def test_a_flood_of_figures_waits_in_the_servers_own_memory() -> None:
+    flood = Flood()
+    async with believing(flood) as engine, asyncio.timeout(60):
+        stream = engine.telemetry()
+        for _ in range(600):  # of three batches
+            await anext(stream)
+        assert flood.sent < 100
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_message_of_empty_lines_is_cut() -> None:
+    batch = pb.LogBatch(lines=[pb.LogLine()] * 100_000)
+    assert len(lines_of(0, batch)) == 2048
 
 
 async def test_who_claims_a_rank_of_a_placed_job_gets_no_say_in_it() -> None:

@@ -79,7 +79,7 @@ def test_strangers_are_not_ours() -> None:
     ],
 )
 def test_an_image_that_carries_our_labels_is_no_rank(labels: dict[str, str]) -> None:
-    """Whoever runs it by hand must not stop the agent from seeing the others."""
+    """Run by hand, it must not stop the agent from seeing the others."""
     raw = inspected()
     raw["Config"]["Labels"] |= {f"lightloom.{name}": value for name, value in labels.items()}
     with pytest.raises(ValueError):

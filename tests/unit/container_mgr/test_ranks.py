@@ -291,6 +291,7 @@ async def test_an_image_that_turns_its_sysfs_into_a_pipe_holds_nothing_up(rig: A
     nic.mkdir(parents=True)
     os.mkfifo(nic / "carrier")
     held_up = threading.Timer(30, lambda: (nic / "carrier").write_bytes(b"1"))
+    held_up.daemon = True
     held_up.start()  # so that a loop that waits for the pipe fails the test, and ends
     rig.ranks.sample()
     assert held_up.is_alive()
