@@ -1,14 +1,17 @@
 """Named places where the controller can be made to die, so that recovery is tested, not hoped for.
 
-Every durable write and every call that changes a device is wrapped in ``around(name)``: the
-point ``name.before`` is passed when nothing has happened yet, ``name.after`` when the device has
-answered and nobody here has drawn a conclusion from it. ``LIGHTLOOM_FAILPOINT=switch.after`` (or
-``switch.after:3``, the third time) ends the process there with status 137, as SIGKILL would.
-``LIGHTLOOM_FAILPOINT=@FILE`` reads the point's name from a file at every passage, so that a
-running controller can be told where to die. Unarmed, a point costs a comparison.
+Every durable write that begins or ends something, and every call that changes a device, is wrapped
+in ``around(name)``: the point ``name.before`` is passed when nothing has happened yet,
+``name.after`` when the device has answered and nobody here has drawn a conclusion from it.
+``LIGHTLOOM_FAILPOINT=switch.after`` (or ``switch.after:3``, the third time) ends the process there
+with status 137, as SIGKILL would. ``LIGHTLOOM_FAILPOINT=@FILE`` reads the point's name from a file
+at every passage, so that a running controller can be told where to die. Unarmed, a point costs a
+comparison.
 
-Reads (maps, counters, container lists) have no points: they change nothing, so dying at one is
-the same as dying at the last point before it.
+Writes of what was decided or told before (events, queue leads, keys of requests, marks of looks,
+the term, accounts) have no points: dying at one is dying between two others, and the tests' stories
+make every single commit fail in every way. Reads (maps, counters, container lists) have none
+either: they change nothing.
 """
 
 from __future__ import annotations
