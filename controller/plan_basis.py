@@ -32,7 +32,7 @@ def basis_of(moved: Iterable[str], holders: Mapping[str, JobRecord]) -> list[Pla
 
 
 def named_points(plan: PlanView) -> frozenset[AttachPoint]:
-    """Return the aggregator ports that the plan is going to use."""
+    """Return the aggregator ports that the plan is going to use, as far as it names them."""
     return frozenset(AttachPoint(s.aggregator, s.aggregator_port) for s in plan.circuits.make)
 
 

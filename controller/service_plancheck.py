@@ -17,6 +17,23 @@ from controller.views import CircuitStepView, PlanView
 Step = tuple[str, str, str, str, str, int]
 
 
+def check_moves(plan: PlanView) -> None:
+    """Compare a plan's moves with its own circuits. ServiceError ``invalid``."""
+    what = f"plan/{plan.id}"
+    if len({m.endpoint for m in plan.moves}) != len(plan.moves):
+        raise ServiceError("invalid", "the plan moves an endpoint twice", object=what)
+    asked = {(m.endpoint, m.target) for m in plan.moves if m.target is not None}
+    made = {(step.endpoint, step.aggregator) for step in plan.circuits.make}
+    wrong = made ^ asked if made else None
+    if wrong:
+        raise ServiceError(
+            "invalid",
+            f"the circuits to make are not what the plan's moves ask for, see {min(wrong)[0]}",
+            object=what,
+            hint="it was edited by hand: make a new plan",
+        )
+
+
 def check_plan(plan: PlanView, rewiring: Rewiring) -> None:
     """Compare a plan with what its moves mean here. ServiceError ``invalid``.
 

@@ -22,7 +22,7 @@ from controller.records import JobRecord
 from controller.service_admission import scheduler_request
 from controller.service_fabric import FabricKeeper
 from controller.service_plan import flow_changes, plan_view
-from controller.service_plancheck import check_plan
+from controller.service_plancheck import check_moves, check_plan
 from controller.service_transactions import transaction_view
 from controller.state import Running, State
 from controller.step_meter import StepMeter
@@ -224,7 +224,10 @@ class Planner:
         return frozenset(found.endpoints)
 
     def _other_points(self, plan: PlanView) -> frozenset[AttachPoint]:
-        """Return the ports that the plan does not name; none when it names no circuits."""
+        """Return the ports that the plan does not name, so that it gets the very ones it names.
+
+        None when it names no circuits: any free port will do.
+        """
         named = named_points(plan)
         if not named:
             return frozenset()
@@ -346,11 +349,19 @@ class Planner:
                 raise ServiceError(
                     "invalid", f"the site has no endpoint {move.endpoint}", object=what
                 )
+        aggregators = {aggregator.name for aggregator in state.site.aggregators}
+        for move in plan.moves:
+            if move.target is not None and move.target not in aggregators:
+                raise ServiceError(
+                    "conflict",
+                    f"the site has no aggregator {move.target}",
+                    object=f"aggregator/{move.target}",
+                    hint="make a new plan",
+                )
+        check_moves(plan)
         changed = what_changed(plan, state)
         if changed:
             raise self._stale(plan, changed)
-        if len({m.endpoint for m in plan.moves}) != len(plan.moves):
-            raise ServiceError("invalid", "the plan moves an endpoint twice", object=what)
         return plan
 
     def transaction(self, ident: str) -> TransactionView:

@@ -52,7 +52,7 @@ class Regrouper:
         if not self._policy.triggers.automatic or self._state.suspect or self._state.running:
             return None  # what is moving now may be just what is needed
         if self._plans.busy:
-            return None  # a plan that somebody waits for goes first; the trigger stays
+            return None  # a plan that a person asked for goes first; the trigger stays
         fired = fire(self._policy.triggers, self._moment())
         if fired is None:
             return None

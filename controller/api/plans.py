@@ -18,14 +18,14 @@ router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
 
 class TransactionRequest(Request):
-    """Carry out this plan, if the fabric has not moved since it was made."""
+    """Carry out this plan, if nothing that it depends on changed since it was made."""
 
     plan: PlanView
 
 
 @router.post("/plans", responses=responses("not_found"))
 async def make_plan(service: Service, request: PlanRequest) -> PlanView:
-    """Compute a regroup; changes nothing."""
+    """Compute a regroup; changes nothing. 503 when too many plans wait for the planner."""
     limit_s = READ_S + LINE_S + request.time_limit_s
     return await within(limit_s, "plan", service.make_plan(request))
 
@@ -41,7 +41,7 @@ async def apply_plan(
     response: Response,
     wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
 ) -> TransactionView:
-    """Carry out a plan: 409 when the fabric moved since the plan was made."""
+    """Carry out a plan: 409 when something that it depends on changed since it was made."""
     work = service.apply(request.plan, wait_s)
     view = await change(CHANGE_S + wait_s, f"plan/{request.plan.id}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"

@@ -244,7 +244,7 @@ async def test_short_jobs_elsewhere_make_no_plan_stale(rack: Rack) -> None:
 
 
 async def test_a_plan_for_room_keeps_to_where_the_light_is_now(rack: Rack) -> None:
-    """An endpoint that the plan does not touch went elsewhere; the promise is worked out anew."""
+    """An endpoint that the plan does not touch went elsewhere; the room is worked out again."""
     plan = await room(rack)
     done = await rack.service.apply(plan.model_copy(update={"homes_after": {}}), wait_s=60)
     assert done.state == "committed"

@@ -50,6 +50,7 @@ BAD: list[tuple[str, Callable[[Document], object], int, str]] = [
     ("another target", lambda p: p["moves"][0].update(to="as9"), 6, "no aggregator as9"),
     ("an unknown endpoint", lambda p: p["moves"][0].update(endpoint="gpu9"), 2, "no endpoint gpu9"),
     ("an endpoint twice", lambda p: p["moves"].append(p["moves"][0]), 2, "twice"),
+    ("a move left out", lambda p: p["moves"].pop(), 2, "not what the plan's moves ask for"),
     ("another site", lambda p: p.update(site="elsewhere"), 2, "the plan is for site elsewhere"),
     ("an older epoch", lambda p: p.update(epoch=p["epoch"] - 1, basis=None), 6, "moved since"),
     ("a later epoch", lambda p: p.update(epoch=p["epoch"] + 1), 6, "the fabric moved since"),

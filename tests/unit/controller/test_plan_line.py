@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
+import httpx
 import pytest
+import pytest_asyncio
 
 from controller import plan_line
+from controller.api import create_app
 from controller.errors import ServiceError
 from controller.plan_line import WAITING, PlanLine
 from controller.views import PlanRequest, PlanView
@@ -42,8 +45,11 @@ class Blocked:
             self._now -= 1
 
 
-@pytest.fixture
-def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocked]:
+@pytest_asyncio.fixture
+async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Blocked]:
+    """The planner is stuck, once it has warmed up."""
+    await rack.until(lambda: not rack.service._plans.busy)
+    monkeypatch.setattr(plan_line, "LINE_S", 600.0)
     found = Blocked(monkeypatch)
     yield found
     found.go.set()
@@ -66,6 +72,21 @@ async def test_plans_under_way_delay_no_job(rack: Rack, blocked: Blocked) -> Non
     assert {error.code for error in refused} == {"unavailable"}
     assert "the planner is busy with another plan" in refused[0].message
     assert refused[0].hint
+
+
+async def test_the_api_says_that_the_planner_is_busy(
+    rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_line, "WAITING", 0)
+    first = asyncio.create_task(rack.service.make_plan(PlanRequest()))
+    await rack.until(lambda: blocked.began)
+    transport = httpx.ASGITransport(app=create_app(rack.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
+        reply = await client.post("/api/v1/plans", json={})
+    assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+    assert "the planner is busy" in reply.json()["detail"]
+    blocked.go.set()
+    await first
 
 
 async def test_a_plan_waits_in_line_only_so_long(

@@ -81,7 +81,7 @@ async def test_a_plan_edited_by_hand_is_refused_before_any_device_is_touched(rac
     crowd = [{"endpoint": f"gpu{i}", "from": h, "to": "as1"} for i, h in [(0, "as0"), (4, "as0")]]
     bad: list[tuple[dict[str, object], str]] = [
         ({**plan, "site": "elsewhere"}, "invalid"),
-        ({**plan, "epoch": plan["epoch"] - 1}, "conflict"),
+        ({**plan, "epoch": plan["epoch"] - 1, "basis": None}, "conflict"),
         ({**plan, "moves": [{**moves[0], "endpoint": "gpu9"}]}, "invalid"),
         ({**plan, "moves": [{**moves[0], "to": "as9"}]}, "conflict"),
         ({**plan, "moves": [moves[0], moves[0]]}, "invalid"),
@@ -91,7 +91,7 @@ async def test_a_plan_edited_by_hand_is_refused_before_any_device_is_touched(rac
     for edited, code in bad:
         with pytest.raises(ServiceError) as caught:
             await rack.service.apply(edited, wait_s=1)
-        assert caught.value.code == code, edited
+        assert caught.value.code == code, (caught.value.message, edited)
     assert len(rack.switch.applied) == asked
 
 

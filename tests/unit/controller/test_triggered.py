@@ -122,6 +122,7 @@ async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
     await rack.up()
     await scattered(rack)
+    await rack.until(lambda: not rack.service._plans.busy)  # it warms up
     yield rack
     await rack.down()
 
