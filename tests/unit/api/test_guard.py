@@ -36,6 +36,7 @@ async def _pieces(count: int, size: int) -> AsyncIterator[bytes]:
         ("POST", "/session", 4096),
         ("POST", "/jobs", BODIES["submit_job"]),
         ("PUT", "/allocation", BODIES["put_allocation"]),
+        ("POST", "/transactions", 4 * 2**20),
         ("POST", "/plans", BODY_BYTES),
         ("POST", "/nothing", BODY_BYTES),
     ],
