@@ -11,10 +11,13 @@ A record that the disk does not take is kept in memory and written before the ne
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -48,6 +51,7 @@ class AuditLog:
         self._trail = Trail(self._path, file_bytes=file_bytes, files=files)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit check")
+        self._stopping = threading.Event()
         self._clock = clock
         self._seq, self._hash = 0, START
         self._waiting: list[tuple[Record, asyncio.Future[None]]] = []
@@ -111,7 +115,7 @@ class AuditLog:
     async def verify(self, expect: str = "") -> Verdict:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         await self._written()
-        return await self._read(lambda: self._trail.verify(expect))
+        return await self._read(expect)
 
     async def records(self, after: int | None, limit: int) -> list[Record]:
         """Return at most ``limit`` records after number ``after``, or the newest; oldest first."""
@@ -124,15 +128,19 @@ class AuditLog:
             raise unwritten(self._path, f"the audit trail is damaged: {error}", hint=hint) from None
 
     async def close(self) -> None:
-        """Write what waits and stop."""
+        """Write what waits and stop; a disk that does not answer is not waited for."""
+        self._stopping.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for record in self._refusals.due(float("inf")):
             self._queue(record)
-        await self._written()
-        if self._owed:
-            log.error("audit_records_lost", count=len(self._owed), error=self.error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._written()
+        lost = len(self._owed) + len(self._waiting)
+        if lost:
+            log.error("audit_records_lost", count=lost, error=self.error)
         self._thread.shutdown(wait=False)
         self._reader.shutdown(wait=False)
 
@@ -213,12 +221,18 @@ class AuditLog:
             chained.append(following)
         return chained
 
-    async def _read(self, work: Callable[[], Verdict]) -> Verdict:
-        """Run a long check; one at a time."""
+    async def _read(self, expect: str = "") -> Verdict:
+        """Check the whole trail, which may take minutes; one check at a time."""
+        work = partial(self._trail.verify, expect, rest=self._rest)
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
 
+    def _rest(self, seconds: float) -> None:
+        """Pause a check; a check does not hold up the controller's end."""
+        if self._stopping.wait(seconds):
+            raise ServiceError("unavailable", "the controller ends", object=f"file/{self._path}")
+
     async def _check(self) -> None:
-        verdict = await self._read(self._trail.verify)
+        verdict = await self._read()
         if not verdict.ok:
             self.damage = _damaged(verdict)
             log.error("audit_trail_damaged", problem=verdict.problem, file=str(self._path))

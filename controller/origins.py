@@ -39,6 +39,13 @@ class Origins:
         name = parts.hostname or ""
         return is_loopback(name) or (parts.scheme == "https" and self._certified(name))
 
+    def known(self, host: str) -> bool:
+        """Whether a request's ``Host`` is one of the controller's names."""
+        parts = _split(f"//{host}")
+        name = (parts.hostname or "") if parts is not None else ""
+        given = (urlsplit(url).hostname for url in self.urls)
+        return is_loopback(name) or self._certified(name) or name in given
+
     def _certified(self, name: str) -> bool:
         return name in self.names or f"*.{name.partition('.')[2]}" in self.names
 

@@ -146,6 +146,7 @@ def server_of(
         log_level="error",  # below that are complaints about clients, as many as they like
         access_log=False,
         lifespan="off",
+        ws="none",  # a connection that changes its protocol would leave the door's count
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
         ssl_certfile=options.cert,

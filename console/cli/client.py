@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import ssl
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from console.cli.errors import EXIT_CODES, CliError, usage
-from console.cli.settings import Settings
+from console.cli.settings import Settings, is_loopback
 
 PREFIX = "/api/v1"
 Document = dict[str, Any]
@@ -38,7 +37,7 @@ class Client:
                 # Loading the certificate store takes longer than a whole verb over plain HTTP.
                 verify=_trust(settings),
                 # A proxy of the environment can not reach a controller on this machine.
-                trust_env=not _is_loopback(settings.url),
+                trust_env=not is_loopback(settings.url),
             )
         except (httpx.InvalidURL, ValueError) as error:
             raise self._bad_url(error) from None
@@ -223,16 +222,3 @@ def _trust(settings: Settings) -> bool | ssl.SSLContext:
 
 def _given(params: Document) -> Document:
     return {key: value for key, value in params.items() if value is not None}
-
-
-def _is_loopback(url: str) -> bool:
-    try:
-        host = httpx.URL(url).host
-    except (httpx.InvalidURL, TypeError):
-        return False
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

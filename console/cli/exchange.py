@@ -175,7 +175,8 @@ def export_events(
         raise usage(f"--format {form} is not possible", "jsonl or csv")
     with connect(ctx) as client:
         query = {"format": form, "since": since, "severity": severity, "words": words}
-        sys.stdout.write(client.text("/events/export", **query))
+        text = client.text("/events/export", **query)
+    sys.stdout.write(out.harmless(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 

@@ -59,8 +59,26 @@ def text_of(value: Any, output: Output) -> str:
     if output is Output.YAML:
         import yaml  # noqa: PLC0415 - start-up time
 
-        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+        if harmless(text) == text:
+            return text
+        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=False))
+    return _json(value, indent=2)
+
+
+def harmless(text: str) -> str:
+    """Return JSON or CSV with what could drive a terminal written as ``\\uXXXX``.
+
+    That is everything but line ends that is not printable: C1 controls and DEL, which JSON does
+    not escape, and format characters, which can show text in another order than it has.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _json(value: Any, **form: Any) -> str:
+    return harmless(json.dumps(value, ensure_ascii=False, **form)) + "\n"
 
 
 def ask(question: str) -> None:
@@ -75,7 +93,7 @@ def ask(question: str) -> None:
 
 def json_line(value: Any) -> None:
     """Print one document on one line: what a watch prints at each change."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.write(_json(value, separators=(",", ":")))
     sys.stdout.flush()
 
 
@@ -94,7 +112,7 @@ def line(text: str) -> None:
 def complain(error: CliError, *, as_json: bool) -> None:
     """Print an error on stderr."""
     if as_json:
-        sys.stderr.write(json.dumps(error.document(), ensure_ascii=False) + "\n")
+        sys.stderr.write(_json(error.document()))
     else:
         about = f" [{error.object}]" if error.object and error.object not in error.message else ""
         lines = f"{error.message}{about}".splitlines() or [""]

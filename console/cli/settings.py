@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import stat
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None
     url = url.rstrip("/")
     return Settings(
         url=url,
-        token=flags.token or _token(env, file) or (_local(url) if _may_be_local(url) else None),
+        token=flags.token or _token(env, file) or (_local(url) if is_loopback(url) else None),
         timeout_s=_seconds(pause or DEFAULT_TIMEOUT_S),
         ca_file=env.get("LIGHTLOOM_CA_FILE") or file.get("ca_file"),
     )
@@ -81,8 +82,18 @@ def _token_in(path: Path) -> str:
     return token
 
 
-def _may_be_local(url: str) -> bool:
-    return url.startswith(("http://127.", "http://localhost", "https://127.", "https://localhost"))
+def is_loopback(url: str) -> bool:
+    """Whether a request to ``url`` stays on this machine, judged as the HTTP client reads it."""
+    import httpx  # noqa: PLC0415 - start-up time
+
+    try:
+        host = httpx.URL(url).host
+    except (httpx.InvalidURL, TypeError):
+        return False
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _local(url: str) -> str | None:

@@ -68,6 +68,16 @@ def _foreign() -> JSONResponse:
     )
 
 
+def _misdirected() -> JSONResponse:
+    return problem(
+        421,
+        "forbidden",
+        "without tokens the controller answers under its own names only",
+        object="host",
+        hint="use localhost or 127.0.0.1, or name the host with --public-url",
+    )
+
+
 class Gate:
     """Judges every request to ``prefix`` and to the operations of ``table``."""
 
@@ -152,6 +162,8 @@ class Gate:
             return self._pace.public(asked.address) or _foreign()
         if asked.matched is not None and asked.matched.verb is None:
             return self._judge_public(asked)
+        if asked.access.accounts is None and not self._known_host(asked.scope):
+            return _misdirected()
         if asked.caller is None:
             return self._stranger(asked)
         late = self._pace.check(asked.caller.principal, asked.scope["method"])
@@ -178,6 +190,15 @@ class Gate:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         return origin is None or self._origins.own(origin, headers.get("host", ""))
+
+    def _known_host(self, scope: Scope) -> bool:
+        """Whether a request came under a name of the controller.
+
+        Asked where no token is: a stranger's page whose name is made to resolve to this machine
+        sends no ``Origin`` with its reads.
+        """
+        host = Headers(scope=scope).get("host")
+        return host is None or self._origins.known(host)
 
     def _judge_public(self, asked: _Asked) -> JSONResponse | None:
         """Judge what needs no token. A sign-in tries one, so it is counted as a wrong token is."""

@@ -6,7 +6,7 @@ Admins and operators are not slowed: they must get through while somebody else f
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,7 +57,8 @@ class Pace:
         self._changes, self._reads = changes, reads
         self._failures, self._public = failures, public
         self._clock = clock
-        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+        self._buckets: defaultdict[str, OrderedDict[str, _Bucket]] = defaultdict(OrderedDict)
+        """Per kind, so that addresses, which cost nothing, push no user's bucket out."""
 
     def check(self, principal: Principal, method: str) -> JSONResponse | None:
         """Return the refusal of a caller who asks too often."""
@@ -65,24 +66,25 @@ class Pace:
             return None
         reading = method in ("GET", "HEAD", "OPTIONS")
         limit = self._reads if reading else self._changes
-        return self._take(("read" if reading else "change", principal.name), limit)
+        return self._take("read" if reading else "change", principal.name, limit)
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal when they are too many."""
-        return self._take(("failed", network_of(address)), self._failures)
+        return self._take("failed", network_of(address), self._failures)
 
     def public(self, address: str) -> JSONResponse | None:
         """Count a request that needs no token; return the refusal when they are too many."""
-        return self._take(("public", network_of(address)), self._public)
+        return self._take("public", network_of(address), self._public)
 
-    def _take(self, key: tuple[str, str], limit: Limit) -> JSONResponse | None:
+    def _take(self, kind: str, key: str, limit: Limit) -> JSONResponse | None:
         now = self._clock()
-        bucket = self._buckets.get(key)
+        buckets = self._buckets[kind]
+        bucket = buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = _Bucket(limit.burst, now)
-            if len(self._buckets) > MAX_KNOWN:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(key)
+            bucket = buckets[key] = _Bucket(limit.burst, now)
+            if len(buckets) > MAX_KNOWN:
+                buckets.popitem(last=False)
+        buckets.move_to_end(key)
         bucket.left = min(limit.burst, bucket.left + (now - bucket.at) * limit.rate)
         bucket.at = now
         if bucket.left >= 1:

@@ -64,10 +64,11 @@ BODIES: Mapping[str, int] = {
     "open_session": 4 * 2**10,
     "submit_job": 128 * 2**10,
     "put_allocation": 4 * 2**20,
+    "apply_plan": 4 * 2**20,
     "create_token": 64 * 2**10,
 }
-"""Largest bodies in bytes. An allocation names some ten thousand endpoints, a job brings its
-environment, a token its projects."""
+"""Largest bodies in bytes. An allocation and a plan name some ten thousand endpoints, a job brings
+its environment, a token its projects."""
 
 
 @dataclass(slots=True, frozen=True)

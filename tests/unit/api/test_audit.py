@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller import audit_files
 from controller.audit import AuditLog
 from controller.audit_files import FILE, HEAD, Trail, Verdict, verify
 from controller.audit_record import Record, body_of, record_hash
@@ -265,9 +267,9 @@ async def test_the_api_does_not_wait_for_a_check_of_the_whole_trail(
     may_end = threading.Event()
     checked = Trail.verify
 
-    def slow(self: Trail, expect: str = "") -> Verdict:
+    def slow(self: Trail, expect: str = "", **given: Any) -> Verdict:
         assert may_end.wait(120)
-        return checked(self, expect)
+        return checked(self, expect, **given)
 
     monkeypatch.setattr(Trail, "verify", slow)
     log = AuditLog(tmp_path)
@@ -279,3 +281,20 @@ async def test_the_api_does_not_wait_for_a_check_of_the_whole_trail(
     may_end.set()
     assert (await log.verify()).ok
     await log.close()
+
+
+@pytest.mark.timeout(120)
+async def test_a_check_does_not_hold_up_the_controllers_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trail(tmp_path, 20)
+    monkeypatch.setattr(audit_files, "_REST_EVERY", 1)
+    monkeypatch.setattr(audit_files, "_REST_S", 3600.0)
+    log = AuditLog(tmp_path)
+    await log.open()
+    asked = asyncio.create_task(log.verify())
+    await asyncio.sleep(0.05)
+    await log.close()
+    log._reader.shutdown(wait=True)
+    with pytest.raises(ServiceError, match="ends"):
+        await asked

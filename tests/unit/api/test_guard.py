@@ -36,6 +36,7 @@ async def _pieces(count: int, size: int) -> AsyncIterator[bytes]:
         ("POST", "/session", 4096),
         ("POST", "/jobs", BODIES["submit_job"]),
         ("PUT", "/allocation", BODIES["put_allocation"]),
+        ("POST", "/transactions", 4 * 2**20),
         ("POST", "/plans", BODY_BYTES),
         ("POST", "/nothing", BODY_BYTES),
     ],
@@ -75,7 +76,7 @@ async def test_a_body_that_stops_arriving_is_refused() -> None:
         "path": "/api/v1/jobs",
         "raw_path": b"/api/v1/jobs",
         "query_string": b"",
-        "headers": [(b"host", b"api"), (b"content-type", b"application/json")],
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }
     await app(scope, never, send)
     assert sent[0]["status"] == 408

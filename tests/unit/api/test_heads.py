@@ -11,8 +11,8 @@ from controller.heads import MAX_HEAD_BYTES, MAX_HEAD_LINES, StrictConnection
 from controller.listen import PeopleOptions
 from tests.unit.api.served import serving
 
-HEAD = b"GET /api/v1/alive HTTP/1.1\r\nHost: x\r\n"
-POST = b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"GET /api/v1/alive HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"
 ANSWER_S = 60
 """h11 alone needs six minutes for the first one."""
 HOSTILE = {
@@ -21,7 +21,7 @@ HOSTILE = {
     "a return that ends no line": (HEAD + b"X:" + b" " * 8_000 + b"\r \r\n\r\n", 400),
     "a delete character": (HEAD + b"X:" + b" " * 8_000 + b"\x7f\r\n\r\n", 400),
     "a long line": (HEAD + b"X: " + b"a" * 60_000 + b"\r\n\r\n", 431),
-    "a long path": (b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+    "a long path": (b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
     "many lines": (HEAD + b"a: b\r\n" * MAX_HEAD_LINES + b"\r\n", 431),
     "a cookie of backslashes": (HEAD + b'Cookie: a="' + b'\\"' * 30_000 + b'"\r\n\r\n', 431),
     "chunks": (POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 40_000, 411),
@@ -68,6 +68,11 @@ async def test_a_hostile_head_is_refused_at_once(name: str) -> None:
 async def test_an_honest_head_is_answered(sent: bytes) -> None:
     async with serving(PeopleOptions(open=True)) as (_, port):
         assert await status(port, sent) == 200
+
+
+async def test_no_connection_leaves_the_count_by_an_upgrade() -> None:
+    async with serving(PeopleOptions(open=True)) as (server, _):
+        assert server.config.ws == "none"
 
 
 def test_a_head_that_drips_is_bounded() -> None:

@@ -282,7 +282,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
         yield b'"name": "once"}'
 
     transport = httpx.ASGITransport(app=create_app(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
 
         async def submit() -> httpx.Response:
             kind = {"content-type": "application/json", "If-Match": f'"{service.epoch}"'}
@@ -300,7 +300,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
 async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
     service = FakeService()
     transport = httpx.ASGITransport(app=create_app(service, book=SlowBook(service)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
         late = await client.post("/jobs", json=BODY, headers=wanted)
         assert late.status_code == 412

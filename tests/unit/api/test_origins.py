@@ -13,10 +13,12 @@ import httpx
 import pytest
 
 from controller.accounts import Accounts
+from controller.api import create_app
 from controller.api.access import Access
 from controller.errors import ServiceError
 from controller.listen import PeopleOptions
 from controller.origins import Origins, origin_of
+from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import Clock
 from tests.unit.api.served import serving
 from tests.unit.api.test_tls import certificate, trusting
@@ -57,6 +59,32 @@ OWN = Origins(
 )
 def test_a_page_is_the_controllers_own_by_a_name_it_has(origin: str, host: str, own: bool) -> None:
     assert OWN.own(origin, host) is own
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1:8470", True),
+        ("localhost", True),
+        ("[::1]:8470", True),
+        (f"{NAME}:8470", True),
+        ("front.example", True),
+        ("evil.example:8470", False),
+        ("127.0.0.1.evil.example", False),
+        ("[", False),
+        ("", False),
+    ],
+)
+def test_a_host_is_known_by_the_controllers_names(host: str, known: bool) -> None:
+    assert OWN.known(host) is known
+
+
+async def test_without_tokens_a_name_made_to_resolve_to_loopback_reads_nothing() -> None:
+    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        refused = await client.get("/api/v1/jobs", headers={"Host": "evil.example:8470"})
+        assert (refused.status_code, refused.json()["code"]) == (421, "forbidden")
+        assert (await client.get("/api/v1/jobs")).status_code == 200
 
 
 @pytest.mark.parametrize(

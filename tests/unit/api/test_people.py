@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.api.pace import Limit, Pace
-from controller.authz import Role
+from controller.authz import Principal, Role
 from controller.errors import ServiceError
 from tests.unit.api.people_rig import PLENTY, Clock, Site, people_site
 
@@ -253,7 +253,18 @@ async def test_pace_remembers_a_bounded_number_of_callers() -> None:
     pace = Pace(clock=lambda: 0.0)
     for number in range(module.MAX_KNOWN + 500):
         pace.failed(f"10.0.{number // 256}.{number % 256}")
-    assert len(pace._buckets) == module.MAX_KNOWN
+    assert len(pace._buckets["failed"]) == module.MAX_KNOWN
+
+
+async def test_addresses_push_no_users_bucket_out() -> None:
+    from controller.api import pace as module
+
+    pace = Pace(changes=Limit(1, 1), clock=lambda: 0.0)
+    ann = Principal("ann", Role.USER)
+    assert pace.check(ann, "POST") is None
+    for number in range(module.MAX_KNOWN + 500):
+        pace.failed(f"10.0.{number // 256}.{number % 256}")
+    assert pace.check(ann, "POST") is not None
 
 
 async def test_a_project_kept_over_a_restart(tmp_path: Path) -> None:

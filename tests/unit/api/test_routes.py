@@ -24,7 +24,7 @@ def service() -> FakeService:
 @pytest.fixture
 async def client(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=create_app(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 
 

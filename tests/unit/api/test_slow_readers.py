@@ -149,7 +149,9 @@ async def ask(
     made = stingy(address)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(made, ("127.0.0.1", port))
-    await loop.sock_sendall(made, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * times)
+    await loop.sock_sendall(
+        made, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * times
+    )
     return made
 
 
@@ -251,7 +253,7 @@ async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
             raw.settimeout(30)
             raw.connect(("127.0.0.1", port))
             made = trusting(tmp_path / "mine").wrap_socket(raw, server_hostname="127.0.0.1")
-            made.sendall(f"GET {PUBLIC_FILE} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 4)
+            made.sendall(f"GET {PUBLIC_FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 4)
             return made
 
         held = [await asyncio.to_thread(stuck) for _ in range(4)]

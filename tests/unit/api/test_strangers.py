@@ -106,7 +106,7 @@ async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
     app = create_app(FakeService(), pace=Pace(clock=lambda: 0.0))
     for address, wanted in (("10.0.0.1", 429), ("10.0.0.2", 200)):
         transport = httpx.ASGITransport(app=app, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             count = int(PUBLIC.burst) if wanted == 429 else 0
             codes = {(await client.get("/api/v1/alive")).status_code for _ in range(count)}
             assert codes <= {200}
@@ -124,7 +124,7 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(schema, "get_openapi", slow)
     transport = httpx.ASGITransport(app=create_app(FakeService()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         asked = [asyncio.create_task(client.get("/openapi.json")) for _ in range(3)]
         assert (await client.get("/alive")).status_code == 200
         may_end.set()
@@ -135,7 +135,7 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
 
 async def test_an_answer_names_a_bounded_number_of_wrong_fields() -> None:
     transport = httpx.ASGITransport(app=create_app(FakeService()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         reply = await client.post("/jobs", json={"count": 1, "command": [[]] * 2000})
         assert reply.status_code == 422
         assert len(reply.json()["errors"]) == 20

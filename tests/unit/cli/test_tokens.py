@@ -60,3 +60,39 @@ def test_a_bad_certificate_file_is_a_usage_error(
     done = offline("--url", "https://127.0.0.1:1", "get", "jobs")
     assert done.code == 2
     assert "ca.pem" in done.err
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:8470", True),
+        ("https://127.1.2.3", True),
+        ("http://localhost:8470/", True),
+        ("http://LOCALHOST", True),
+        ("http://[::1]:8470", True),
+        ("http://localhost.evil.example", False),
+        ("https://localhost.evil.example:8470", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://127.evil.example", False),
+        ("http://localhost@evil.example", False),
+        ("http://127.0.0.1:x@evil.example", False),
+        ("http://localhost\\@evil.example", False),
+        ("http://evil.example#@localhost", False),
+        ("http://128.0.0.1", False),
+        ("http://[::2]", False),
+        ("http://[", False),
+    ],
+)
+def test_the_token_of_this_machine_goes_nowhere_else(
+    url: str, local: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def token(url: str) -> str:
+        asked.append(url)
+        return "ll_admin"
+
+    monkeypatch.setattr("testbed.token.local_token", token)
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "LIGHTLOOM_URL": url}
+    assert resolve(environment=env).token == ("ll_admin" if local else None)
+    assert bool(asked) is local

@@ -21,7 +21,7 @@ from tests.unit.controller.fakes import Rack
 @pytest_asyncio.fixture
 async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=create_app(rack.service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://api/api/v1") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 
 
