@@ -37,7 +37,7 @@ def sent(document: object) -> dict[str, Any]:
     "request_",
     [
         {"job": LONE},
-        {"job": "x" * 100_000},
+        {"job": "x" * 10_000},
         {"max_moves": 10**400},
         {"max_jobs_paused": 10**400},
         {"time_limit_s": 1e308},

@@ -132,7 +132,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await rack.until(waits)
         # Beta's urgent job pushes ann's out.
         urgent = {"project": "beta", "count": 4, "priority": 50}
-        await submitted(site, "bob", name=f"beta-{MERGER}-2", **urgent)
+        await submitted(site, "operator", name=f"beta-{MERGER}-2", **urgent)
 
         def preempted() -> bool:
             kept = rack.service._state.events.about("job/alpha-red")
@@ -160,7 +160,7 @@ async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(tmp_path: Pa
         await site.rack.state("beta-red", "running")
         site.rack.service._switch_changed("ocs0", False)
         state = site.rack.service._state
-        state.store_error = f"cannot reach {ADDRESS}"
+        state.journal.error = f"cannot reach {ADDRESS}"
         state.events.add("warning", "job/beta-red", "Odd", f"calient+tl1://x@{ADDRESS} is silent")
         text = await site.seen_by("graphs")
         assert "beta-red" in text

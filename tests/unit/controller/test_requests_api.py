@@ -78,7 +78,8 @@ async def test_a_text_that_no_agent_takes_is_refused(
     client: httpx.AsyncClient, bad: dict[str, Any]
 ) -> None:
     reply = await sent(client, "POST", "/jobs", {"count": 1} | bad)
-    assert (reply.status_code, reply.json()["code"]) == (422, "invalid"), reply.text
+    # What is larger than any request may be is refused before it is read.
+    assert reply.status_code in (413, 422) and reply.json()["code"] == "invalid", reply.text
     assert len(reply.content) < 4096
     assert (await client.get("/jobs")).json()["items"] == []
 
@@ -186,7 +187,7 @@ async def test_a_project_may_let_so_many_jobs_wait(tmp_path: Path) -> None:
     await rack.up()
     try:
         transport = httpx.ASGITransport(app=create_app(rack.service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://h/api/v1") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
             await client.post("/jobs", json={"count": 6, "name": "all"})
             await rack.state("all", "running")
             for number in range(3):

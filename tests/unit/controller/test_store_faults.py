@@ -134,7 +134,7 @@ async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
         for number in range(100):  # as long as free pages last
-            await submit(rack, f"more-{number}", 6, env={"X": "y" * 3000})
+            await submit(rack, f"more-{number}", 6, env={"USER_X": "y" * 3000})
     assert caught.value.code == "failed"
     assert "full" in caught.value.message
     refused = f"more-{number}"
