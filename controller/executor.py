@@ -126,6 +126,9 @@ class Executor:
             return _given_up(order, lost)
         try:
             return await self._perform(tx, order)
+        except Fenced as error:
+            self._world.lose_command(str(error))
+            return _given_up(order, self._world.command_lost)
         except DEVICE_ERRORS as error:
             return _failure(order, str(error) or "time-out")
         except Exception as error:

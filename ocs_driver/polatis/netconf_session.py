@@ -30,6 +30,8 @@ from ocs_driver.turns import Turns
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+_LATE_S = 0.5
+"""After an answer's time-out, before its thread counts as stuck."""
 _NOTES = 1000
 """Notifications kept until they are handed on; more are dropped."""
 _NOTE_HEAD = 400
@@ -167,7 +169,12 @@ class NetconfSession:
             session.timeout = max(until - loop.time(), 0.01)
             work = loop.run_in_executor(self._threads, lambda: call(session))
             try:
-                return await work
+                # ncclient's time-out is of the answer only: writing to a switch that does not
+                # read has none.
+                await asyncio.wait({work}, timeout=max(until - loop.time(), 0.01) + _LATE_S)
+                if not work.done():
+                    raise TimeoutExpiredError
+                return work.result()
             except RPCError as error:
                 message = error.message or error.tag or "refused"
                 raise OcsDenied(error.tag or "rpc-error", self.name, message) from None

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
 
 import ocs_driver
-from ocs_driver import OcsDriver, OcsError
+from ocs_driver import OcsDriver, OcsError, OcsTimeout
 from ocs_driver.tl1 import connection
+from testbed.ocs_emulator import Emulator, load_personality
 from testbed.ocs_emulator.netconf_xml import hello
 from tests.contract.ocs_rig import PATIENCE_S, until
 
@@ -243,6 +246,28 @@ async def test_output_without_an_end_ends_the_connection(
         assert liar.connections == 1
 
 
+class Open(asyncssh.SSHServer):  # type: ignore[misc]
+    """Lets everybody in."""
+
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def ssh_server(serve: Any, **options: Any) -> AsyncIterator[tuple[str, int]]:
+    server = await asyncssh.listen(
+        "127.0.0.1",
+        0,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        server_factory=Open,
+        process_factory=serve,
+        encoding=None,
+        **options,
+    )
+    async with server:
+        yield server.sockets[0].getsockname()[:2]
+
+
 @contextlib.asynccontextmanager
 async def endless_netconf(chunk: bytes) -> AsyncIterator[tuple[str, int]]:
     """A switch that answers the first request with ``chunk``, again and again."""
@@ -256,20 +281,27 @@ async def endless_netconf(chunk: bytes) -> AsyncIterator[tuple[str, int]]:
                 process.stdout.write(chunk)
                 await process.stdout.drain()
 
-    class Open(asyncssh.SSHServer):  # type: ignore[misc]
-        def begin_auth(self, username: str) -> bool:
-            return False
+    async with ssh_server(serve) as address:
+        yield address
 
-    server = await asyncssh.listen(
-        "127.0.0.1",
-        0,
-        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
-        server_factory=Open,
-        process_factory=serve,
-        encoding=None,
-    )
-    async with server:
-        yield server.sockets[0].getsockname()[:2]
+
+async def test_a_netconf_request_that_blocks_its_thread_frees_the_session(tmp_path: Path) -> None:
+    """As writing does to a switch that no longer reads: ncclient gives that no time-out."""
+    personality = load_personality("polatis-48xCC")
+    async with Emulator(personality, [("127.0.0.1", 0)] * 3) as emulator:
+        host, port = emulator.addresses[2]
+        url = f"polatis+netconf://admin@{host}:{port}"
+        driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=tmp_path)
+        async with driver, asyncio.timeout(PATIENCE_S):
+            goes_on = threading.Event()
+            try:
+                with pytest.raises(OcsTimeout):
+                    await driver._session._request(  # type: ignore[attr-defined]
+                        lambda session: goes_on.wait(), 0.01
+                    )
+                assert (await driver.read()).circuits == ()
+            finally:
+                goes_on.set()
 
 
 async def test_a_netconf_message_without_an_end_ends_the_session(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import EngineError, EngineFault
+from controller.engine import EngineError, EngineFault, Fenced
 from controller.errors import ServiceError
 from controller.flows import FlowProgram
 from controller.views import AttachRequest, PlanRequest
@@ -92,3 +92,18 @@ async def test_light_stays_while_no_agent_says_who_commands(
     assert rack.switch.lit() == before
     assert told(rack, "CommandLost") == []
     assert (await rack.service.health()).status == "ok"
+
+
+async def test_a_freeze_that_is_refused_for_a_newer_controller_says_so_too(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(job: str, settle_s: float = 0.0) -> bool | None:
+        raise Fenced([EngineFault("forbidden", "server/srv0", "a newer controller commands it")])
+
+    await scattered(rack)
+    plan, applied = await rack.service.make_plan(PlanRequest()), len(rack.switch.applied)
+    monkeypatch.setattr(rack.engine, "freeze", refused)
+    done = await rack.service.apply(plan, wait_s=LIMIT_S)
+    assert done.state == "rolled_back"
+    assert len(told(rack, "CommandLost")) == 1
+    assert len(rack.switch.applied) == applied

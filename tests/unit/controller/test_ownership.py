@@ -5,6 +5,9 @@ from __future__ import annotations
 import configparser
 import contextlib
 import json
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import ocs_driver
-from controller.__main__ import DEFAULT_STATE_DIR
 from controller.daemon import make_driver
 from controller.flows import AttachPoint
 from controller.views import PlanRequest
@@ -197,5 +199,10 @@ def test_the_unit_lets_the_controller_write_its_list() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(UNIT)
     service = unit["Service"]
-    assert Path("/var/lib") / service["StateDirectory"] == DEFAULT_STATE_DIR
+    helped = subprocess.run(
+        [sys.executable, "-m", "controller", "--help"], capture_output=True, text=True, check=True
+    )
+    state_dir = re.search(r"--state-dir.*?default:\s+(\S+)", helped.stdout, re.DOTALL)
+    assert state_dir is not None
+    assert Path(state_dir[1]) == Path("/var/lib") / service["StateDirectory"]
     assert "--state-dir" not in service["ExecStart"]
