@@ -19,6 +19,8 @@ router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 class TransactionRequest(Request):
     """Carry out this plan, if the fabric has not moved since it was made."""
 
+    most_parts = 1_000_000
+
     plan: PlanView
 
 

@@ -97,6 +97,26 @@ async def test_no_list_is_longer_than_a_page(
         assert found == names
 
 
+async def test_jobs_with_much_text_make_smaller_pages(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MOST_BYTES", 5000)
+    now = time.time()
+    for number in range(5):
+        asked = JobRequest(count=1, command=["x" * 2000], env={"APP_A": "y" * 300})
+        rack.service._state.jobs[f"big-{number}"] = JobRecord(
+            f"big-{number}", asked, "image:1", now, "cancelled", finished_at=now
+        )
+    sizes, cursor = [], None
+    while True:
+        given = {} if cursor is None else {"cursor": cursor}
+        page = (await client.get("/jobs", params=given)).json()
+        sizes.append(len(page["items"]))
+        if (cursor := page["next"]) is None:
+            break
+    assert sizes == [2, 2, 1]
+
+
 def test_the_command_line_reads_lists_to_their_end() -> None:
     """From their beginning when an item went away between two pages."""
     asked: list[str | None] = []
