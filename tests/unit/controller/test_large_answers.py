@@ -174,6 +174,38 @@ async def test_others_run_while_a_large_answer_is_made(
         beating.cancel()
 
 
+async def test_many_large_answers_stand_in_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two turns of the loop at most one of them goes on, once all have begun."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    made = 0
+
+    def make(item: int) -> int:
+        nonlocal made
+        made += 1
+        return item
+
+    works = [asyncio.create_task(slices.in_slices(range(20), make)) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert made == 10
+    before, most = made, 0
+    while not all(work.done() for work in works):
+        await asyncio.sleep(0)
+        most, before = max(most, made - before), made
+    assert most == 1
+    assert [work.result() for work in works] == [list(range(20))] * 10
+
+
+async def test_who_is_sent_away_in_the_queue_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    works = [asyncio.create_task(slices.in_slices(range(50), str)) for _ in range(4)]
+    for work in works[:3]:
+        await asyncio.sleep(0)
+        work.cancel()
+    async with asyncio.timeout(60):
+        assert len(await works[3]) == 50
+        assert len(await slices.in_slices(range(5), str)) == 5
+
+
 async def test_a_series_is_bounded_however_far_one_looks_back(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
