@@ -93,7 +93,7 @@ def check_queue(site: CabledSite, jobs: Iterable[JobRecord], request: JobRequest
         raise ServiceError(
             "conflict",
             f"{waiting} jobs of project {request.project} wait already, {most} may",
-            object=f"job/{request.name}",
+            object=f"project/{request.project}",  # another name would not help
             hint="submit it when some have started, cancel some, or have the site file's"
             " queue.max_waiting raised",
         )

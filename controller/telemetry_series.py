@@ -48,18 +48,19 @@ async def series_of(
         names = [name for name in endpoints if name in there_are]
         seen = gpus.read(now - since_s, now, of=names, step=window.step)
         told = _Gpus(seen, names, window.times)
-    turns, lines = Turns(), []
+    lines = []
     held_by: tuple[JobRecord | None, NDArray[np.bool_]] = (None, np.zeros(0, dtype=bool))
-    for job, rank, endpoint in shown:
-        if held_by[0] is not job:
-            held_by = job, _held(job, window.times, window.interval_s / window.step)
-        held = held_by[1]
-        if not held.any():
-            continue
-        mine = np.where(held[:, None], window.values[:, place[endpoint]], np.nan)
-        line = _line(job.name, rank, endpoint, state.cables[endpoint].server, mine)
-        lines.append(line.model_copy(update=told.of(endpoint, held)) if told else line)
-        await turns.breathe()
+    with Turns() as turns:
+        for job, rank, endpoint in shown:
+            if held_by[0] is not job:
+                held_by = job, _held(job, window.times, window.interval_s / window.step)
+            held = held_by[1]
+            if not held.any():
+                continue
+            mine = np.where(held[:, None], window.values[:, place[endpoint]], np.nan)
+            line = _line(job.name, rank, endpoint, state.cables[endpoint].server, mine)
+            lines.append(line.model_copy(update=told.of(endpoint, held)) if told else line)
+            await turns.breathe()
     return SeriesView(
         interval_s=window.interval_s,
         times=window.times.tolist(),

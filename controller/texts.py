@@ -48,3 +48,16 @@ def unsound_at(value: object) -> str | None:
         elif isinstance(item, list):
             stack.extend((f"{path}.{i}", inner) for i, inner in enumerate(item))
     return None
+
+
+def fewer_parts(value: object, most: int) -> bool:
+    """Whether a JSON document has at most ``most`` parts, those inside of others counted too."""
+    stack, left = [value], most
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict | list):
+            left -= len(item)
+            if left < 0:
+                return False
+            stack.extend(item.values() if isinstance(item, dict) else item)
+    return True

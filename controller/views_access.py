@@ -35,6 +35,7 @@ class SessionRequest(Request):
 class TokenRequest(Request):
     """A new token for somebody."""
 
+    most_parts = 2000
     name: Name
     """The person or the program that gets it."""
     role: Role

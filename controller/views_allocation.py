@@ -15,6 +15,8 @@ VERSION: Literal["lightloom/v1"] = "lightloom/v1"
 class AllocatedJob(Request):
     """Who held which endpoints, in rank order, when the file was written."""
 
+    most_parts = 100_000
+
     name: Name
     project: Name = "default"
     endpoints: list[Name] = Field(max_length=100_000)
@@ -26,6 +28,8 @@ class Allocation(Request):
     Only ``homes`` is brought back: an endpoint that is not named stays where it is, null is dark.
     ``jobs`` and ``epoch`` say what the file was written of.
     """
+
+    most_parts = 500_000
 
     version: Literal["lightloom/v1"] = VERSION
     kind: Literal["Allocation"] = "Allocation"

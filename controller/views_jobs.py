@@ -13,6 +13,9 @@ from scheduler.model import Locality, Policy, RankOrder
 class JobRequest(Request):
     """Ask for ``count`` endpoints; ``command`` runs once per endpoint, in a container each."""
 
+    most_parts = 10_000
+    """It may name its endpoints."""
+
     name: Name | None = None
     """Chosen by the controller when absent."""
     count: int = Field(ge=1, le=1_000_000)

@@ -13,17 +13,18 @@ JSON = "application/json"
 
 async def whole(view: View) -> Response:
     """Return the answer that shows ``view``, one of whose lists may be long."""
-    turns, parts = Turns(), []
-    for name in type(view).model_fields:
-        value = getattr(view, name)
-        if isinstance(value, list) and value and isinstance(value[0], View):
-            items = []
-            for item in value:
-                items.append(item.model_dump_json().encode())
-                await turns.breathe()
-            encoded = b"[" + b",".join(items) + b"]"
-        else:
-            encoded = to_json(value)
-        parts.append(to_json(name) + b":" + encoded)
-        await turns.breathe()
+    parts = []
+    with Turns() as turns:
+        for name in type(view).model_fields:
+            value = getattr(view, name)
+            if isinstance(value, list) and value and isinstance(value[0], View):
+                items = []
+                for item in value:
+                    items.append(item.model_dump_json().encode())
+                    await turns.breathe()
+                encoded = b"[" + b",".join(items) + b"]"
+            else:
+                encoded = to_json(value)
+            parts.append(to_json(name) + b":" + encoded)
+            await turns.breathe()
     return Response(b"{" + b",".join(parts) + b"}", media_type=JSON)

@@ -12,7 +12,7 @@ from controller.api.common import CHANGE_S, READ_S, CallerOf, Entrance, Name, Se
 from controller.api.following import Following
 from controller.api.guard import change, within
 from controller.api.operations import Operations
-from controller.api.paging import Cursor, Limit, cut
+from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
 from controller.authz import Principal, Verdict, authorise
 from controller.errors import ServiceError
@@ -28,7 +28,12 @@ async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None
     names = list(service.owners())
     part, epoch = cut(names, limit, cursor), service.epoch
     items = await within(READ_S, "jobs", service.jobs(names[part.items]))
-    return Page(items=items, epoch=epoch, next=part.next)
+    shown, following = light(part, items, lambda job: job.name, _weight)
+    return Page(items=shown, epoch=epoch, next=following)
+
+
+def _weight(job: JobView) -> int:
+    return sum(map(len, job.command)) + sum(len(n) + len(v) for n, v in job.env.items())
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))

@@ -20,6 +20,8 @@ from controller.views_base import Page, View
 Item = TypeVar("Item", bound=View)
 MOST_ITEMS = 1000
 """Of one page, also when no limit is asked for: what a page holds is made and sent at once."""
+MOST_BYTES = 2 * 2**20
+"""Of one page's large texts: a job's command and variables take up to 128 KiB."""
 Limit = Annotated[
     int | None, Query(ge=1, le=10_000, description="at most this many, and at most 1,000")
 ]
@@ -55,6 +57,21 @@ def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
     end = start + min(limit or MOST_ITEMS, MOST_ITEMS)
     more = start < end < len(names)
     return Part(slice(start, end), encode(names[end - 1]) if more else None)
+
+
+def light(
+    part: Part, items: Sequence[Item], key: Callable[[Item], str], weigh: Callable[[Item], int]
+) -> tuple[list[Item], str | None]:
+    """Return as many items of a page as are light enough together, and the cursor after them.
+
+    ``weigh`` tells the bytes of an item that may be large. At least one is returned, if there is.
+    """
+    total = 0
+    for number, item in enumerate(items):
+        total += weigh(item)
+        if total > MOST_BYTES and number:
+            return list(items[:number]), encode(key(items[number - 1]))
+    return list(items), part.next
 
 
 def paged(

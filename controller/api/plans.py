@@ -20,6 +20,8 @@ router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 class TransactionRequest(Request):
     """Carry out this plan, if nothing that it depends on changed since it was made."""
 
+    most_parts = 1_000_000
+
     plan: PlanView
 
 

@@ -62,7 +62,7 @@ BODY_BYTES = 16 * 2**10
 """Largest body of an operation that ``BODIES`` does not name."""
 BODIES: Mapping[str, int] = {
     "open_session": 4 * 2**10,
-    "submit_job": 128 * 2**10,
+    "submit_job": 256 * 2**10,
     "put_allocation": 4 * 2**20,
     "apply_plan": 4 * 2**20,
     "create_token": 64 * 2**10,

@@ -219,15 +219,15 @@ class Scoped:
         """Return events of own jobs."""
         redact = self._redactor()
         found: list[EventView] = []
-        turns = Turns()
-        while len(found) < limit:
-            page = await self._service.events(since, _EVENT_PAGE)
-            cut = [redact.event(event) for event in page]
-            found += [event for event in cut if event is not None]
-            if len(page) < _EVENT_PAGE:
-                break
-            await turns.breathe()
-            since = page[-1].id
+        with Turns() as turns:
+            while len(found) < limit:
+                page = await self._service.events(since, _EVENT_PAGE)
+                cut = [redact.event(event) for event in page]
+                found += [event for event in cut if event is not None]
+                if len(page) < _EVENT_PAGE:
+                    break
+                await turns.breathe()
+                since = page[-1].id
         return found[:limit]
 
     # --- live -----------------------------------------------------------------------------

@@ -97,6 +97,26 @@ async def test_no_list_is_longer_than_a_page(
         assert found == names
 
 
+async def test_jobs_with_much_text_make_smaller_pages(
+    client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MOST_BYTES", 5000)
+    now = time.time()
+    for number in range(5):
+        asked = JobRequest(count=1, command=["x" * 2000], env={"APP_A": "y" * 300})
+        rack.service._state.jobs[f"big-{number}"] = JobRecord(
+            f"big-{number}", asked, "image:1", now, "cancelled", finished_at=now
+        )
+    sizes, cursor = [], None
+    while True:
+        given = {} if cursor is None else {"cursor": cursor}
+        page = (await client.get("/jobs", params=given)).json()
+        sizes.append(len(page["items"]))
+        if (cursor := page["next"]) is None:
+            break
+    assert sizes == [2, 2, 1]
+
+
 def test_the_command_line_reads_lists_to_their_end() -> None:
     """From their beginning when an item went away between two pages."""
     asked: list[str | None] = []
@@ -152,6 +172,38 @@ async def test_others_run_while_a_large_answer_is_made(
             assert many > few, path
     finally:
         beating.cancel()
+
+
+async def test_many_large_answers_stand_in_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two turns of the loop at most one of them goes on, once all have begun."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    made = 0
+
+    def make(item: int) -> int:
+        nonlocal made
+        made += 1
+        return item
+
+    works = [asyncio.create_task(slices.in_slices(range(20), make)) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert made == 10
+    before, most = made, 0
+    while not all(work.done() for work in works):
+        await asyncio.sleep(0)
+        most, before = max(most, made - before), made
+    assert most == 1
+    assert [work.result() for work in works] == [list(range(20))] * 10
+
+
+async def test_who_is_sent_away_in_the_queue_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    works = [asyncio.create_task(slices.in_slices(range(50), str)) for _ in range(4)]
+    for work in works[:3]:
+        await asyncio.sleep(0)
+        work.cancel()
+    async with asyncio.timeout(60):
+        assert len(await works[3]) == 50
+        assert len(await slices.in_slices(range(5), str)) == 5
 
 
 async def test_a_series_is_bounded_however_far_one_looks_back(

@@ -154,6 +154,20 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         assert MERGER in await site.seen_by("bob")
 
 
+async def test_a_user_without_a_name_in_mind_is_told_that_the_queue_is_full(tmp_path: Path) -> None:
+    async with people(tmp_path) as site:
+        state = site.rack.service._state
+        scheduling = replace(state.site.scheduling, max_waiting=1)
+        state.site = replace(state.site, scheduling=scheduling)
+        for _ in range(2):
+            await submitted(site, "ann", project="alpha", count=6)
+            await site.rack.state("alpha-1", "running")
+        async with site.client("ann") as client:
+            late = await client.post("/jobs", json={"project": "alpha", "count": 6})
+            assert (late.status_code, late.json()["object"]) == (409, "project/alpha")
+        await submitted(site, "bob", project="beta", count=6)
+
+
 async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(tmp_path: Path) -> None:
     async with people(tmp_path) as site:
         await submitted(site, "bob", name="beta-red", project="beta", count=1)
