@@ -15,7 +15,10 @@ from controller.drift_policy import DriftPolicy
 from controller.errors import ServiceError
 from controller.keeper import keep
 from controller.listen import PeopleOptions, api_socket
+from controller.of_front import relayed
 from controller.of_listen import Listener
+from controller.of_tls import read_speech
+from controller.pulse import Pulse, notify
 from sitefile import SiteFileError, load_site
 
 DEFAULT_IMAGE = "lightloom/trainer:latest"
@@ -63,6 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="of `lightloom pki issue controller`: mutual TLS with the agents",
     )
     parser.add_argument(
+        "--openflow-tls",
+        type=Path,
+        metavar="DIR",
+        help="the same of the aggregators' authority: mutual TLS with the aggregators",
+    )
+    parser.add_argument(
         "--no-keeper",
         action="store_true",
         help="without the parent that holds the connections and starts it again when it dies",
@@ -101,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
         open=options.insecure_no_auth,
     )
 
-    def serve(listener: Listener) -> int:
+    def serve(listener: Listener, pulse: Pulse) -> int:
         gc.disable()  # until the recovery is over: what is made now stays
         from controller.daemon import run  # noqa: PLC0415 - takes about a second
 
@@ -114,6 +123,7 @@ def _run(options: argparse.Namespace) -> int:
             drift=options.drift,
             people=people,
             agent_tls=options.agent_tls,
+            pulse=pulse,
         )
         return 0
 
@@ -122,9 +132,15 @@ def _run(options: argparse.Namespace) -> int:
         startup.openflow_listener(site) as openflow,
         api_socket(site.api_listen, people) as api,
     ):
+        speech = read_speech(site, options.openflow_tls)
         if options.no_keeper:
-            return serve(openflow)
-        return keep(openflow, lambda handed: told(lambda: serve(handed)), _load)
+            with relayed(openflow, speech) as listener:
+                return serve(listener, notify)
+
+        def child(handed: Listener, pulse: Pulse) -> int:
+            return told(lambda: serve(handed, pulse))
+
+        return keep(openflow, child, _load, speech)
 
 
 def _load() -> None:

@@ -20,6 +20,7 @@ from controller.of_listen import Listener, listening_socket
 from controller.of_program import FlowProgram
 from controller.ofapp import (
     AggregatorApp,
+    ClaimRefused,
     Incoming,
     PortChanged,
     ProbeAnswered,
@@ -40,6 +41,7 @@ __all__ = [
     "PortStatus",
     "SwitchConnected",
     "SwitchLost",
+    "SwitchRefused",
 ]
 
 GREETING_DEADLINE_S = 30.0
@@ -73,7 +75,16 @@ class PortStatus:
     up: bool
 
 
-AggregatorEvent = SwitchConnected | SwitchLost | PortStatus
+@dataclass(slots=True, frozen=True)
+class SwitchRefused:
+    """``claimant`` says that it is this switch and was sent away; it was told nothing."""
+
+    as_name: str
+    claimant: str
+    reason: str
+
+
+AggregatorEvent = SwitchConnected | SwitchLost | PortStatus | SwitchRefused
 
 
 class OpenFlowAggregators:
@@ -122,7 +133,12 @@ class OpenFlowAggregators:
         listener = self._listener or listening_socket(
             self._site.openflow_listen, self._site.openflow_netns
         )
-        self._runtime = Runtime(AggregatorApp, {"deliver": deliver}, frozenset(self._names))
+        self._runtime = Runtime(
+            AggregatorApp,
+            {"deliver": deliver},
+            self._site.aggregators,
+            lambda dpid, peer, reason: deliver(ClaimRefused(dpid, peer, reason)),
+        )
         address = self._runtime.start(listener)
         log.info("openflow_listening", address=address, netns=self._site.openflow_netns)
         return address
@@ -195,6 +211,11 @@ class OpenFlowAggregators:
             ) from None
 
     def _take(self, incoming: Incoming) -> None:
+        if isinstance(incoming, ClaimRefused):
+            name = self._names.get(incoming.dpid)
+            if name is not None:
+                self._post(SwitchRefused(name, str(incoming.peer), incoming.reason))
+            return
         name = self._names[incoming.session.id]
         link = self._links[name]
         if isinstance(incoming, SessionUp):

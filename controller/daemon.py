@@ -27,6 +27,7 @@ from controller.errors import ServiceError
 from controller.listen import PeopleOptions
 from controller.of_listen import Listener
 from controller.projects import shared_projects
+from controller.pulse import READY, Pulse, beat
 from controller.service import Service
 from controller.store import Store
 from controller.switches import SwitchBank
@@ -53,13 +54,14 @@ def run(
     drift: DriftPolicy,
     people: PeopleOptions,
     agent_tls: Path | None,
+    pulse: Pulse,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs, flows and circuits stay as they are.
 
     ``openflow`` listens for aggregators already (``controller.startup``), ``api`` is bound to the
-    API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``. ServiceError
-    for everything that keeps the controller from starting. Prints one JSON line on stdout when it
-    serves:
+    API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``. ``pulse``
+    gets the loop's signs of life. ServiceError for everything that keeps the controller from
+    starting. Prints one JSON line on stdout when it serves:
     ``{"event": "listening", "api": …, "openflow": …}``.
     """
     with failpoints.armed(os.environ.get(failpoints.VARIABLE, "")):
@@ -73,6 +75,7 @@ def run(
                 drift=drift,
                 people=people,
                 agent_tls=agent_tls,
+                pulse=pulse,
             )
         )
 
@@ -87,8 +90,12 @@ async def _serve(
     drift: DriftPolicy,
     people: PeopleOptions,
     agent_tls: Path | None,
+    pulse: Pulse,
 ) -> None:
     async with AsyncExitStack() as stack:
+        ours = Tasks()
+        stack.push_async_callback(ours.stop)
+        ours.spawn(beat(pulse), "signs of life")
         store = Store(state_dir / "controller.sqlite")
         stack.push_async_callback(store.close)
         engine = AgentEngine(
@@ -117,9 +124,7 @@ async def _serve(
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
         await service.start()
-        recovery = Tasks()
-        stack.push_async_callback(recovery.stop)
-        recovery.spawn(_collect_after(service), "collect garbage")
+        ours.spawn(_collect_after(service), "collect garbage")
         # Only now: what the aggregators have to tell needs the state that start() has loaded.
         address = await made[0].start()
         host, port = api.getsockname()[:2]
@@ -137,7 +142,7 @@ async def _serve(
             service.use_projects(await shared_projects(site, access.accounts))
         tally = serving.start_followers(service, people, stack)
         server = serving.server_of(service, access, tally, store, people)
-        await _serve_api(server, api, json.dumps(ready))
+        await _serve_api(server, api, json.dumps(ready), pulse)
 
 
 async def _collect_after(service: Service) -> None:
@@ -156,7 +161,7 @@ def _endpoints_of(site: CabledSite, server: str) -> frozenset[str]:
     return frozenset(e.name for e in site.endpoints if e.server == server)
 
 
-async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str) -> None:
+async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str, pulse: Pulse) -> None:
 
     def leave() -> None:
         server.should_exit = True
@@ -166,6 +171,7 @@ async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str) -> 
         loop.add_signal_handler(signum, leave)
     api.listen()
     print(ready, flush=True)
+    pulse(READY)
     log.info("serving", ready=ready)
     await server.serve(sockets=[api])
     log.info("stopping")

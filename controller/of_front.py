@@ -8,6 +8,10 @@ at the last whole message, echo requests are answered here, and everything else 
 dropped: its heir asks afresh. The heir gets a new pair for every connection that stands, with the
 switch's own hello as first message, so that it sees a switch that has just called.
 
+TLS ends here too, for its state cannot be handed over: what goes over the pairs is plain, and
+the controller is told which certificate was shown. A connection whose handshake is not over is
+handed to nobody; there is a limit to how long that takes and to how many there are at once.
+
 Understands message lengths, hello and echo (OpenFlow 1.3.5 §7.1, §7.5.1, §7.5.2), nothing else;
 who may stay is the controller's to say. One thread, no blocking call but ``turn``.
 """
@@ -15,16 +19,24 @@ who may stay is the controller's to say. One thread, no blocking call but ``turn
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import selectors
 import socket
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
+
+from controller.of_handed import HandedOver
+from controller.of_listen import Listener
+from controller.of_peer import Peer
+from controller.of_tls import CLIENT_HELLO, Secured, Speech, TlsRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +49,12 @@ MOST_WAITING_BYTES = 4 << 20
 """Of one direction of one connection; then its other end is not read until some have left."""
 DOUBT_S = 0.5
 """After the controller's end of one connection has closed: time in which its death would show."""
+HANDSHAKE_S = 10.0
+"""For the TLS handshake of one connection."""
+MAX_HANDSHAKES = 512
+"""TLS handshakes at once; one more ends the oldest one of the address that has the most."""
 _RECV_BYTES = 1 << 16
-
-Address = tuple[str, int]
+PLAIN = Speech()
 
 
 class BadFrameError(Exception):
@@ -74,7 +89,8 @@ class _Line:
     """One switch's connection, and the controller's end of it while there is a controller."""
 
     switch: socket.socket
-    address: Address
+    peer: Peer
+    tls: Secured | None = None
     near: socket.socket | None = None
     heard: bytearray = field(default_factory=bytearray)
     """From the switch, up to an unfinished message."""
@@ -96,12 +112,18 @@ class Front:
     """Accepts switches on ``listener`` and joins each to the controller there is."""
 
     def __init__(
-        self, listener: socket.socket, clock: Callable[[], float] = time.monotonic
+        self,
+        listener: socket.socket,
+        clock: Callable[[], float] = time.monotonic,
+        speech: Speech = PLAIN,
     ) -> None:
         self._listener = listener
         self._clock = clock
+        self._speech = speech
         self._control: socket.socket | None = None
         self._lines: set[_Line] = set()
+        self._unproven: dict[_Line, float] = {}
+        """Connections in their TLS handshake, oldest first, and when it has to be over."""
         self._owed: deque[_Line] = deque()
         """Connections that the controller has no room for in its queue yet."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -114,7 +136,7 @@ class Front:
         """Hand every connection to the controller at the other end of ``control``."""
         control.setblocking(False)
         self._control = control
-        for line in list(self._lines):
+        for line in self._lines - self._unproven.keys():
             self._hand_over(line)
 
     def detach(self) -> None:
@@ -158,9 +180,10 @@ class Front:
 
     def turn(self, timeout_s: float | None) -> None:
         """Wait for something to do, at most ``timeout_s`` seconds, and do it."""
-        doubts = [line.left_at + DOUBT_S for line in self._lines if line.left_at is not None]
-        if doubts:
-            until = max(0.0, min(doubts) - self._clock())
+        ends = [line.left_at + DOUBT_S for line in self._lines if line.left_at is not None]
+        ends += list(self._unproven.values())[:1]
+        if ends:
+            until = max(0.0, min(ends) - self._clock())
             timeout_s = until if timeout_s is None else min(timeout_s, until)
         looked_at = self._clock()
         for key, events in self._selector.select(timeout_s):
@@ -171,6 +194,8 @@ class Front:
         for line in list(self._lines):
             if line.left_at is not None and looked_at >= line.left_at + DOUBT_S:
                 self._drop(line)  # the controller lives and has hung up on this switch
+        for line in [line for line, end in self._unproven.items() if looked_at >= end]:
+            self._refuse(line, "the TLS handshake takes too long")
 
     def _accept(self, _events: int) -> None:
         try:
@@ -179,17 +204,37 @@ class Front:
             if not isinstance(error, BlockingIOError):
                 log.warning("openflow_accept_failed", error=str(error))
             return
+        peer = Peer(str(address[0]), int(address[1]))
         if len(self._lines) >= self._most:
-            log.warning("openflow_too_many_connections", address=address)
+            log.warning("openflow_too_many_connections", peer=str(peer))
             switch.close()
             return
         switch.setblocking(False)
         with contextlib.suppress(OSError):
             switch.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = _Line(switch, (str(address[0]), int(address[1])))
+        line = _Line(switch, peer)
         self._lines.add(line)
-        self._hand_over(line)
+        if self._speech.context is None:
+            self._hand_over(line)
+        else:
+            self._make_room()
+            self._unproven[line] = self._clock() + HANDSHAKE_S
         self._flow(line)
+
+    def _make_room(self) -> None:
+        """End one handshake when there are too many: not of those who make just a few."""
+        if len(self._unproven) < MAX_HANDSHAKES:
+            return
+        ((host, _),) = Counter(line.peer.host for line in self._unproven).most_common(1)
+        oldest = next(line for line in self._unproven if line.peer.host == host)
+        self._refuse(oldest, "too many TLS handshakes at once")
+
+    def _refuse(self, line: _Line, why: str) -> None:
+        log.warning("openflow_connection_refused", peer=str(line.peer), reason=why)
+        if line.tls is not None:  # the alert, as far as there is room for it
+            line.to_switch += line.tls.outgoing()
+            _send(line.switch, line.to_switch)
+        self._drop(line)
 
     def _hand_over(self, line: _Line) -> None:
         if self._control is None:
@@ -214,13 +259,12 @@ class Front:
         near, far = socket.socketpair()
         with far:
             try:
-                host, port = line.address
-                socket.send_fds(control, [f"{host} {port}".encode()], [far.fileno()])
+                socket.send_fds(control, [line.peer.pack()], [far.fileno()])
             except BlockingIOError:
                 near.close()
                 return False
             except OSError as error:  # it dies at this moment; its heir gets the connection
-                log.info("openflow_not_handed_over", address=line.address, error=str(error))
+                log.info("openflow_not_handed_over", peer=str(line.peer), error=str(error))
                 near.close()
                 return True
         near.setblocking(False)
@@ -243,12 +287,41 @@ class Front:
                 self._drop(line)
                 return
             try:
-                self._take(line, data or b"")
-            except BadFrameError as error:
-                log.warning("openflow_protocol_error", address=line.address, error=str(error))
-                self._drop(line)
+                self._take(line, self._said(line, data or b""))
+            except (BadFrameError, TlsRefusedError) as error:
+                self._refuse(line, str(error))
                 return
         self._flow(line)
+
+    def _said(self, line: _Line, data: bytes) -> bytes:
+        """Return what the switch said in these bytes off the wire. TlsRefusedError."""
+        if line in self._unproven and line.tls is None and data:
+            context = self._speech.context
+            if data[0] == CLIENT_HELLO and context is not None:
+                line.tls = Secured(context)
+            elif self._speech.plain:
+                self._proven(line)
+            else:
+                raise TlsRefusedError("it does not speak TLS")
+        if line.tls is None:
+            return data
+        said = line.tls.take(data)
+        line.to_switch += line.tls.outgoing()
+        if line in self._unproven and line.tls.certificate is not None:
+            line.peer = replace(line.peer, certificate=line.tls.certificate)
+            self._proven(line)
+        return said
+
+    def _proven(self, line: _Line) -> None:
+        del self._unproven[line]
+        self._hand_over(line)
+
+    def _say(self, line: _Line, data: bytes | bytearray) -> None:
+        if line.tls is None:
+            line.to_switch += data
+        elif data:
+            line.tls.say(data)
+            line.to_switch += line.tls.outgoing()
 
     def _take(self, line: _Line, data: bytes) -> None:
         """Pass whole messages on, or answer for a controller that is not there."""
@@ -263,7 +336,7 @@ class Front:
             return
         for frame in frames(ready):
             if frame[1] == ECHO_REQUEST and line.greeted:
-                line.to_switch += bytes((frame[0], ECHO_REPLY)) + frame[2:]
+                self._say(line, bytes((frame[0], ECHO_REPLY)) + frame[2:])
 
     def _near(self, line: _Line, events: int) -> None:
         near = line.near
@@ -287,12 +360,18 @@ class Front:
                 return False
             line.said += data
             end = whole(line.said)
+            said = bytearray()
             for frame in frames(bytes(line.said[:end])):
                 if frame[1] == HELLO and line.greeted:
                     continue
                 line.greeted |= frame[1] == HELLO
-                line.to_switch += frame
+                said += frame
             del line.said[:end]
+            try:
+                self._say(line, said)
+            except TlsRefusedError as error:
+                self._refuse(line, str(error))
+                return True
         return True
 
     # --- what goes out ---------------------------------------------------------------------
@@ -345,8 +424,41 @@ class Front:
         if line not in self._lines:
             return
         self._lines.discard(line)
+        self._unproven.pop(line, None)
         self._hang_up(line)
         self._forget(line, line.switch)
+
+
+@contextmanager
+def relayed(listener: socket.socket, speech: Speech) -> Iterator[Listener]:
+    """Return what hands over the connections of ``listener`` in this very process.
+
+    For a controller without a parent: TLS is then spoken on a thread of its own.
+    """
+    if speech.context is None:
+        yield listener
+        return
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    front = Front(listener, speech=speech)
+    front.attach(ours)
+    over, end = os.pipe()
+    leaving = threading.Event()
+    front.watch(over, leaving.set)
+
+    def run() -> None:
+        while not leaving.is_set():
+            front.turn(None)
+
+    thread = threading.Thread(target=run, name="openflow-front", daemon=True)
+    thread.start()
+    try:
+        yield HandedOver(theirs, listener.getsockname()[:2])
+    finally:
+        os.close(end)
+        thread.join()
+        front.detach()
+        front.close()
+        os.close(over)
 
 
 def _interest(other_waits: bytearray, waits: bytearray) -> int:

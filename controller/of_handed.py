@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-_RECORD_BYTES = 256
+from controller.of_peer import Peer
+
+_RECORD_BYTES = 4096
 
 
 class HandedOver:
@@ -18,13 +20,12 @@ class HandedOver:
         self._control = control
         self._address = address
 
-    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
-        """Wait for a connection; return it and the switch's address. OSError when told to end."""
+    def accept(self) -> tuple[socket.socket, Peer]:
+        """Wait for a connection; return it and who is there. OSError when told to end."""
         record, files, _, _ = socket.recv_fds(self._control, _RECORD_BYTES, 1)
         if not files:
             raise ConnectionAbortedError("the front hands over no more connections")
-        host, port = record.decode().split(" ")
-        return _Near(fileno=files[0]), (host, int(port))
+        return _Near(fileno=files[0]), Peer.unpack(record)
 
     def getsockname(self) -> tuple[str, int]:
         """Return where switches call."""

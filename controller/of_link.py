@@ -70,6 +70,8 @@ class Link:
 
     def attach(self, session: Session, ports: Mapping[int, bool]) -> None:
         """Take a new session; nothing is known about the tables behind it."""
+        if self._session is not None:  # its end is told a moment later than its heir's beginning
+            self.detach()
         self._session = session
         self._installed = None
         self.ports = dict(ports)

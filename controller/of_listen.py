@@ -13,20 +13,22 @@ from typing import Any, Protocol
 import structlog
 from pyroute2 import netns as namespaces
 
+from controller.of_peer import Peer
+
 _BACKLOG = 64
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ROOM_PAUSE_S = 0.2
 
 log = structlog.get_logger(__name__)
 
-Connection = Callable[[socket.socket, tuple[str, int]], None]
+Connection = Callable[[socket.socket, Peer], None]
 
 
 class Listener(Protocol):
     """What connections come from: a listening socket, or who hands them over."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Wait for a connection; return it and its peer's address. OSError."""
+        """Wait for a connection; return it, and its peer or that one's address. OSError."""
 
     def getsockname(self) -> Any:
         """Return where it listens."""
@@ -111,7 +113,8 @@ class Acceptor:
                 if error.errno in _NO_ROOM:
                     time.sleep(_ROOM_PAUSE_S)
                 continue
-            self._connection(sock, (str(address[0]), int(address[1])))
+            peer = address if isinstance(address, Peer) else Peer(str(address[0]), int(address[1]))
+            self._connection(sock, peer)
 
 
 def _bound(address: str) -> socket.socket:

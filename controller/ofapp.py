@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller import of_arp, ofkit
+from controller.of_peer import Peer
 from controller.ofkit import DEAD_DISPATCHER, MAIN_DISPATCHER, Session, ofp_event, ofproto
 
 PACKET_IN_RATE = 200.0
@@ -70,7 +71,16 @@ class ProbeAnswered:
     time: float
 
 
-Incoming = SessionUp | SessionDown | Reply | Rejected | PortChanged | ProbeAnswered
+@dataclass(slots=True, frozen=True)
+class ClaimRefused:
+    """``peer`` announced the datapath id ``dpid`` and did not get it."""
+
+    dpid: int
+    peer: Peer
+    reason: str
+
+
+Incoming = ClaimRefused | SessionUp | SessionDown | Reply | Rejected | PortChanged | ProbeAnswered
 Deliver = Callable[[Incoming], None]
 
 

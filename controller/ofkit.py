@@ -11,7 +11,8 @@ os-ken 4.2 with native threads has traps; what is done about each, with a regres
 4. A closed connection leaves its sender thread behind. ``Session`` has a sender that ends with it.
 5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a switch is alive.
    ``Runtime`` serves one given socket, and ``Session`` sends echoes (``of_liveness``).
-6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it.
+6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it,
+   and whoever is not what the site file pins the id to.
 7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
    whole body at once.
 """
@@ -24,7 +25,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -47,7 +48,9 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.of_listen import Acceptor, Listener
 from controller.of_liveness import ECHO_INTERVAL_S, Liveness, Verdict
+from controller.of_peer import Peer, is_pinned, pinned
 from controller.port_stats import reply_parser
+from sitefile.model import AggregatorCable
 
 __all__ = [
     "DEAD_DISPATCHER",
@@ -69,6 +72,9 @@ MALFORMED_LIMIT = 16
 STRANGERS_LIMIT = 64
 """Connections that may be in their handshake at once, beside all of the site's own."""
 _RECV_BYTES = 1 << 16
+
+Refused = Callable[[int, Peer, str], None]
+"""Datapath id, who claimed it, and why it did not get it."""
 
 log = structlog.get_logger(__name__)
 
@@ -117,13 +123,21 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
     ``send_msg`` may be called from any thread and never blocks.
     """
 
-    def __init__(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        over: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        """``over`` is called once at the session's end, before anybody is told of that."""
+        self.peer = peer
+        self._over = over
         self._lock = threading.RLock()
         self._outbox: SimpleQueue[tuple[bytes, bool] | None] = SimpleQueue()
         self._queued_bytes = 0
         self._malformed = 0
         self._liveness = Liveness()
-        super().__init__(sock, address)
+        super().__init__(sock, (peer.host, peer.port))
         self.xid = random.getrandbits(31)  # only has to differ between sessions
         sock.settimeout(SEND_LIMIT_S)
 
@@ -131,6 +145,8 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         """Move to ``state``; a dead session stays dead, and its death is told once."""
         with self._lock:
             if self.state != DEAD_DISPATCHER:
+                if state == DEAD_DISPATCHER:
+                    self._over(self)
                 super().set_state(state)
 
     def set_xid(self, msg: Any) -> int:
@@ -167,7 +183,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
                     self._queued_bytes += len(rest)
                     self._outbox.put((bytes(rest), close_socket))
                 return True
-        log.warning("openflow_send_queue_full", address=self.address)
+        log.warning("openflow_send_queue_full", peer=str(self.peer))
         self.close()
         return False
 
@@ -195,9 +211,9 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             self.send_msg(self.ofproto_parser.OFPHello(self))
             self._recv_loop()
         except ProtocolError as error:
-            log.warning("openflow_protocol_error", address=self.address, error=str(error))
+            log.warning("openflow_protocol_error", peer=str(self.peer), error=str(error))
         except OSError as error:
-            log.info("openflow_connection_lost", address=self.address, error=str(error))
+            log.info("openflow_connection_lost", peer=str(self.peer), error=str(error))
         finally:
             self.close()
             sender.join()
@@ -210,7 +226,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             try:
                 self.socket.sendall(data)
             except OSError as error:
-                log.info("openflow_send_failed", address=self.address, error=str(error))
+                log.info("openflow_send_failed", peer=str(self.peer), error=str(error))
                 last = True
             with self._lock:
                 self._queued_bytes -= len(data)
@@ -239,7 +255,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
 
     def _quiet(self) -> None:
         if self._liveness.quiet(time.monotonic()) is Verdict.DEAD:
-            log.warning("openflow_switch_silent", dpid=self.id, address=self.address)
+            log.warning("openflow_switch_silent", dpid=self.id, peer=str(self.peer))
             self.close()
         else:
             self.send_msg(self.ofproto_parser.OFPEchoRequest(self))
@@ -254,7 +270,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         except (
             Exception
         ) as error:  # os_ken's decoders raise whatever a malformed message makes them
-            log.warning("openflow_malformed", address=self.address, type=kind, error=repr(error))
+            log.warning("openflow_malformed", peer=str(self.peer), type=kind, error=repr(error))
             event = None
         if event is None:
             self._malformed += 1
@@ -273,20 +289,29 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
 
 
 class _Register:
-    """Who holds which datapath id. The first holder keeps it until its session has ended."""
+    """Who holds which datapath id. The first holder keeps it until its session has ended.
 
-    def __init__(self, known: frozenset[int]) -> None:
+    Whom the site file pins an id to, and nobody else, can hold it.
+    """
+
+    def __init__(self, known: Mapping[int, AggregatorCable]) -> None:
         self._known = known
         self._lock = threading.Lock()
         self._holders: dict[int, Session] = {}
 
     def refusal(self, dpid: int, session: Session) -> str | None:
         """Give ``dpid`` to ``session``, or say why not."""
+        cable = self._known.get(dpid)
+        if cable is None:
+            return "unknown datapath id"
+        if not is_pinned(cable, session.peer):
+            return f"the datapath id is pinned to {pinned(cable)}"
         with self._lock:
-            if dpid not in self._known:
-                return "unknown datapath id"
-            if session.id is not None or self._holders.setdefault(dpid, session) is not session:
-                return "datapath id is in use by another session"
+            if session.id is not None:
+                return "a session has one datapath id"
+            holder = self._holders.setdefault(dpid, session)
+            if holder is not session:
+                return f"the datapath id is in use by {holder.peer}"
             return None
 
     def release(self, session: Session) -> None:
@@ -299,9 +324,10 @@ class _Register:
 class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no types
     """os-ken's handshake without its own listener, and with a door-keeper."""
 
-    def __init__(self, register: _Register) -> None:
+    def __init__(self, register: _Register, refused: Refused) -> None:
         super().__init__()
         self._register = register
+        self._refused = refused
 
     def start(self) -> None:
         """Start the event loop only; OFPHandler would also listen on 0.0.0.0."""
@@ -321,9 +347,10 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
                 "openflow_switch_refused",
                 reason=refusal,
                 dpid=f"{msg.datapath_id:#x}",
-                address=session.address,
+                peer=str(session.peer),
             )
             session.close()
+            self._refused(msg.datapath_id, session.peer, refusal)
             return
         super().switch_features_handler(ev)
 
@@ -341,12 +368,19 @@ class Runtime:
     """
 
     def __init__(
-        self, app: Callable[..., OSKenApp], arguments: Mapping[str, object], dpids: frozenset[int]
+        self,
+        app: Callable[..., OSKenApp],
+        arguments: Mapping[str, object],
+        aggregators: Iterable[AggregatorCable],
+        refused: Refused = lambda dpid, peer, why: None,
     ) -> None:
+        """``refused`` is called, on os-ken's event thread, with every claim that is refused."""
         self._app = app
         self._arguments = arguments
-        self._register = _Register(dpids)
-        self._expected = len(dpids)
+        self._refused = refused
+        known = {cable.dpid: cable for cable in aggregators}
+        self._register = _Register(known)
+        self._expected = len(known)
         self._manager = AppManager()
         self._acceptor: Acceptor | None = None
         self._lock = threading.Lock()
@@ -355,7 +389,7 @@ class Runtime:
     def start(self, listener: Listener) -> tuple[str, int]:
         """Start the applications, serve ``listener`` and return its address."""
         for app in (
-            self._manager.instantiate(Handshake, self._register),
+            self._manager.instantiate(Handshake, self._register, self._refused),
             self._manager.instantiate(self._app, **self._arguments),
         ):
             app.start()
@@ -376,26 +410,25 @@ class Runtime:
             thread.join()
         self._manager.close()
 
-    def _connected(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _connected(self, sock: socket.socket, peer: Peer) -> None:
         with self._lock:
             strangers = sum(1 for session in self._sessions if session.id is None)
             # The keeper hands all of the site's switches to a new controller at once.
             if strangers >= STRANGERS_LIMIT + self._expected:
-                log.warning("openflow_too_many_strangers", address=address)
+                log.warning("openflow_too_many_strangers", peer=str(peer))
                 sock.close()
                 return
             try:
-                session = Session(sock, address)
+                session = Session(sock, peer, self._register.release)
                 self._sessions[session] = hub.spawn(self._serve, session)
             except (OSError, RuntimeError) as error:  # peer already gone, or no room for a thread
-                log.warning("openflow_connection_failed", address=address, error=str(error))
+                log.warning("openflow_connection_failed", peer=str(peer), error=str(error))
                 sock.close()
 
     def _serve(self, session: Session) -> None:
         try:
             session.serve()
         finally:
-            # serve() has already told the application of the end, so an heir comes after it.
-            self._register.release(session)
+            self._register.release(session)  # what it claimed in the moment of its end
             with self._lock:
                 self._sessions.pop(session, None)

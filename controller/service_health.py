@@ -10,6 +10,8 @@ from controller.state import State
 from controller.switches import SwitchBank
 from controller.views import DeviceHealthView, HealthView
 
+PLAIN_OPENFLOW = "OpenFlow without TLS: it does not prove who it is"
+
 
 class HealthViews:
     """The controller's own state and the devices it talks to."""
@@ -47,7 +49,12 @@ class HealthViews:
         aggregators, switches = connections.aggregators(), connections.switches()
         servers = connections.servers()
         devices = [
-            DeviceHealthView(name=a.name, kind="aggregator", connected=a.name in aggregators)
+            DeviceHealthView(
+                name=a.name,
+                kind="aggregator",
+                connected=a.name in aggregators,
+                message="" if a.tls else PLAIN_OPENFLOW,
+            )
             for a in site.aggregators
         ]
         devices += [

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from controller.aggregators import AggregatorEvent, PortStatus, SwitchConnected, SwitchLost
+from controller.aggregators import (
+    AggregatorEvent,
+    PortStatus,
+    SwitchConnected,
+    SwitchLost,
+    SwitchRefused,
+)
 from controller.damping import Damper
 from controller.flows import AttachPoint
 from controller.state import State
+
+REFUSAL_EVERY_S = 60.0
+"""A claimant that calls again and again is told of this often per aggregator."""
 
 
 class LinkWatch:
@@ -14,6 +23,8 @@ class LinkWatch:
     def __init__(self, state: State) -> None:
         self._state = state
         self._damper = Damper()
+        self._refused_at: dict[str, float] = {}
+        """Per aggregator: when people were last told of a refused claimant."""
 
     def take(self, event: AggregatorEvent) -> None:
         """Take one event."""
@@ -24,8 +35,17 @@ class LinkWatch:
             case SwitchLost(as_name=name):
                 text = "it keeps forwarding; nothing can be changed on it"
                 self._tell(f"aggregator/{name}", text, "AggregatorLost", lost=True)
+            case SwitchRefused(as_name=name, claimant=claimant, reason=reason):
+                self._refused(name, f"refused {claimant}: {reason}")
             case PortStatus(as_name=name, port=port, up=up):
                 self._port(AttachPoint(name, port), up=up)
+
+    def _refused(self, name: str, text: str) -> None:
+        now = self._state.clock()
+        last = self._refused_at.get(name)
+        if last is None or not 0 <= now - last < REFUSAL_EVERY_S:
+            self._refused_at[name] = now
+            self._state.events.add("warning", f"aggregator/{name}", "SwitchRefused", text)
 
     def _port(self, point: AttachPoint, *, up: bool) -> None:
         """A port that an endpoint should be on; our own moves of light are no news."""

@@ -7,7 +7,7 @@ from pki.authority import Authority, Issued
 from pki.credentials import Credentials
 from pki.diagnosis import why_refused
 from pki.errors import TrustError
-from pki.names import CONTROLLER, agent_name
+from pki.names import CONTROLLER, agent_name, aggregator_name
 
 __all__ = [
     "CONTROLLER",
@@ -16,5 +16,6 @@ __all__ = [
     "Issued",
     "TrustError",
     "agent_name",
+    "aggregator_name",
     "why_refused",
 ]

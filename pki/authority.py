@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pki.errors import TrustError
-from pki.names import CONTROLLER, agent_name
+from pki.names import CONTROLLER, agent_name, aggregator_name
 
 CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
@@ -30,7 +31,9 @@ CERT_DAYS = 397
 """A year and a month: what browsers accept, and long enough to be renewed once a year."""
 _BACKDATE = timedelta(minutes=5)
 """Clocks of servers differ by seconds; a certificate must not be 'not yet valid' at once."""
-_SERVER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
+_BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,20 +110,33 @@ class Authority:
         self, server: str, directory: Path, *, now: datetime, days: int = CERT_DAYS
     ) -> Issued:
         """Write the certificate of the agent of ``server``; an old one is replaced (renewed)."""
-        if _SERVER.fullmatch(server) is None:
-            raise TrustError(
-                "invalid",
-                "is no server's name",
-                object=server[:80],
-                hint="use the name in the site file: a-z, 0-9 and -",
-            )
+        _check_name(server, "server")
         return self._issue(agent_name(server), directory, now=now, days=days)
+
+    def issue_aggregator(
+        self, aggregator: str, directory: Path, *, now: datetime, days: int = CERT_DAYS
+    ) -> Issued:
+        """Write the certificate of ``aggregator``; an old one is replaced (renewed).
+
+        It is good for clients alone: a stolen one cannot pose as a controller to other switches.
+        """
+        _check_name(aggregator, "aggregator")
+        name = aggregator_name(aggregator)
+        return self._issue(name, directory, now=now, days=days, use=_CLIENT)
 
     def issue_controller(self, directory: Path, *, now: datetime, days: int = CERT_DAYS) -> Issued:
         """Write the certificate of the controller; an old one is replaced (renewed)."""
         return self._issue(CONTROLLER, directory, now=now, days=days)
 
-    def _issue(self, name: str, directory: Path, *, now: datetime, days: int) -> Issued:
+    def _issue(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        now: datetime,
+        days: int,
+        use: Sequence[x509.ObjectIdentifier] = _BOTH_ENDS,
+    ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         expires = min(now + timedelta(days=days), self._certificate.not_valid_after_utc)
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -134,12 +150,7 @@ class Authority:
             .not_valid_after(expires)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(sign_certificates=False), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage(
-                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-                ),
-                critical=False,
-            )
+            .add_extension(x509.ExtendedKeyUsage(use), critical=False)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(authority_id, critical=False)
             .sign(self._key, hashes.SHA256())
@@ -149,6 +160,16 @@ class Authority:
         _write(directory / CERT_FILE, certificate.public_bytes(serialization.Encoding.PEM))
         _write(directory / CA_FILE, self._certificate.public_bytes(serialization.Encoding.PEM))
         return Issued(name, directory, expires)
+
+
+def _check_name(name: str, kind: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise TrustError(
+            "invalid",
+            f"is no {kind}'s name",
+            object=name[:80],
+            hint="use the name in the site file: a-z, 0-9 and -",
+        )
 
 
 def _common_name(text: str) -> x509.Name:

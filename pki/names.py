@@ -10,8 +10,14 @@ CONTROLLER = "controller.lightloom"
 """DNS name in the controller's certificate; an agent obeys nobody else."""
 
 _AGENT_DOMAIN = "agent.lightloom"
+_AGGREGATOR_DOMAIN = "aggregator.lightloom"
 
 
 def agent_name(server: str) -> str:
     """Return the DNS name in the certificate of the agent of ``server``."""
     return f"{server}.{_AGENT_DOMAIN}"
+
+
+def aggregator_name(aggregator: str) -> str:
+    """Return the DNS name in the certificate of ``aggregator``, a packet switch."""
+    return f"{aggregator}.{_AGGREGATOR_DOMAIN}"

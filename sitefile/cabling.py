@@ -170,7 +170,16 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
             for e in model.endpoints
         ),
         aggregators=tuple(
-            AggregatorCable(a.name, a.dpid, cabling.fibers[a.name], cabling.fixed[a.name])
+            AggregatorCable(
+                name=a.name,
+                dpid=a.dpid,
+                fibers=cabling.fibers[a.name],
+                fixed=cabling.fixed[a.name],
+                tls=model.controller.openflow.tls if a.tls is None else a.tls,
+                certificate=a.certificate,
+                fingerprint=a.fingerprint,
+                address=str(a.address) if a.address is not None else None,
+            )
             for a in model.aggregators
         ),
         switches=tuple(
@@ -259,6 +268,11 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
                 f"endpoint {e.name} has no fiber",
                 f"add [{e.name}, <switch>/<port>] to fibers",
             )
+    for i, a in enumerate(model.aggregators):
+        pin = a.certificate or a.fingerprint
+        if pin and a.tls is None and not model.controller.openflow.tls:
+            text = f"{a.name} has a certificate but the site speaks OpenFlow without TLS"
+            cabling.problem(f"aggregators[{i}]", text, "add tls: true to it")
     counts = {a: len(f) for a, f in cabling.fibers.items()}
     for endpoint, home in model.homes.items():
         path = f"homes.{endpoint}"

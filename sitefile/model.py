@@ -93,6 +93,14 @@ class AggregatorCable:
     dpid: int
     fibers: Mapping[int, Port]
     fixed: Mapping[int, str]
+    tls: bool = False
+    """Whether it has to speak OpenFlow over TLS; a site file says yes unless it says no."""
+    certificate: str | None = None
+    """DNS name in its certificate; None for the one that ``lightloom pki`` writes."""
+    fingerprint: str | None = None
+    """SHA-256 of its certificate, 64 hexadecimal digits; stands in place of the name."""
+    address: str | None = None
+    """The only IP address it may call from; None for any."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,16 +6,30 @@ Checks that need more than one field (a port used twice, a fiber to nowhere) are
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
 HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
+DnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
+Fingerprint = Annotated[
+    str,
+    StringConstraints(pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$|^[0-9A-Fa-f]{64}$"),
+    AfterValidator(lambda text: text.replace(":", "").lower()),
+]
+"""As `openssl x509 -fingerprint -sha256` prints it, or without colons."""
 Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -70,6 +84,24 @@ class AggregatorModel(_Strict):
 
     name: Name
     dpid: Annotated[int, Field(gt=0, lt=2**64)]
+    tls: bool | None = Field(None, description="default: controller.openflow.tls")
+    certificate: DnsName | None = Field(
+        None, description="DNS name in its certificate; default: NAME.aggregator.lightloom"
+    )
+    fingerprint: Fingerprint | None = Field(
+        None, description="SHA-256 of its certificate, in place of the name"
+    )
+    address: IPv4Address | IPv6Address | None = Field(
+        None, description="the only address that it may call from"
+    )
+
+    @model_validator(mode="after")
+    def _one_pin(self) -> AggregatorModel:
+        if self.certificate is not None and self.fingerprint is not None:
+            raise ValueError("give either certificate or fingerprint")
+        if self.tls is False and (self.certificate or self.fingerprint):
+            raise ValueError("a certificate is shown over TLS only: leave it out, or tls: false")
+        return self
 
 
 class SwitchModel(_Strict):
@@ -85,6 +117,9 @@ class OpenFlowModel(_Strict):
 
     listen: HostPort = "127.0.0.1:6653"
     netns: str | None = Field(None, description="network namespace of the listening socket")
+    tls: bool = Field(
+        True, description="aggregators prove who they are; false: plain TCP, nobody proves anything"
+    )
 
 
 class ControllerModel(_Strict):

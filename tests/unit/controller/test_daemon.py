@@ -22,7 +22,7 @@ def site_file(directory: Path) -> Path:
     """The paper's rack, with devices nobody serves and no namespace."""
     text = PAPER.read_text()
     for old, new in [
-        (", netns: ll-fab", ""),
+        (", netns: ll-fab", ", tls: false"),
         ("127.0.0.1:3082", "127.0.0.1:1"),
         ("127.0.0.1:770", "127.0.0.1:"),
     ]:

@@ -146,7 +146,7 @@ def late(how, signals):
         os.kill(os.getpid(), signal.SIGTERM)
     return mask(how, signals)
 signal.pthread_sigmask = late
-serve, load = (lambda handed: time.sleep(3600)), (lambda: None)
+serve, load = (lambda handed, pulse: time.sleep(3600)), (lambda: None)
 """
 
 TOLD_TOO_LATE = """
@@ -156,13 +156,13 @@ def late(pid, options):
     os.kill(os.getpid(), signal.SIGTERM)
     return waited
 os.waitpid = late
-serve, load = (lambda handed: 0), (lambda: None)
+serve, load = (lambda handed, pulse: 0), (lambda: None)
 """
 
 SLOW_TO_LOAD = """
 keeper.LOAD_AFTER_S = 0.0
 first, go = Path("first"), Path("go")
-def serve(handed):
+def serve(handed, pulse):
     if first.exists():
         print("heir", flush=True)
         return 0

@@ -60,10 +60,10 @@ class Stage:
 
         def take() -> bool:
             try:
-                end, (host, port) = HandedOver(control, ("", 0)).accept()
+                end, peer = HandedOver(control, ("", 0)).accept()
             except BlockingIOError:
                 return False
-            assert (host, port > 0) == ("127.0.0.1", True)
+            assert (peer.host, peer.port > 0) == ("127.0.0.1", True)
             end.setblocking(False)
             found.append(end)
             return True

@@ -1,0 +1,99 @@
+"""Who is at the other end of an OpenFlow connection, and whether the site knows it. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import dataclass
+
+from pki.names import aggregator_name
+from sitefile.model import AggregatorCable
+
+NAMES = 8
+"""DNS names of one certificate that count; more are cut off, and so is what is longer than a name
+can be."""
+_NAME_CHARACTERS = 253
+
+
+@dataclass(slots=True, frozen=True)
+class Certificate:
+    """What a peer has proven to be: the DNS names, and the SHA-256 of the whole certificate."""
+
+    names: tuple[str, ...]
+    fingerprint: str
+    """64 lower-case hexadecimal digits."""
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], fingerprint: str) -> Certificate:
+        """Make one of bounded size."""
+        return cls(tuple(name[:_NAME_CHARACTERS] for name in names[:NAMES]), fingerprint)
+
+    def __str__(self) -> str:
+        names = ", ".join(self.names) or "no name"
+        return f"certificate {names} (SHA-256 {self.fingerprint[:16]}…)"
+
+
+@dataclass(slots=True, frozen=True)
+class Peer:
+    """Address of the other end; ``certificate`` is None where the connection is plain TCP."""
+
+    host: str
+    port: int
+    certificate: Certificate | None = None
+
+    def pack(self) -> bytes:
+        """Return it as bytes, fewer than 4096."""
+        shown = self.certificate
+        proven = [list(shown.names), shown.fingerprint] if shown else None
+        return json.dumps([self.host, self.port, proven]).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Peer:
+        """Return what ``pack`` was called on."""
+        host, port, proven = json.loads(data)
+        shown = Certificate(tuple(proven[0]), proven[1]) if proven else None
+        return cls(host, port, shown)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}, {self.certificate or 'without TLS'}"
+
+
+def pinned(cable: AggregatorCable) -> str:
+    """Say what the site file pins an aggregator to; empty when to nothing."""
+    parts = []
+    if cable.tls:
+        known = cable.fingerprint
+        parts.append(f"SHA-256 {known[:16]}…" if known else f"certificate {_name_of(cable)}")
+    if cable.address is not None:
+        parts.append(f"address {cable.address}")
+    return " and ".join(parts)
+
+
+def is_pinned(cable: AggregatorCable, peer: Peer) -> bool:
+    """Whether ``peer`` is what the site file pins ``cable`` to.
+
+    A plain peer never is an aggregator with TLS. A fingerprint stands in place of the name.
+    """
+    if cable.address is not None and not _same_address(cable.address, peer.host):
+        return False
+    if not cable.tls:
+        return True
+    if peer.certificate is None:
+        return False
+    if cable.fingerprint is not None:
+        return peer.certificate.fingerprint == cable.fingerprint
+    return _name_of(cable) in peer.certificate.names
+
+
+def _name_of(cable: AggregatorCable) -> str:
+    return cable.certificate or aggregator_name(cable.name)
+
+
+def _same_address(pin: str, host: str) -> bool:
+    try:
+        seen = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = seen.ipv4_mapped if isinstance(seen, ipaddress.IPv6Address) else None
+    return (mapped or seen) == ipaddress.ip_address(pin)
