@@ -5,9 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from controller.of_peer import Peer
-
-_RECORD_BYTES = 4096
+from controller.of_peer import RECORD_BYTES, Peer
 
 
 class HandedOver:
@@ -22,7 +20,7 @@ class HandedOver:
 
     def accept(self) -> tuple[socket.socket, Peer]:
         """Wait for a connection; return it and who is there. OSError when told to end."""
-        record, files, _, _ = socket.recv_fds(self._control, _RECORD_BYTES, 1)
+        record, files, _, _ = socket.recv_fds(self._control, RECORD_BYTES, 1)
         if not files:
             raise ConnectionAbortedError("the front hands over no more connections")
         return _Near(fileno=files[0]), Peer.unpack(record)

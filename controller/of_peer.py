@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from dataclasses import dataclass
 
 from pki.names import aggregator_name
 from sitefile.model import AggregatorCable
 
-NAMES = 8
-"""DNS names of one certificate that count; more are cut off, and so is what is longer than a name
-can be."""
-_NAME_CHARACTERS = 253
+NAMES = 64
+"""DNS names of one certificate that count."""
+_DNS_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
+RECORD_BYTES = 1 << 15
+"""More than a packed ``Peer`` takes."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,11 +27,13 @@ class Certificate:
 
     @classmethod
     def of(cls, names: tuple[str, ...], fingerprint: str) -> Certificate:
-        """Make one of bounded size."""
-        return cls(tuple(name[:_NAME_CHARACTERS] for name in names[:NAMES]), fingerprint)
+        """Make one of bounded size, without what is no name of a host."""
+        kept = [name for name in names if _DNS_NAME.fullmatch(name)]
+        return cls(tuple(kept[:NAMES]), fingerprint)
 
     def __str__(self) -> str:
-        names = ", ".join(self.names) or "no name"
+        shown = [*self.names[:2], "…"] if len(self.names) > 2 else self.names
+        names = ", ".join(shown) or "without a name"
         return f"certificate {names} (SHA-256 {self.fingerprint[:16]}…)"
 
 
@@ -42,7 +46,7 @@ class Peer:
     certificate: Certificate | None = None
 
     def pack(self) -> bytes:
-        """Return it as bytes, fewer than 4096."""
+        """Return it as bytes, fewer than ``RECORD_BYTES``."""
         shown = self.certificate
         proven = [list(shown.names), shown.fingerprint] if shown else None
         return json.dumps([self.host, self.port, proven]).encode()

@@ -111,28 +111,29 @@ class Authority:
     ) -> Issued:
         """Write the certificate of the agent of ``server``; an old one is replaced (renewed)."""
         _check_name(server, "server")
-        return self._issue(agent_name(server), directory, now=now, days=days)
+        return self._issue(agent_name(server), directory=directory, now=now, days=days)
 
-    def issue_aggregator(
-        self, aggregator: str, directory: Path, *, now: datetime, days: int = CERT_DAYS
+    def issue_aggregators(
+        self, aggregators: Sequence[str], directory: Path, *, now: datetime, days: int = CERT_DAYS
     ) -> Issued:
-        """Write the certificate of ``aggregator``; an old one is replaced (renewed).
+        """Write the certificate of a packet switch; an old one is replaced (renewed).
 
-        It is good for clients alone: a stolen one cannot pose as a controller to other switches.
+        One Open vSwitch has one certificate for all its bridges, hence several ``aggregators``. It
+        is good for clients alone: a stolen one cannot pose as a controller to other switches.
         """
-        _check_name(aggregator, "aggregator")
-        name = aggregator_name(aggregator)
-        return self._issue(name, directory, now=now, days=days, use=_CLIENT)
+        for aggregator in aggregators:
+            _check_name(aggregator, "aggregator")
+        names = [aggregator_name(aggregator) for aggregator in aggregators]
+        return self._issue(*names, directory=directory, now=now, days=days, use=_CLIENT)
 
     def issue_controller(self, directory: Path, *, now: datetime, days: int = CERT_DAYS) -> Issued:
         """Write the certificate of the controller; an old one is replaced (renewed)."""
-        return self._issue(CONTROLLER, directory, now=now, days=days)
+        return self._issue(CONTROLLER, directory=directory, now=now, days=days)
 
     def _issue(
         self,
-        name: str,
+        *names: str,
         directory: Path,
-        *,
         now: datetime,
         days: int,
         use: Sequence[x509.ObjectIdentifier] = _BOTH_ENDS,
@@ -142,7 +143,7 @@ class Authority:
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(_common_name(name))
+            .subject_name(_common_name(names[0]))
             .issuer_name(self._certificate.subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -151,7 +152,9 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(sign_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(use), critical=False)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            )
             .add_extension(authority_id, critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -159,7 +162,7 @@ class Authority:
         _write(directory / KEY_FILE, _key_pem(key), mode=0o600)
         _write(directory / CERT_FILE, certificate.public_bytes(serialization.Encoding.PEM))
         _write(directory / CA_FILE, self._certificate.public_bytes(serialization.Encoding.PEM))
-        return Issued(name, directory, expires)
+        return Issued(", ".join(names), directory, expires)
 
 
 def _check_name(name: str, kind: str) -> None:

@@ -88,7 +88,7 @@ def _read(path: Path) -> bytes:
             "not_found",
             "there is no such file",
             object=str(path),
-            hint="make it: lightloom pki issue agent SERVER | controller",
+            hint="make it: lightloom pki issue agent SERVER | aggregator NAME | controller",
         ) from None
     except OSError as error:
         raise TrustError("failed", f"cannot be read: {error.strerror}", object=str(path)) from error

@@ -16,7 +16,7 @@ from console.cli.output import Output
 
 app = typer.Typer(
     name="pki",
-    help="Certificates for the controller and the agents (mutual TLS).",
+    help="Certificates for the controller, the agents and the aggregators (mutual TLS).",
     no_args_is_help=True,
 )
 DEFAULT_DIR = Path("/etc/lightloom/pki")
@@ -26,6 +26,7 @@ class Role(StrEnum):
     """Daemons that have a certificate."""
 
     AGENT = "agent"
+    AGGREGATOR = "aggregator"
     CONTROLLER = "controller"
 
 
@@ -53,33 +54,39 @@ def init(
 @app.command()
 def issue(
     *,
-    role: Annotated[Role, typer.Argument(help="agent or controller.")],
-    server: Annotated[
-        str | None, typer.Argument(help="The agent's server, as the site file names it.")
+    role: Annotated[Role, typer.Argument(help="agent, aggregator or controller.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The agent's server, or the aggregator, as the site file names it;"
+            " as0,as1 for one Open vSwitch that is both."
+        ),
     ] = None,
     directory: DirOption = DEFAULT_DIR,
     target: Annotated[
-        Path | None, typer.Option("--out", help="Default: DIR/SERVER or DIR/controller.")
+        Path | None, typer.Option("--out", help="Default: DIR/NAME or DIR/controller.")
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is good.")] = 397,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write cert.pem, key.pem and ca.pem for one daemon; again: renew them."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    if (role is Role.AGENT) != (server is not None):
+    if (role is Role.CONTROLLER) == (name is not None):
         raise usage(
-            "an agent needs its server's name; a controller has none",
-            "lightloom pki issue agent SERVER | lightloom pki issue controller",
+            "an agent needs its server's name, an aggregator its own; a controller has none",
+            "lightloom pki issue agent SERVER | aggregator NAME | controller",
         )
     from pki import Authority  # noqa: PLC0415 - start-up time
 
     authority = Authority.load(directory)
-    where = target or directory / (server or Role.CONTROLLER.value)
+    where = target or directory / (name or Role.CONTROLLER.value)
     now = datetime.now(UTC)
-    if server is not None:
-        issued = authority.issue_agent(server, where, now=now, days=days)
-    else:
+    if name is None:
         issued = authority.issue_controller(where, now=now, days=days)
+    elif role is Role.AGENT:
+        issued = authority.issue_agent(name, where, now=now, days=days)
+    else:
+        issued = authority.issue_aggregators(name.split(","), where, now=now, days=days)
     if output.structured:
         out.document(
             {

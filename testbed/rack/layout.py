@@ -46,6 +46,8 @@ class Bridge:
     name: str
     dpid: int
     ports: Mapping[int, str]
+    tls: bool = False
+    """How it speaks to its controller."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -119,7 +121,7 @@ def lay_out(site: CabledSite) -> Layout:
         fibers=tuple(fibers),
         uplinks=tuple(uplinks),
         bridges=tuple(
-            Bridge(bridge_name(cable.name), cable.dpid, bridge_ports[cable.name])
+            Bridge(bridge_name(cable.name), cable.dpid, bridge_ports[cable.name], cable.tls)
             for cable in site.aggregators
         ),
         patches=tuple(patches),

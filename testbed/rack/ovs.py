@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from pki.authority import CA_FILE, CERT_FILE, KEY_FILE
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, Bridge
 from testbed.rack.process import Program
@@ -96,7 +97,8 @@ def prepare(run_dir: Path) -> None:
 def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
     """Return the one ovs-vsctl transaction that makes all bridges and their ports.
 
-    ``controller`` is ``host:port``. A bridge without a controller keeps its flows and makes
+    ``controller`` is ``host:port``. With TLS all of them show the certificate of
+    :func:`use_certificate`, for Open vSwitch has one. A bridge without a controller keeps its flows and makes
     none of its own (fail_mode=secure).
     """
     arguments: list[str] = []
@@ -106,7 +108,7 @@ def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
             *("--", "set", "bridge", bridge.name, "datapath_type=netdev", "fail_mode=secure"),
             *("protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}"),
             "other_config:disable-in-band=true",
-            *("--", "set-controller", bridge.name, f"tcp:{controller}"),
+            *("--", "set-controller", bridge.name, _target(bridge, controller)),
             *("--", "set", "controller", bridge.name, "connection_mode=out-of-band"),
             *(f"max_backoff={MAX_BACKOFF_MS}", f"inactivity_probe={INACTIVITY_PROBE_MS}"),
         ]
@@ -116,6 +118,15 @@ def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
                 *("--", "set", "interface", link, f"ofport_request={number}"),
             ]
     return arguments
+
+
+def _target(bridge: Bridge, controller: str) -> str:
+    return f"{'ssl' if bridge.tls else 'tcp'}:{controller}"
+
+
+def use_certificate(run_dir: Path, tls: Path) -> None:
+    """Let the switch prove itself by what lies in ``tls`` (``lightloom pki issue aggregator``)."""
+    _vsctl(run_dir, ["set-ssl", *(str(tls / name) for name in (KEY_FILE, CERT_FILE, CA_FILE))])
 
 
 def make_bridges(run_dir: Path, bridges: Sequence[Bridge], controller: str) -> None:

@@ -35,7 +35,9 @@ PLAYERS: Mapping[str, Player] = {
 }
 """By the scheme of a switch's URL."""
 CONTROLLER = "controller.tls"
-"""Directory of the controller's certificate; no server can be called so."""
+"""Directory of the controller's certificate for agents; no server can be called so."""
+CONTROLLER_OPENFLOW, AGGREGATORS = "controller.openflow", "aggregators.openflow"
+"""Directories of the controller's certificate for aggregators, and of theirs."""
 DEFAULT_PASSWORD = "lightloom"  # noqa: S105 - of an emulator on loopback, when none is set
 _PORTS = 65536
 CGROUP = f"{PREFIX}rack"
@@ -64,12 +66,20 @@ def tls_directory(run_dir: Path, who: str) -> Path:
 
 
 def make_certificates(run_dir: Path, site: CabledSite) -> None:
-    """Make an authority for this rack, and a certificate for every daemon that needs one."""
+    """Make the rack's two authorities, and a certificate for every daemon that needs one.
+
+    Switches believe in an authority of their own: they do not look at names, so that any agent's
+    certificate would do to pose as their controller.
+    """
     now = datetime.now(UTC)
     authority = Authority.create(tls_directory(run_dir, "ca"), site.name, now=now)
     for server in site.servers:
         authority.issue_agent(server.name, tls_directory(run_dir, server.name), now=now)
     authority.issue_controller(tls_directory(run_dir, CONTROLLER), now=now)
+    switches = Authority.create(tls_directory(run_dir, "ca.openflow"), site.name, now=now)
+    switches.issue_controller(tls_directory(run_dir, CONTROLLER_OPENFLOW), now=now)
+    names = [cable.name for cable in site.aggregators]
+    switches.issue_aggregators(names, tls_directory(run_dir, AGGREGATORS), now=now)
 
 
 def links_file(run_dir: Path, switch: str) -> Path:
@@ -184,6 +194,7 @@ def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str
             *("--site", str(site_path), "--state-dir", str(run_dir / "controller")),
             *("--openflow-netns", FABRIC_NETNS, "--image", image),
             *("--agent-tls", str(tls_directory(run_dir, CONTROLLER))),
+            *("--openflow-tls", str(tls_directory(run_dir, CONTROLLER_OPENFLOW))),
         ),
         env=env,
     )

@@ -141,6 +141,7 @@ class _Start:
         wait_ready(database, lambda: accepts(at), timeout_s=OVS_READY_S)
         ovs.prepare(self._dir)
         self._spawn(ovs.switch_program(self._dir))
+        ovs.use_certificate(self._dir, programs.tls_directory(self._dir, programs.AGGREGATORS))
         ovs.make_bridges(self._dir, self._layout.bridges, self._site.openflow_listen)
         rates = (int(self._emulation.access_bps), int(self._emulation.inter_aggregator_bps))
         for netns, lines in shaping.setup_lines(self._layout, *rates).items():

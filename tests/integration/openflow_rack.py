@@ -80,11 +80,16 @@ class OpenFlowRack:
         self._sweep()
         shutil.rmtree(self._dir, ignore_errors=True)
 
-    def point_at(self, port: int) -> None:
-        """Tell the bridges where their controller listens, inside the fabric's namespace."""
+    def point_at(self, port: int, tls: Path | None = None) -> None:
+        """Tell the bridges where their controller listens, inside the fabric's namespace.
+
+        Over TLS they prove themselves by what lies in ``tls``.
+        """
+        if tls is not None:
+            self.vsctl("set-ssl", *(str(tls / name) for name in ("key.pem", "cert.pem", "ca.pem")))
         for cable in self._site.aggregators:
             name = bridge(cable.name)
-            self.vsctl("set-controller", name, f"tcp:127.0.0.1:{port}")
+            self.vsctl("set-controller", name, f"{'ssl' if tls else 'tcp'}:127.0.0.1:{port}")
             self.vsctl(
                 *("set", "controller", name, "connection-mode=out-of-band"),
                 *("max_backoff=1000", "inactivity_probe=5000"),

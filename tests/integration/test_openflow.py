@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 from subprocess import PIPE
@@ -26,8 +27,13 @@ from controller.aggregators import (
     OpenFlowAggregators,
     PortStatus,
     SwitchConnected,
+    SwitchRefused,
 )
+from controller.of_front import relayed
+from controller.of_listen import listening_socket
 from controller.of_program import FlowProgram, unpack_cookie
+from controller.of_tls import read_speech
+from tests.contract.openflow_tls import Trust, tls_site
 from tests.integration.openflow_rack import (
     FABRIC,
     OpenFlowRack,
@@ -43,7 +49,7 @@ from tests.unit.openflow.sites import attach, make_site
 pytestmark = pytest.mark.root
 
 PORT = 6653
-SITE = make_site(listen=f"127.0.0.1:{PORT}", netns=FABRIC)
+SITE = tls_site(make_site(listen=f"127.0.0.1:{PORT}", netns=FABRIC))
 PLACES = attach(
     ("gpu0", "as0", 1),
     ("gpu1", "as0", 2),
@@ -64,22 +70,30 @@ def programs(epoch: int = 1, held: frozenset[str] = frozenset()) -> Mapping[str,
 
 
 @pytest.fixture(scope="module")
-def rack() -> Iterator[OpenFlowRack]:
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return Trust(tmp_path_factory.mktemp("trust"))
+
+
+@pytest.fixture(scope="module")
+def rack(trust: Trust) -> Iterator[OpenFlowRack]:
     rack = OpenFlowRack(SITE, PLACES)
     try:
         rack.open()
-        rack.point_at(PORT)
+        rack.point_at(PORT, trust.switch("as0", "as1"))
         yield rack
     finally:
         rack.close()
 
 
 class Control:
-    """A running controller and what it posted."""
+    """A running controller and what it posted. ``tls`` has its certificate."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Path) -> None:
         self.events: list[AggregatorEvent] = []
-        self.aggregators = OpenFlowAggregators(SITE, self.events.append)
+        self._relay = ExitStack()
+        listener = self._relay.enter_context(listening_socket(SITE.openflow_listen, FABRIC))
+        handed = self._relay.enter_context(relayed(listener, read_speech(SITE, tls)))
+        self.aggregators = OpenFlowAggregators(SITE, self.events.append, handed)
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -90,16 +104,20 @@ class Control:
         await self.aggregators.start()
         await self.until(lambda: len(self.aggregators.connected()) == len(SITE.aggregators))
 
+    async def stop(self) -> None:
+        await self.aggregators.stop()
+        self._relay.close()
+
 
 @pytest.fixture
-async def control(rack: OpenFlowRack) -> AsyncIterator[Control]:
-    control = Control()
+async def control(rack: OpenFlowRack, trust: Trust) -> AsyncIterator[Control]:
+    control = Control(trust.controller)
     try:
         await control.start()
         await control.aggregators.install(programs(), deadline_s=DEADLINE_S)
         yield control
     finally:
-        await control.aggregators.stop()
+        await control.stop()
 
 
 async def reaches(rack: OpenFlowRack, source: str, target: str, within_s: int = 30) -> bool:
@@ -198,10 +216,10 @@ async def test_counters_count_and_port_status_follows_the_carrier(rack, control)
 
 
 CONTROLLER_PROCESS = """
-import asyncio
+import asyncio, pathlib, sys
 from tests.integration.test_openflow import Control, programs, DEADLINE_S
 async def main():
-    control = Control()
+    control = Control(pathlib.Path(sys.argv[1]))
     await control.start()
     await control.aggregators.install(programs(), deadline_s=DEADLINE_S)
     print("installed", flush=True)
@@ -210,10 +228,10 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_nothing(rack):
-    script = (sys.executable, "-c", CONTROLLER_PROCESS)
+async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_nothing(rack, trust):
+    script = (sys.executable, "-c", CONTROLLER_PROCESS, str(trust.controller))
     first = await asyncio.create_subprocess_exec(*script, cwd=ROOT, stdout=PIPE)
-    heir = Control()
+    heir = None
     traffic = None
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -225,6 +243,7 @@ async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_noth
         first.kill()
         await first.wait()
         await traffic.more(100)
+        heir = Control(trust.controller)
         await heir.start()
         await heir.aggregators.install(programs(epoch=7), deadline_s=DEADLINE_S)
         assert set(heir.events) == {SwitchConnected("as0"), SwitchConnected("as1")}
@@ -239,7 +258,39 @@ async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_noth
             await first.wait()
         if traffic is not None:
             await traffic.end()
-        await heir.aggregators.stop()
+        if heir is not None:
+            await heir.stop()
+
+
+async def test_a_switch_that_is_not_what_its_id_is_pinned_to_gets_nothing(rack, trust):
+    """Another certificate of the same authority, then no TLS at all, then the right one."""
+    control = Control(trust.controller)
+    tables = {cable.name: rack.ofctl("dump-flows", cable.name) for cable in SITE.aggregators}
+    rules = {name: len(re.findall("cookie=", table)) for name, table in tables.items()}
+    try:
+        rack.point_at(PORT, trust.switch("as8", "as9"))
+        await control.aggregators.start()
+        await control.until(lambda: {e.as_name for e in control.events} == {"as0", "as1"})
+        for event in control.events:
+            assert isinstance(event, SwitchRefused)
+            assert "as8.aggregator.lightloom" in event.claimant
+            assert f"{event.as_name}.aggregator.lightloom" in event.reason
+        rack.point_at(PORT)
+        names = [bridge(cable.name) for cable in SITE.aggregators]
+        await control.until(lambda: {connected(rack, name) for name in names} == {"false\n"})
+        assert not control.aggregators.connected()
+        assert {type(event) for event in control.events} == {SwitchRefused}
+        for name, count in rules.items():
+            assert len(re.findall("cookie=", rack.ofctl("dump-flows", name))) == count
+    finally:
+        rack.point_at(PORT, trust.switch("as0", "as1"))
+        await control.until(lambda: len(control.aggregators.connected()) == len(SITE.aggregators))
+        await control.stop()
+
+
+def connected(rack: OpenFlowRack, name: str) -> str:
+    """What a bridge says of its controller."""
+    return rack.vsctl("get", "controller", name, "is_connected")
 
 
 def sample_frames(source: str, target: str) -> list[Packet]:

@@ -178,14 +178,198 @@ def load():
 """
 
 
-def keeping(injected: str, directory: Path) -> subprocess.Popen[str]:
+DIES = """
+first = Path("first")
+def serve(handed, pulse):
+    if first.exists():
+        print("heir", flush=True)
+        return 0
+    first.touch()
+    {death}
+load = lambda: None
+"""
+
+SILENT = """
+from controller.pulse import BEAT
+keeper.SIGN_S, keeper.START_LOOKS, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 100, 20, 5
+first = Path("first")
+def serve(handed, pulse):
+    if first.exists():
+        print("heir", flush=True)
+        return 0
+    first.touch()
+    pulse(BEAT)
+    {hang}
+load = lambda: None
+"""
+
+
+def keeping(injected: str, directory: Path, **more: str) -> subprocess.Popen[str]:
     """A keeper without a controller."""
     return subprocess.Popen(
         [sys.executable, "-c", KEEPER.format(injected=injected)],
         stdout=subprocess.PIPE,
+        stderr=(directory / "stderr").open("w"),
         text=True,
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **more},
+    )
+
+
+@pytest.mark.parametrize(
+    "death",
+    [
+        "raise RuntimeError('uncaught')",  # Python's status for it is 1
+        "sys.exit(1)",
+        "sys.exit(2)",
+        "sys.exit('a reason')",
+        "sys.exit(0)",
+        "os._exit(120)",
+        "os.abort()",
+    ],
+)
+def test_every_end_that_is_not_meant_is_followed_by_an_heir(tmp_path: Path, death: str) -> None:
+    process = keeping(DIES.replace("{death}", death), tmp_path)
+    try:
+        lines = process.stdout
+        assert lines is not None
+        assert lines.readline().strip().isdecimal()
+        assert [line for line in lines if "controller_died" not in line] == ["heir\n"]
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_a_first_controller_that_refuses_to_start_ends_the_parent(
+    tmp_path: Path, status: int
+) -> None:
+    refuse = f"serve, load = (lambda handed, pulse: {status}), (lambda: None)"
+    process = keeping(refuse, tmp_path)
+    try:
+        assert process.wait(PATIENCE_S) == status
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def test_an_heir_that_refuses_to_start_is_followed_by_another(tmp_path: Path) -> None:
+    """The disk may be full for a while; the switches' connections stay meanwhile."""
+    lives = """
+from controller.pulse import READY
+keeper.SIGN_S = 0.05
+def serve(handed, pulse):
+    lives = len(list(Path(".").glob("life-*")))
+    Path(f"life-{lives}").touch()
+    if lives == 0:
+        pulse(READY)
+        while True:  # until the parent has seen it
+            time.sleep(0.2)
+            if Path("seen").exists():
+                os.abort()
+    return 1 if lives == 1 else 0
+load = lambda: None
+tell = keeper.notify
+keeper.notify = lambda sign: Path("seen").touch() if sign == READY else None
+"""
+    process = keeping(lives, tmp_path)
+    try:
+        assert process.wait(PATIENCE_S) == 0
+        assert len(list(tmp_path.glob("life-*"))) == 3
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("hang", "shown"),
+    [
+        ("time.sleep(3600)", "Current thread"),  # SIGABRT shows where
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGABRT]); time.sleep(3600)", "SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "SIGKILL"),
+    ],
+)
+def test_one_whose_loop_is_silent_is_killed_and_followed(
+    tmp_path: Path, hang: str, shown: str
+) -> None:
+    process = keeping(SILENT.replace("{hang}", hang), tmp_path)
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+        assert "heir" in out
+        assert "controller_hangs" in out
+        assert shown in out + (tmp_path / "stderr").read_text()
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def test_one_that_is_told_to_end_is_not_killed_for_its_silence(tmp_path: Path) -> None:
+    slow = """
+from controller.pulse import BEAT
+keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.01, 5, 5
+def serve(handed, pulse):
+    pulse(BEAT)
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    os.kill(os.getppid(), signal.SIGTERM)
+    while not told:
+        time.sleep(0.001)
+        pulse(BEAT)
+    time.sleep(2)
+    return 0
+load = lambda: None
+"""
+    process = keeping(slow, tmp_path)
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, "controller_hangs" in out) == (0, False)
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("mode", [(), ("--no-keeper",)])
+def test_the_service_manager_hears_that_it_serves_and_that_it_lives(
+    tmp_path: Path, mode: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        process = start(site_file(tmp_path), tmp_path / "state", *mode)
+        try:
+            heard = [manager.recv(64)]
+            while b"READY=1" not in heard or heard[-1] != b"WATCHDOG=1":
+                heard.append(manager.recv(64))
+            assert set(heard) == {b"READY=1", b"WATCHDOG=1"}
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+def test_no_sign_is_sent_for_a_child_that_nothing_ends() -> None:
+    """systemd then does what the parent cannot."""
+    watch = keeper._Watch()
+    assert watch.look(b"") is None
+    assert watch.look(b".") is None
+    due = [watch.look(b"") for _ in range(keeper.SILENT_LOOKS + keeper.ABORT_LOOKS)]
+    assert [s for s in due if s] == [signal.SIGABRT, signal.SIGKILL]
+    assert not watch.stuck
+    for _ in range(keeper.STUCK_LOOKS):
+        watch.look(b"")
+    assert watch.stuck
+
+
+def test_the_unit_starts_again_without_end_and_has_a_watchdog() -> None:
+    text = (Path(__file__).parents[3] / "deploy/systemd/lightloom-controller.service").read_text()
+    unit = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and line[0] != "#")
+    assert unit["StartLimitIntervalSec"] == "0"
+    assert unit["Type"] == "notify"
+    assert int(unit["WatchdogSec"]) > keeper.SIGN_S * (
+        keeper.SILENT_LOOKS + keeper.ABORT_LOOKS + keeper.STUCK_LOOKS
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -46,9 +47,9 @@ class FakeSwitch:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def connect(self, address: tuple[str, int]) -> None:
-        """Call the controller."""
-        reader, self._writer = await asyncio.open_connection(*address)
+    async def connect(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
+        """Call the controller, over TLS with ``tls``. OSError when that is refused."""
+        reader, self._writer = await asyncio.open_connection(*address, ssl=tls)
         self._writer.write(message(ofp.OFPT_HELLO))
         self._task = asyncio.create_task(self._serve(reader))
 

@@ -20,3 +20,8 @@ def test_one_transaction_makes_a_secure_userspace_bridge_with_numbered_ports() -
         "add-port ll-as0 as0-p2",
         "set interface as0-p2 ofport_request=2",
     ]
+
+
+def test_a_bridge_with_tls_calls_over_it() -> None:
+    arguments = ovs.bridge_arguments([Bridge("ll-as0", 0xA0, {}, tls=True)], "127.0.0.1:6653")
+    assert "ssl:127.0.0.1:6653" in arguments
