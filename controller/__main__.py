@@ -72,6 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the same of the aggregators' authority: mutual TLS with the aggregators",
     )
     parser.add_argument(
+        "--take-command",
+        action="store_true",
+        help="after a loss of the store: agents obey this controller and none from before; be sure"
+        " that no other one runs",
+    )
+    parser.add_argument(
         "--no-keeper",
         action="store_true",
         help="without the parent that holds the connections and starts it again when it dies",
@@ -123,6 +129,7 @@ def _run(options: argparse.Namespace) -> int:
             drift=options.drift,
             people=people,
             agent_tls=options.agent_tls,
+            take_command=options.take_command,
             pulse=pulse,
         )
         return 0

@@ -128,6 +128,9 @@ def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     return [LogLine(rank, line.time, line.stream, line.text) for line in batch.lines]
 
 
+_OTHER = "is another controller running? After a loss of the store: --take-command"
+
+
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Say what a failed call means for the server."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)
@@ -141,6 +144,6 @@ def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return EngineFault("invalid", obj, text)
         case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-            return EngineFault("forbidden", obj, text, "is another controller running?")
+            return EngineFault("forbidden", obj, text, _OTHER)
         case _:
             return EngineFault("failed", obj, text)

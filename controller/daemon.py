@@ -54,13 +54,15 @@ def run(
     drift: DriftPolicy,
     people: PeopleOptions,
     agent_tls: Path | None,
+    take_command: bool,
     pulse: Pulse,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs, flows and circuits stay as they are.
 
     ``openflow`` listens for aggregators already (``controller.startup``), ``api`` is bound to the
-    API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``. ``pulse``
-    gets the loop's signs of life. ServiceError for everything that keeps the controller from
+    API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``.
+    ``take_command`` makes agents obey this controller that obeyed another store's. ``pulse`` gets
+    the loop's signs of life. ServiceError for everything that keeps the controller from
     starting. Prints one JSON line on stdout when it serves:
     ``{"event": "listening", "api": …, "openflow": …}``.
     """
@@ -75,6 +77,7 @@ def run(
                 drift=drift,
                 people=people,
                 agent_tls=agent_tls,
+                take_command=take_command,
                 pulse=pulse,
             )
         )
@@ -90,6 +93,7 @@ async def _serve(
     drift: DriftPolicy,
     people: PeopleOptions,
     agent_tls: Path | None,
+    take_command: bool,
     pulse: Pulse,
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -120,6 +124,7 @@ async def _serve(
             default_image=image,
             drift=drift,
             history=state_dir / "telemetry",
+            take_command=take_command,
         )
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)

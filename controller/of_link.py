@@ -59,6 +59,8 @@ class Link:
         """Calls that change the tables, or wait for their turn to."""
         self._settled: FlowProgram | None = None
         """The very program that the tables are known to hold."""
+        self._spares = False
+        """The tables hold rules beside those of that program, which it spares."""
         self._busy = asyncio.Lock()
         self._requests: dict[int, _Request] = {}
         self._watched: list[tuple[list[int], ofmsgs.Batch]] = []
@@ -133,12 +135,16 @@ class Link:
         try:
             async with self._exclusive(deadline_s):
                 session, wanted = self._current(), self.wanted
-                installed = self._installed or await self._read(session)
+                installed = self._installed
+                if installed is None or self._spares_others_than(wanted):
+                    installed = await self._read(session)
+                    self._spares = False
                 self._installed = installed
                 if wanted is None:
                     return FlowDiff()
                 self._asked = wanted
                 steps = diff(installed, wanted)
+                self._spares |= steps.spared > 0
                 if steps:
                     self._installed = None
                     await self._push(session, steps)
@@ -158,6 +164,7 @@ class Link:
             due = self._asked if self._converging else self.wanted
             wanted = due or FlowProgram(self.name, 0)
             steps = diff(found, wanted)
+            self._spares = steps.spared > 0
             # Alike but for epochs: what is wanted is folded, and quicker to compare next time.
             self._installed = found if steps else wanted
             if steps:
@@ -197,6 +204,15 @@ class Link:
             waiters.discard(waiter)
             if not waiters:
                 del self._probes[key]
+
+    def _spares_others_than(self, wanted: FlowProgram | None) -> bool:
+        """Whether what is beside the known program has to be looked at again."""
+        return (
+            self._spares
+            and wanted is not None
+            and self._installed is not None
+            and self._installed.spared != wanted.spared
+        )
 
     async def _read(self, session: Session) -> FlowProgram:
         # Changes that an earlier, timed-out call sent must not land after the reading.

@@ -63,6 +63,8 @@ class FlowProgram:
     rules: Sequence[FlowRule] = ()
     """Read from a switch: a tuple. Compiled: ``Rules``, folded."""
     groups: tuple[GroupRule, ...] = ()
+    spared: frozenset[MatchValue] = frozenset()
+    """MAC and IP addresses of endpoints whose rules, where there are any, stay as they are."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,6 +76,8 @@ class FlowDiff:
     change_groups: tuple[GroupRule, ...] = ()
     add: Sequence[FlowRule] = ()
     remove_groups: tuple[GroupRule, ...] = ()
+    spared: int = 0
+    """Rules that stay though the program does not ask for them: no step."""
 
     def __bool__(self) -> bool:
         return any((self.remove, self.add_groups, self.change_groups, self.add, self.remove_groups))
@@ -101,17 +105,27 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
     so that whatever a new rule points at is there before it.
 
     Two folded programs are compared block by block.
+
+    Rules of endpoints that ``wanted`` spares stay, and the groups they point at, unless they bear
+    the tag of a job that the program knows: nobody gets into a job by a rule of an earlier one.
     """
     remove: Sequence[FlowRule]
     add: Sequence[FlowRule]
+    spared: list[FlowRule] = []
     if isinstance(installed.rules, Rules) and isinstance(wanted.rules, Rules):
         remove, add = _by_block(installed.rules, wanted.rules, admit_table)
     else:
         gone, come = _by_rule(installed.rules, wanted.rules, admit_table)
+        if wanted.spared:
+            tags = {_tag(rule) for rule in wanted.rules}
+            spared = [rule for rule in gone if _is_spared(rule, wanted.spared, tags)]
+            kept_keys = {rule.key for rule in spared}
+            gone = [rule for rule in gone if rule.key not in kept_keys]
         remove = tuple(sorted(gone, key=_first_table_first))
         add = tuple(sorted(come, key=_last_table_first))
     have_groups = {group.group: group for group in installed.groups}
     want_groups = {group.group: group for group in wanted.groups}
+    kept = {a.group for rule in spared for a in rule.actions if isinstance(a, ToGroup)}
     return FlowDiff(
         remove=remove,
         add_groups=tuple(g for n, g in want_groups.items() if n not in have_groups),
@@ -119,8 +133,22 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
             g for n, g in want_groups.items() if n in have_groups and have_groups[n] != g
         ),
         add=add,
-        remove_groups=tuple(g for n, g in have_groups.items() if n not in want_groups),
+        remove_groups=tuple(
+            g for n, g in have_groups.items() if n not in want_groups and n not in kept
+        ),
+        spared=len(spared),
     )
+
+
+def _tag(rule: FlowRule) -> MatchValue | None:
+    """Return the job's tag that a rule gives to frames or asks for; None where it does neither."""
+    given = (action.value for action in rule.actions if isinstance(action, WriteMetadata))
+    return next(given, dict(rule.match).get("metadata"))
+
+
+def _is_spared(rule: FlowRule, spared: frozenset[MatchValue], tags: set[MatchValue | None]) -> bool:
+    tag = _tag(rule)
+    return tag is not None and tag not in tags and any(v in spared for _, v in rule.match)
 
 
 def _by_rule(

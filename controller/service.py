@@ -95,15 +95,18 @@ class Service(Looks):
         default_image: str,
         drift: DriftPolicy = DriftPolicy.REPAIR,
         history: Path | None = None,
+        take_command: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``switches`` and ``aggregators`` are made here, so that their events come here.
 
+        ``take_command``: agents obey from now on, whatever controller they obeyed before.
         ``history`` is the folder of the telemetry's history; in memory without one.
         """
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
         self._engine = engine
+        self._take = take_command
         connections = Connections(
             self._aggregators.connected, self._switches.connected, engine.reachable
         )
@@ -172,6 +175,7 @@ class Service(Looks):
         loaded = await self._state.store.load()
         self._state.restore(loaded)
         self._interrupted.restore(loaded)
+        self._state.spared = frozenset(self._state.cables.keys() - self._state.holders().keys())
         await self._take_command(loaded.facts)
         self._switches.start()
         await self._fabric.install()
@@ -186,6 +190,8 @@ class Service(Looks):
     async def _take_command(self, facts: Mapping[str, str]) -> None:
         """Be the newest controller: what an older one still sends, agents refuse."""
         term = int(facts.get("term", "0")) + 1
+        if self._take:  # higher than that of any controller, whose store counted its starts
+            term = max(term, int(self._state.clock()))
         await self._state.store.commit(PutFacts({"term": str(term)}))
         self._engine.command(term)
 
@@ -209,6 +215,7 @@ class Service(Looks):
     async def _recover(self) -> None:
         """Job loops start only when it is known what runs and where the light is."""
         await asyncio.gather(self._switches_read(), look(self._state, self._engine))
+        self._watch.note_strangers()  # before a job could be placed on what they hold
         self._recovery.begin()
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
@@ -233,9 +240,14 @@ class Service(Looks):
                 await self._switches.all_known()
 
     async def _observe(self) -> None:
+        settled: frozenset[str] | None = None
         while True:
             await self._watch.observe()
             self._stalls.look()
+            spared = self._state.spared
+            if spared is not settled:  # it is known by now that nobody needs their flows
+                await self._fabric.install()
+                settled = spared
             await asyncio.sleep(OBSERVE_EVERY_S)
 
     async def _flush(self) -> None:

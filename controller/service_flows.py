@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from controller.aggregators import AggregatorError
@@ -73,6 +74,8 @@ class FlowKeeper:
         self._compiled = Compiled()
         self._foreseen: tuple[_Question, asyncio.Future[Compiled]] | None = None
         """What the intent is expected to be next, and its flows as soon as they are compiled."""
+        self._spared: dict[str, tuple[FlowProgram, FlowProgram]] = {}
+        """Programs as compiled, and as they are installed while something is spared."""
 
     async def programs(
         self, attachments: Mapping[str, AttachPoint]
@@ -82,7 +85,29 @@ class FlowKeeper:
         A program that would stay as it is is the same object in both.
         """
         now = await self._compile(self._compiled)
-        return now.programs, (await self._compile(now, attachments)).programs
+        then = await self._compile(now, attachments)
+        before = self._sparing(now.programs)
+        return before, {
+            name: before[name] if program is now.programs[name] else program
+            for name, program in then.programs.items()
+        }
+
+    def _sparing(self, programs: Mapping[str, FlowProgram]) -> Mapping[str, FlowProgram]:
+        """Return the programs with what they spare; the same object for the same program."""
+        cables = self._state.cables
+        spared = frozenset(
+            address
+            for endpoint in self._state.spared
+            for address in (cables[endpoint].mac.lower(), cables[endpoint].ip)
+        )
+        if not spared:
+            self._spared.clear()
+            return programs
+        for name, program in programs.items():
+            known = self._spared.get(name)
+            if known is None or known[0] is not program or known[1].spared != spared:
+                self._spared[name] = (program, replace(program, spared=spared))
+        return {name: self._spared[name][1] for name in programs}
 
     async def _compile(
         self, last: Compiled, attachments: Mapping[str, AttachPoint] | None = None
@@ -122,7 +147,7 @@ class FlowKeeper:
         async with self._installing:
             self._compiled = await self._compile(self._compiled)
             self._foreseen = None
-            programs = self._compiled.programs
+            programs = self._sparing(self._compiled.programs)
             lacking = sorted(self._aggregators.lacking(programs))
             results = await asyncio.gather(
                 *(

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from controller.service_adopt import Adopter
 from controller.state import State
+from controller.strangers import told
 from controller.switches import SwitchBank
 from controller.views import DeviceHealthView, HealthView
 
@@ -31,6 +32,7 @@ class HealthViews:
             and all(device.connected for device in devices)
             and not state.suspect
             and not state.store_error
+            and not state.strangers
         )
         return HealthView(
             status=("ok" if whole else "degraded") if state.ready else "starting",
@@ -41,6 +43,7 @@ class HealthViews:
             devices=devices,
             emulated=self._emulated(),
             suspect=state.suspect,
+            strangers=told(state.strangers),
             store_error=state.store_error,
         )
 

@@ -73,6 +73,13 @@ class JobKeeper:
                 object=f"job/{name}",
                 hint="choose another name, or cancel it first",
             )
+        if name in state.strangers.values():
+            raise ServiceError(
+                "conflict",
+                f"containers of an unknown job {name} live",
+                object=f"job/{name}",
+                hint="choose another name; `lightloom get events` says where they are",
+            )
         request = request.model_copy(update={"name": name})
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)

@@ -12,6 +12,7 @@ from controller.service_ends import JobEnder
 from controller.service_restarts import JobRestarter
 from controller.state import State
 from controller.store import PutQuarantine
+from controller.strangers import still_spared, strangers
 
 MISSED_LOOKS = 3
 """A container that is gone in so many looks in a row, while its server answers, is gone."""
@@ -46,7 +47,7 @@ class JobWatch:
         by_job: dict[str, list[RankStatus]] = {}
         for status in self._state.statuses:
             by_job.setdefault(status.job, []).append(status)
-        self._note_strangers(by_job)
+        self.note_strangers()
         missed: dict[tuple[str, int, int], int] = {}
         for job in list(self._state.jobs.values()):
             if job.state in ("running", "paused") and not self._ender.is_ending(job.name):
@@ -79,20 +80,19 @@ class JobWatch:
             for entry in fresh:  # found again by the next look
                 del state.quarantine[entry.object]
 
-    def _note_strangers(self, by_job: Mapping[str, Sequence[RankStatus]]) -> None:
+    def note_strangers(self) -> None:
         """A container of no job of ours may belong to a lost store: never stopped, never shared."""
-        strangers = {
-            s.endpoint: name
-            for name, statuses in by_job.items()
-            for s in statuses
-            if s.state in _LIVE and not self._known(name)
-        }
-        for endpoint in sorted(strangers.keys() - self._state.squatted):
-            text = f"a container of {strangers[endpoint]}, which is no running job, holds it"
-            self._state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
-        if strangers.keys() != self._state.squatted:
-            self._state.squatted = frozenset(strangers)
-            self._state.wake.set()
+        state = self._state
+        strange = strangers(state.statuses, self._known)
+        for endpoint in sorted(strange.keys() - state.squatted):
+            text = f"a container of {strange[endpoint]}, which is no running job, holds it"
+            state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
+        answering = self._engine.reachable()
+        state.spared = still_spared(state.spared, strange, state.cables, answering)
+        state.strangers = strange
+        if strange.keys() != state.squatted:
+            state.squatted = frozenset(strange)
+            state.wake.set()
 
     def _known(self, name: str) -> bool:
         job = self._state.jobs.get(name)

@@ -101,6 +101,11 @@ class State:
     """Per optical switch: what circuits that are not ours hold. A key means: read once."""
     squatted: frozenset[str] = frozenset()
     """Endpoints held by containers that belong to no job we know."""
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    """Their jobs, by endpoint."""
+    spared: frozenset[str] = frozenset()
+    """Endpoints that such a container may hold, as far as was seen since the start: what flows they
+    have stays."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Endpoints whose GPU or agent is not fit at this moment, and why."""
     statuses: list[RankStatus] = field(default_factory=list)

@@ -110,6 +110,8 @@ class HealthView(View):
     """Why the last durable write failed: new work is refused until one succeeds."""
     suspect: str = ""
     """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    strangers: str = ""
+    """Which containers of unknown jobs live, and what to do about them; empty when none does."""
 
 
 class PortPowerView(View):

@@ -6,7 +6,7 @@ Checks that need more than one field (a port used twice, a fiber to nowhere) are
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    IPvAnyAddress,
     StringConstraints,
     model_validator,
 )
@@ -91,7 +92,7 @@ class AggregatorModel(_Strict):
     fingerprint: Fingerprint | None = Field(
         None, description="SHA-256 of its certificate, in place of the name"
     )
-    address: IPv4Address | IPv6Address | None = Field(
+    address: IPvAnyAddress | None = Field(
         None, description="the only address that it may call from"
     )
 

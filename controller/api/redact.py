@@ -113,7 +113,8 @@ class Redactor:
     def health(self, view: HealthView) -> HealthView:
         """Blank the devices' own words."""
         devices = [d.model_copy(update={"message": ""}) for d in view.devices]
-        return view.model_copy(update={"devices": devices, "store_error": "", "suspect": ""})
+        hidden = {"store_error": "", "suspect": "", "strangers": ""}
+        return view.model_copy(update={"devices": devices, **hidden})
 
     def event(self, view: EventView) -> bool:
         """Whether an event is about an own job."""

@@ -97,9 +97,9 @@ def prepare(run_dir: Path) -> None:
 def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
     """Return the one ovs-vsctl transaction that makes all bridges and their ports.
 
-    ``controller`` is ``host:port``. With TLS all of them show the certificate of
-    :func:`use_certificate`, for Open vSwitch has one. A bridge without a controller keeps its flows and makes
-    none of its own (fail_mode=secure).
+    ``controller`` is ``host:port``. With TLS all bridges show the certificate of
+    :func:`use_certificate`, for Open vSwitch has one. A bridge without a controller keeps its
+    flows and makes none of its own (fail_mode=secure).
     """
     arguments: list[str] = []
     for bridge in bridges:

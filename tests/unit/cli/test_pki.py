@@ -33,6 +33,8 @@ def test_an_authority_and_two_certificates(
     [
         (["issue", "agent", "srv0"], 5),  # no authority yet
         (["issue", "agent"], 2),
+        (["issue", "aggregator"], 2),
+        (["issue", "aggregator", "as0,AS1"], 5),
         (["issue", "controller", "srv0"], 2),
         (["issue", "agent", "SRV 0"], 5),
     ],

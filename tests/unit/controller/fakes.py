@@ -358,7 +358,7 @@ class Rack:
         self.service: Service
         self.store: Store
 
-    async def up(self) -> Service:
+    async def up(self, *, take_command: bool = False) -> Service:
         """Start a controller on the world as it is; again after ``down`` is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
 
@@ -376,6 +376,7 @@ class Rack:
             aggregators=aggregators,
             engine=self.engine,
             default_image="image:1",
+            take_command=take_command,
         )
         await self.service.start()
         await self.until(self._whole)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from contextlib import suppress
 
 import pytest
 
@@ -234,3 +236,29 @@ def test_messages_leave_in_kind_order(control):
         for batch in ofmsgs.batches(diff(programs(control, 1, {})["as0"], wanted))
     ]
     assert kinds == [{"GroupRule"}, *[{"FlowRule"}] * 3]
+
+
+async def test_what_is_spared_stays_until_it_is_spared_no_more(control):
+    """The tables then hold more than the program says, which an audit takes for right."""
+    (switch,) = await joined(control)
+    whole = programs(control)["as0"]
+    await control.aggregators.install({"as0": whole}, deadline_s=DEADLINE_S)
+    held = set(switch.rules)
+    await switch.disconnect()
+    await control.until(lambda: not control.aggregators.connected())
+
+    bare = programs(control, 2, {})["as0"]
+    cables = [control.site.endpoint(name) for name in RED["red"]]
+    spared = frozenset(a for cable in cables for a in (cable.mac, cable.ip))
+    sparing = dataclasses.replace(bare, spared=spared)
+    with suppress(AggregatorError):
+        await control.aggregators.install({"as0": sparing}, deadline_s=DEADLINE_S)
+    await switch.connect(control.address)
+    await control.until(lambda: control.aggregators.connected() == {"as0"})
+    assert set(switch.rules) == held
+    assert await control.aggregators.audit("as0") == []
+    assert set(switch.rules) == held
+
+    await control.aggregators.install({"as0": bare}, deadline_s=DEADLINE_S)
+    assert set(switch.rules) == {rule.key for rule in bare.rules}
+    assert await control.aggregators.audit("as0") == []

@@ -14,6 +14,7 @@ from controller.of_program import (
     Goto,
     GroupRule,
     Output,
+    ToController,
     ToGroup,
     WriteMetadata,
     diff,
@@ -122,3 +123,35 @@ def test_cookies_round_trip(epoch, endpoint):
 def test_cookies_that_do_not_fit_are_refused(epoch, endpoint):
     with pytest.raises(ValueError, match="does not fit"):
         pack_cookie(epoch, endpoint)
+
+
+MAC, IP = "02:00:00:00:01:01", "10.77.0.1"
+
+
+def tagged(tag: int) -> tuple[FlowRule, ...]:
+    """What an aggregator has for one member of a job, and of an uplink's group."""
+    return (
+        FlowRule(0, 200, match(in_port=1, eth_src=MAC), (WriteMetadata(tag), Goto(2)), 1),
+        FlowRule(1, 200, match(metadata=tag, arp_tpa=IP), (Goto(2),), 1),
+        FlowRule(2, 200, match(metadata=tag, eth_dst=MAC), (ToGroup(7),), 1),
+    )
+
+
+def test_rules_of_a_spared_endpoint_stay_and_so_does_their_group():
+    group = GroupRule(7, (100,))
+    probe = FlowRule(0, 300, match(in_port=1, eth_src=MAC), (ToController(),), 1)
+    other = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (Output(1),), 2)
+    have = FlowProgram("as0", 1, (*tagged(3), probe, other), (group, GroupRule(8, (1,))))
+    steps = diff(have, FlowProgram("as0", 2, spared=frozenset({MAC, IP})))
+    assert set(steps.remove) == {probe, other}
+    assert [g.group for g in steps.remove_groups] == [8]
+    assert steps.spared == 3
+
+
+def test_a_rule_with_the_tag_of_a_known_job_is_never_spared():
+    """A new job of the same name has the same tag: the old one's members must not be in it."""
+    new = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (Output(1),), 2)
+    have = FlowProgram("as0", 1, tagged(3))
+    steps = diff(have, FlowProgram("as0", 2, (new,), spared=frozenset({MAC, IP})))
+    assert set(steps.remove) == set(tagged(3))
+    assert steps.spared == 0

@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from pki import CONTROLLER, Authority, Credentials, TrustError, agent_name
+from pki import CONTROLLER, Authority, Credentials, TrustError, agent_name, aggregator_name
 from pki import authority as authority_module
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -131,3 +133,18 @@ def test_rubbish_is_no_certificate(authority: Authority, tmp_path: Path) -> None
     authority.issue_agent("srv0", tmp_path / "a", now=NOW)
     (tmp_path / "a" / "cert.pem").write_text("rubbish")
     assert refused(tmp_path / "a").code == "invalid"
+
+
+def test_an_aggregators_certificate_cannot_pose_as_a_controller(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Switches look at the purpose and not at the name: Open vSwitch checks the chain alone."""
+    issued = authority.issue_aggregators(["as0", "as1"], tmp_path / "s", now=NOW)
+    assert issued.name == "as0.aggregator.lightloom, as1.aggregator.lightloom"
+    certificate = x509.load_pem_x509_certificate((tmp_path / "s" / "cert.pem").read_bytes())
+    use = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(use) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    for name in ("as0", "as1"):
+        Credentials.load(tmp_path / "s", aggregator_name(name), now=NOW)
+    with pytest.raises(TrustError, match="no aggregator's name"):
+        authority.issue_aggregators(["as0", "AS 1"], tmp_path / "t", now=NOW)

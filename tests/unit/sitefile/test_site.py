@@ -168,3 +168,60 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         PasswordRef(file=str(file)).resolve()
     file.chmod(0o600)
     assert PasswordRef(file=str(file)).resolve() == "s3cret"
+
+
+def aggregators_of(tmp_path: Path, document: Any) -> list[Any]:
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return list(load_site(file).aggregators)
+
+
+def test_aggregators_speak_tls_unless_the_site_says_otherwise(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    del document["controller"]
+    assert [a.tls for a in aggregators_of(tmp_path, document)] == [True, True]
+    document["aggregators"][0]["tls"] = False
+    assert [a.tls for a in aggregators_of(tmp_path, document)] == [False, True]
+    document["controller"] = {"openflow": {"tls": False}}
+    document["aggregators"][1]["tls"] = True
+    assert [a.tls for a in aggregators_of(tmp_path, document)] == [False, True]
+
+
+def test_pins_of_aggregators(tmp_path: Path, document: dict[str, Any]) -> None:
+    printed = ":".join(["AB"] * 32)  # as openssl does
+    document["aggregators"][0] |= {"fingerprint": printed, "address": "10.0.0.7"}
+    document["aggregators"][1] |= {"certificate": "tor7.dc.example"}
+    first, second = aggregators_of(tmp_path, document)
+    assert (first.fingerprint, first.address) == ("ab" * 32, "10.0.0.7")
+    assert (second.certificate, second.fingerprint, second.address) == (
+        "tor7.dc.example",
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"fingerprint": "ab" * 32, "certificate": "x.example"}, "either certificate or"),
+        ({"tls": False, "certificate": "x.example"}, "over TLS only"),
+        ({"fingerprint": "ab" * 31}, "fingerprint"),
+        ({"address": "tor7"}, "address"),
+        ({"certificate": "a b"}, "certificate"),
+    ],
+)
+def test_pins_that_cannot_be_kept(
+    tmp_path: Path, document: dict[str, Any], wrong: dict[str, Any], said: str
+) -> None:
+    document["aggregators"][0] |= wrong
+    (problem,) = problems(tmp_path, document)
+    assert said in problem
+
+
+def test_a_certificate_on_a_site_without_tls(tmp_path: Path, document: dict[str, Any]) -> None:
+    document["controller"]["openflow"]["tls"] = False
+    document["aggregators"][0]["certificate"] = "x.example"
+    (problem,) = problems(tmp_path, document)
+    assert "without TLS" in problem
+    assert "tls: true" in problem
