@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
-from controller import of_arp
+from controller import of_arp, of_meter
 from controller.flows import PROBE_MAC
 from controller.of_listen import listening_socket, split_address
 from controller.of_liveness import BARRIER_PATIENCE_S, SILENT_INTERVALS, Liveness, Verdict
-from controller.ofapp import Allowance
+from controller.of_meter import Allowance, Meter
 from tests.unit.openflow.fakeswitch import arp_reply
 
 
@@ -87,3 +87,34 @@ def test_listening_socket_reports_what_is_wrong():
             listening_socket(f"127.0.0.1:{port}")
     with pytest.raises(OSError, match="ll-t-none"):
         listening_socket("127.0.0.1:0", "ll-t-none")
+
+
+def test_refusals_beyond_a_full_table_are_forgotten_until_the_next_answer():
+    meter = Meter(0.0)
+    verdicts = [meter.judge(of_meter.ERROR, asked=False, now=0.0) for _ in range(3000)]
+    assert verdicts.count(of_meter.Verdict.TAKE) == of_meter.ERRORS
+    assert meter.judge(of_meter.BARRIER_REPLY, asked=True, now=0.0) is of_meter.Verdict.TAKE
+    assert meter.judge(of_meter.ERROR, asked=False, now=0.0) is of_meter.Verdict.TAKE
+
+
+def test_answers_that_nobody_asked_for_are_not_decoded():
+    meter = Meter(0.0)
+    for kind in (of_meter.MULTIPART_REPLY, of_meter.BARRIER_REPLY):
+        assert meter.judge(kind, asked=False, now=0.0) is of_meter.Verdict.SKIP
+
+
+def test_what_a_port_says_is_never_forgotten_but_has_an_end():
+    meter = Meter(0.0)
+    burst = int(of_meter.PORT_STATUS_BURST)
+    verdicts = [meter.judge(of_meter.PORT_STATUS, asked=False, now=0.0) for _ in range(burst + 1)]
+    assert verdicts == [of_meter.Verdict.TAKE] * burst + [of_meter.Verdict.END]
+    calm = Meter(0.0)
+    for n in range(10 * burst):  # a hundred flaps a second, for minutes
+        assert calm.judge(of_meter.PORT_STATUS, asked=False, now=n / 100) is of_meter.Verdict.TAKE
+
+
+def test_work_beyond_what_was_saved_up_is_paid_with_a_pause():
+    work = Allowance(0.25, 0.0, 10.0)
+    assert work.spend(10.0, 0.0) == 0.0
+    assert work.spend(1.0, 0.0) == 4.0
+    assert work.spend(0.0, 4.0) == 0.0
