@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ from controller.flows import FlowProgram
 from controller.of_program import FlowRule, RuleKey, ToController, diff
 from controller.strangers import still_spared, strangers
 from controller.views import JobRequest
-from tests.unit.controller.fakes import FakeAggregators, Rack
+from sitefile import load_site
+from tests.unit.controller.fakes import PAPER, FakeAggregators, Rack
 from tests.unit.controller.test_service import submit
 
 TABLES: dict[str, dict[RuleKey, FlowRule]] = {}
@@ -169,3 +171,17 @@ async def test_silence_of_an_agent_lifts_nothing(rack: Rack) -> None:
     assert still_spared(spared, strange, cables, all_there) == {"gpu0"}
     assert still_spared(spared, {}, cables, {"srv0": False, "srv1": True}) == {"gpu0", "gpu1"}
     assert still_spared(spared, {}, cables, {}) is spared
+
+
+async def test_health_says_which_aggregator_proves_nothing(tmp_path: Path) -> None:
+    site = load_site(PAPER)
+    first, *others = site.aggregators
+    plain = replace(first, tls=False)
+    rack = Rack(tmp_path, replace(site, aggregators=(plain, *others)))
+    await rack.up()
+    try:
+        devices = (await rack.service.health()).devices
+        said = {d.name: d.message for d in devices if d.kind == "aggregator"}
+        assert said == {"as0": "OpenFlow without TLS: it does not prove who it is", "as1": ""}
+    finally:
+        await rack.down()

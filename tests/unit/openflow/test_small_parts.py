@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller import of_arp, of_meter
+from controller.aggregators import SwitchRefused
+from controller.events import EventLog
 from controller.flows import PROBE_MAC
 from controller.of_listen import listening_socket, split_address
 from controller.of_liveness import BARRIER_PATIENCE_S, SILENT_INTERVALS, Liveness, Verdict
 from controller.of_meter import Allowance, Meter
+from controller.of_peer import RECORD_BYTES, Certificate, Peer, is_pinned, pinned
+from controller.service_links import LinkWatch
+from sitefile.model import AggregatorCable
 from tests.unit.openflow.fakeswitch import arp_reply
 
 
@@ -118,3 +126,45 @@ def test_work_beyond_what_was_saved_up_is_paid_with_a_pause():
     assert work.spend(10.0, 0.0) == 0.0
     assert work.spend(1.0, 0.0) == 4.0
     assert work.spend(0.0, 4.0) == 0.0
+
+
+NAMES = st.lists(st.text(max_size=300) | st.from_regex(r"[a-z0-9.-]{1,300}", fullmatch=True))
+
+
+@given(st.ip_addresses(), st.integers(0, 65535), NAMES, st.booleans())
+def test_who_called_is_handed_over_whole_and_bounded(address, port, names, tls):
+    shown = Certificate.of(tuple(names * 20), "ab" * 32) if tls else None
+    peer = Peer(str(address), port, shown)
+    packed = peer.pack()
+    assert len(packed) < RECORD_BYTES
+    assert Peer.unpack(packed) == peer
+    assert len(str(peer)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("pin", "host", "is_it"),
+    [
+        ("10.0.0.7", "10.0.0.7", True),
+        ("10.0.0.7", "::ffff:10.0.0.7", True),
+        ("10.0.0.7", "10.0.0.70", False),
+        ("fe80::7", "fe80::7%eth0", True),
+        ("fe80::7", "FE80:0::7", True),
+        ("10.0.0.7", "", False),
+    ],
+)
+def test_an_address_is_compared_as_an_address(pin, host, is_it):
+    cable = AggregatorCable("as0", 0xA0, {}, {}, address=pin)
+    assert is_pinned(cable, Peer(host, 6653)) is is_it
+    assert pinned(cable) == f"address {pin}"
+
+
+def test_people_are_told_of_a_claimant_once_a_minute_and_aggregator(tmp_path):
+    state = SimpleNamespace(clock=lambda: now, events=EventLog(lambda: now, lambda: 1))
+    watch = LinkWatch(state)
+    for n in range(180):
+        now = 1000.0 + n
+        watch.take(SwitchRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
+    watch.take(SwitchRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
+    events = state.events.since(0, 100)
+    assert [e.object for e in events] == ["aggregator/as0"] * 3 + ["aggregator/as1"]
+    assert events[-1].message == "refused 10.0.0.9:1, without TLS: pinned to y"
