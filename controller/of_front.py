@@ -10,7 +10,7 @@ switch's own hello as first message, so that it sees a switch that has just call
 
 TLS ends here too, for its state cannot be handed over: what goes over the pairs is plain, and
 the controller is told which certificate was shown. A connection whose handshake is not over is
-handed to nobody; there is a limit to how long that takes and to how many there are at once.
+not handed over yet; both its duration and the number of such connections are limited.
 
 Understands message lengths, hello and echo (OpenFlow 1.3.5 §7.1, §7.5.1, §7.5.2), nothing else;
 who may stay is the controller's to say. One thread, no blocking call but ``turn``.

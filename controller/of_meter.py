@@ -1,14 +1,14 @@
 """How much one switch may ask of the controller. Pure: ``now`` is an argument.
 
 A switch that floods costs a bounded share of a core and of memory, and no other switch waits for
-it. What nobody asked for is counted before it is decoded, which is what costs time.
+it. Unasked messages are judged before they are decoded, for decoding is what costs time.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-ERROR, ECHO_REQUEST, PACKET_IN, PORT_STATUS = 1, 2, 10, 12
+ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
 MULTIPART_REPLY, BARRIER_REPLY = 19, 21
 
 PACKET_IN_RATE = 200.0

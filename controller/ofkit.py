@@ -12,7 +12,7 @@ os-ken 4.2 with native threads has traps; what is done about each, with a regres
 5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a switch is alive.
    ``Runtime`` serves one given socket, and ``Session`` sends echoes (``of_liveness``).
 6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it,
-   and whoever is not what the site file pins the id to.
+   and a peer that is not what the site file pins the id to.
 7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
    whole body at once.
 """
@@ -137,7 +137,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         peer: Peer,
         over: Callable[[Session], None] = lambda session: None,
     ) -> None:
-        """``over`` is called once at the session's end, before anybody is told of that."""
+        """``over`` is called once at the session's end, before the application is told of it."""
         self.peer = peer
         self._over = over
         self._lock = threading.RLock()
@@ -331,7 +331,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
 class _Register:
     """Who holds which datapath id. The first holder keeps it until its session has ended.
 
-    Whom the site file pins an id to, and nobody else, can hold it.
+    Only the peer that the site file pins an id to can hold it.
     """
 
     def __init__(self, known: Mapping[int, AggregatorCable]) -> None:

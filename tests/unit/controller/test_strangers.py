@@ -93,7 +93,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
-    assert rack.engine.calls == calls, "nobody stopped or froze anything"
+    assert rack.engine.calls == calls, "nothing was stopped or frozen"
     health = await rack.service.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
@@ -112,7 +112,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
 
     for key in [key for key in rack.engine.statuses if key[0] == "red"]:
-        del rack.engine.statuses[key]  # somebody has stopped them on their servers
+        del rack.engine.statuses[key]  # stopped on their servers
     await rack.until(lambda: not rack.service._state.spared)
     await rack.until(lambda: not rules_of(rack, "gpu0", "gpu1", "gpu2"))
     await rack.until(rack._whole)

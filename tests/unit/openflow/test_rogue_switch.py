@@ -143,7 +143,7 @@ async def test_an_answer_without_end_ends_the_session(control, monkeypatch):
     assert await unharmed(control)
 
 
-async def test_answers_with_transaction_ids_of_nobody_are_not_even_decoded(control, monkeypatch):
+async def test_answers_with_unknown_transaction_ids_are_not_even_decoded(control, monkeypatch):
     _, bad = await both(control)
     decoded = []
     real = ofkit.ofproto_parser.msg
@@ -176,7 +176,7 @@ async def test_ports_that_are_invented_take_no_memory_and_a_storm_ends_the_sessi
     assert await unharmed(control)
 
 
-async def test_half_a_message_waits_and_holds_nobody_up(control):
+async def test_half_a_message_waits_and_holds_no_other_up(control):
     _, bad = await both(control)
     bad.send(message(ofp.OFPT_ECHO_REQUEST, 7, bytes(1000))[:100])
     assert await unharmed(control)

@@ -105,7 +105,7 @@ def test_refusals_beyond_a_full_table_are_forgotten_until_the_next_answer():
     assert meter.judge(of_meter.ERROR, asked=False, now=0.0) is of_meter.Verdict.TAKE
 
 
-def test_answers_that_nobody_asked_for_are_not_decoded():
+def test_unasked_answers_are_not_decoded():
     meter = Meter(0.0)
     for kind in (of_meter.MULTIPART_REPLY, of_meter.BARRIER_REPLY):
         assert meter.judge(kind, asked=False, now=0.0) is of_meter.Verdict.SKIP
