@@ -225,7 +225,7 @@ load = lambda: None
 
 SILENT = """
 from controller.pulse import BEAT
-keeper.SIGN_S, keeper.START_LOOKS, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 100, 20, 5
+keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 20, 20
 first = Path("first")
 def serve(handed, pulse):
     if first.exists():
@@ -342,7 +342,7 @@ def test_one_whose_loop_is_silent_is_killed_and_followed(
 def test_one_that_is_told_to_end_is_not_killed_for_its_silence(tmp_path: Path) -> None:
     slow = """
 from controller.pulse import BEAT
-keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.01, 5, 5
+keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.05, 40, 5
 def serve(handed, pulse):
     pulse(BEAT)
     told = []
@@ -351,7 +351,7 @@ def serve(handed, pulse):
     while not told:
         time.sleep(0.001)
         pulse(BEAT)
-    time.sleep(2)
+    time.sleep(4)
     return 0
 load = lambda: None
 """
