@@ -37,7 +37,10 @@ async def storm(seconds: float) -> dict[str, object]:
         state = rack.service._state
         links = LinkWatch(state)
         site = rack.site
-        local = dataclasses.replace(site, openflow_listen="127.0.0.1:0", openflow_netns=None)
+        plain = tuple(dataclasses.replace(cable, tls=False) for cable in site.aggregators)
+        local = dataclasses.replace(
+            site, aggregators=plain, openflow_listen="127.0.0.1:0", openflow_netns=None
+        )
         switch = FakeSwitch(site.aggregator("as0").dpid)
         aggregators = OpenFlowAggregators(local, links.take)
         await switch.connect(await aggregators.start())

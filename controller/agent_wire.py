@@ -172,6 +172,9 @@ def _fraction(value: float) -> float | None:
 _OTHER = "is another controller running? After a loss of the store: --take-command"
 
 
+_OTHER = "is another controller running? After a loss of the store: --take-command"
+
+
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Say what a failed call means for the server."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]

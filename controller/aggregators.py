@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ __all__ = [
 ]
 
 GREETING_DEADLINE_S = 30.0
+SHORT_S = 10.0
+"""A session that begins so soon after the one before is one in a row."""
+QUICK_GREETINGS = 4
+"""Sessions in a row that are greeted at once; reading tables costs time on both ends."""
+LONGEST_PAUSE_S = 30.0
 AUDIT_DEADLINE_S = 30.0
 COUNTERS_DEADLINE_S = 5.0
 
@@ -105,6 +111,8 @@ class OpenFlowAggregators:
         self._links = {cable.name: Link(cable.name) for cable in site.aggregators}
         self._names = {cable.dpid: cable.name for cable in site.aggregators}
         self._greetings: set[asyncio.Task[None]] = set()
+        self._begun: dict[str, tuple[float, int]] = {}
+        """Per aggregator: when its last session began, and the how-manieth in a row it was."""
         self._listener = listener
         self._runtime: Runtime | None = None
 
@@ -239,10 +247,19 @@ class OpenFlowAggregators:
             case Rejected(_, xid, reason):
                 link.rejected(xid, reason)
             case PortChanged(_, port, up):
-                link.ports[port] = up
+                link.port_changed(port, up=up)
                 self._post(PortStatus(name, port, up))
             case ProbeAnswered():
                 link.probe_answered(incoming)
+
+    def _pause_s(self, name: str) -> float:
+        """How long a new session waits for its greeting: long where they come in a row."""
+        now = time.monotonic()
+        last, row = self._begun.get(name, (-SHORT_S, 0))
+        row = row + 1 if now - last < SHORT_S else 1
+        self._begun[name] = (now, row)
+        late = row - QUICK_GREETINGS
+        return min(2.0 ** (late - 2), LONGEST_PAUSE_S) if late > 0 else 0.0
 
     async def _greet(self, link: Link, session: Session) -> None:
         """Read a new session's tables and repair what differs; never start from an empty table.
@@ -251,6 +268,9 @@ class OpenFlowAggregators:
         its heir, which may be there before this is told, has a greeting of its own.
         """
         repaired: list[str] = []
+        await asyncio.sleep(self._pause_s(link.name))
+        if not link.holds(session):
+            return
         try:
             repaired = (await link.converge(deadline_s=GREETING_DEADLINE_S)).describe()
         except AggregatorError as error:

@@ -6,7 +6,7 @@ child that dies is followed by a fork that has nothing left to load. A child tha
 ends the parent, and so does the first one when it refuses to start; it says so by a status that
 Python has no use for, so that no exception is ever taken for it. A child whose loop is silent
 (``controller.pulse``) is killed. When the parent dies, the kernel kills the child (prctl(2),
-PR_SET_PDEATHSIG), and whoever runs the parent starts both again.
+PR_SET_PDEATHSIG), and the service manager starts both again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SIGN_S = 1.0
 START_LOOKS = 300
 """Looks without a sign of a child that has not given any yet: it loads the program."""
 SILENT_LOOKS = 30
-"""Looks without a sign after the first one; then the child hangs. Looks, and not seconds: while the
-machine stands still nobody looks."""
+"""Looks without a sign after the first one; then the child hangs. Looks are counted and not
+seconds, for a machine that stands still takes none."""
 ABORT_LOOKS = 5
 """Looks between SIGABRT, which shows where it hangs, and SIGKILL."""
 STUCK_LOOKS = 10
@@ -203,13 +203,14 @@ class _Keeper:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + SIGN_S
                 self._look(watch, signs)
+        self._hear(signs)
         self._front.unwatch(died)
         for fd in (died, signs):
             os.close(fd)
         return ended[0]
 
-    def _look(self, watch: _Watch, signs: int) -> None:
-        """Look for signs of life; end a child that hangs, unless it was told to end."""
+    def _hear(self, signs: int) -> bytes:
+        """Take the child's signs of life; tell the service manager when it serves."""
         try:
             heard = os.read(signs, _SIGNS_BYTES)
         except BlockingIOError:
@@ -217,6 +218,11 @@ class _Keeper:
         if READY in heard:
             self._ready = True
             notify(READY)
+        return heard
+
+    def _look(self, watch: _Watch, signs: int) -> None:
+        """Look for signs of life; end a child that hangs, unless it was told to end."""
+        heard = self._hear(signs)
         due = watch.look(heard)
         if not watch.stuck:
             notify(BEAT)
@@ -250,7 +256,7 @@ class _Keeper:
 
 
 def _told(status: int) -> int:
-    """Return what a child's status means to whoever started the parent."""
+    """Return the parent's exit status for a child's."""
     if status < 0:
         return 128 - status
     return status - MEANT if status in (MEANT, *REFUSALS) else status

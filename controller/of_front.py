@@ -10,7 +10,7 @@ switch's own hello as first message, so that it sees a switch that has just call
 
 TLS ends here too, for its state cannot be handed over: what goes over the pairs is plain, and
 the controller is told which certificate was shown. A connection whose handshake is not over is
-handed to nobody; there is a limit to how long that takes and to how many there are at once.
+not handed over yet; both its duration and the number of such connections are limited.
 
 Understands message lengths, hello and echo (OpenFlow 1.3.5 §7.1, §7.5.1, §7.5.2), nothing else;
 who may stay is the controller's to say. One thread, no blocking call but ``turn``.
@@ -35,6 +35,7 @@ import structlog
 
 from controller.of_handed import HandedOver
 from controller.of_listen import Listener
+from controller.of_meter import Allowance
 from controller.of_peer import Peer
 from controller.of_tls import CLIENT_HELLO, Secured, Speech, TlsRefusedError
 
@@ -51,6 +52,8 @@ DOUBT_S = 0.5
 """After the controller's end of one connection has closed: time in which its death would show."""
 HANDSHAKE_S = 10.0
 """For the TLS handshake of one connection."""
+WORDS_RATE = 10.0
+"""Lines of the log a second about handshakes that failed."""
 MAX_HANDSHAKES = 512
 """TLS handshakes at once; one more ends the oldest one of the address that has the most."""
 _RECV_BYTES = 1 << 16
@@ -120,6 +123,7 @@ class Front:
         self._listener = listener
         self._clock = clock
         self._speech = speech
+        self._words = Allowance(WORDS_RATE, clock())
         self._control: socket.socket | None = None
         self._lines: set[_Line] = set()
         self._unproven: dict[_Line, float] = {}
@@ -230,7 +234,10 @@ class Front:
         self._refuse(oldest, "too many TLS handshakes at once")
 
     def _refuse(self, line: _Line, why: str) -> None:
-        log.warning("openflow_connection_refused", peer=str(line.peer), reason=why)
+        if line not in self._unproven:
+            log.info("openflow_connection_ended", peer=str(line.peer), reason=why)
+        elif self._words.take(self._clock()):
+            log.warning("openflow_connection_refused", peer=str(line.peer), reason=why)
         if line.tls is not None:  # the alert, as far as there is room for it
             line.to_switch += line.tls.outgoing()
             _send(line.switch, line.to_switch)

@@ -19,6 +19,12 @@ from controller.ofkit import Session, ofproto
 from controller.port_stats import PortBlock
 
 PROBE_INTERVAL_S = 0.25
+REFUSALS = 16
+"""Of one change that an error names."""
+ENTRIES = 1 << 16
+"""Of one answer, flows or ports; no switch has as many."""
+PORTS = 1 << 13
+"""Whose carrier is remembered."""
 
 
 class AggregatorError(Exception):
@@ -63,9 +69,10 @@ class Link:
         """The tables hold rules beside those of that program, which it spares."""
         self._busy = asyncio.Lock()
         self._requests: dict[int, _Request] = {}
-        self._watched: list[tuple[list[int], ofmsgs.Batch]] = []
-        """What is being sent, with its transaction ids."""
+        self._watched: list[tuple[int, ofmsgs.Batch]] = []
+        """What is being sent: the first transaction id of a batch, whose others follow, and it."""
         self._refusals: list[str] = []
+        """The first refusals of what is being sent."""
         self._probes: dict[tuple[int, str, str], set[asyncio.Future[float]]] = {}
 
     # What the threads post
@@ -99,14 +106,25 @@ class Link:
         if request is None or request.done.done():
             return
         request.pieces.extend(getattr(msg, "body", ()))
+        if len(request.pieces) > ENTRIES:
+            request.done.set_exception(self._no_session("its answer has no end"))
+            if self._session is not None:
+                self._session.close()
+            return
         if not getattr(msg, "flags", 0) & ofproto.OFPMPF_REPLY_MORE:
             request.done.set_result(request.pieces)
 
+    def port_changed(self, port: int, *, up: bool) -> None:
+        """Note a port's carrier; a switch that invents ports without end is not believed."""
+        if port in self.ports or len(self.ports) < PORTS:
+            self.ports[port] = up
+
     def rejected(self, xid: int, reason: str) -> None:
         """Take a refusal of a watched message or of a request."""
-        for xids, batch in self._watched:
-            if xid in xids:
-                self._refusals.append(f"{batch.about[xids.index(xid)]}: {reason}")
+        for first, batch in self._watched:
+            place = (xid - first) & ofproto.MAX_XID
+            if place < len(batch) and len(self._refusals) < REFUSALS:
+                self._refusals.append(f"{batch.about[place]}: {reason}")
         request = self._requests.get(xid)
         if request is not None and not request.done.done():
             request.done.set_exception(self._failed(reason))
@@ -230,7 +248,7 @@ class Link:
         try:
             for batch in ofmsgs.batches(steps):
                 xids = session.take_xids(len(batch))
-                self._watched.append((xids, batch))
+                self._watched.append((xids[0], batch))
                 session.send(batch.stamped(xids))
                 await self._ask(session, ofmsgs.barrier(session))
                 if self._refusals:

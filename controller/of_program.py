@@ -107,7 +107,7 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
     Two folded programs are compared block by block.
 
     Rules of endpoints that ``wanted`` spares stay, and the groups they point at, unless they bear
-    the tag of a job that the program knows: nobody gets into a job by a rule of an earlier one.
+    the tag of a job that the program knows: an earlier job's rule is no way into a later one.
     """
     remove: Sequence[FlowRule]
     add: Sequence[FlowRule]

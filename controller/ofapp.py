@@ -15,9 +15,6 @@ from controller import of_arp, ofkit
 from controller.of_peer import Peer
 from controller.ofkit import DEAD_DISPATCHER, MAIN_DISPATCHER, Session, ofp_event, ofproto
 
-PACKET_IN_RATE = 200.0
-"""Packet-ins a second and switch that are looked at; containers can send as many as they like."""
-
 
 @dataclass(slots=True, frozen=True)
 class SessionUp:
@@ -84,24 +81,6 @@ Incoming = ClaimRefused | SessionUp | SessionDown | Reply | Rejected | PortChang
 Deliver = Callable[[Incoming], None]
 
 
-class Allowance:
-    """A token bucket: ``rate`` a second, with bursts of the same size."""
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
-        self._left = rate
-        self._at = now
-
-    def take(self, now: float) -> bool:
-        """Take one token if there is one."""
-        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no types
     """Listens to all aggregators."""
 
@@ -110,7 +89,7 @@ class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no type
     def __init__(self, deliver: Deliver) -> None:
         super().__init__()
         self._deliver = deliver
-        self._allowances: dict[Session, Allowance] = {}
+        self._up: set[Session] = set()
 
     def _send_event(self, ev: Any, state: Any) -> None:
         """Queue an event for the event thread, except counters: a second has one of every switch.
@@ -127,7 +106,7 @@ class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no type
         """A switch is ready, or its session is over."""
         session = ev.datapath
         if ev.state == MAIN_DISPATCHER:
-            self._allowances[session] = Allowance(PACKET_IN_RATE, time.monotonic())
+            self._up.add(session)
             # Copied in one piece: the session's thread changes them as the switch tells of it.
             ports = {
                 number: _has_carrier(port)
@@ -135,7 +114,8 @@ class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no type
                 if number <= ofproto.OFPP_MAX
             }
             self._deliver(SessionUp(session, ports))
-        elif self._allowances.pop(session, None):
+        elif session in self._up:
+            self._up.discard(session)
             self._deliver(SessionDown(session))
 
     @ofkit.set_ev_cls(  # type: ignore[untyped-decorator]
@@ -172,9 +152,6 @@ class AggregatorApp(ofkit.OSKenApp):  # type: ignore[misc]  # os_ken has no type
         """The answer to an ARP probe; the flow tables send nothing else."""
         msg = ev.msg
         now = time.monotonic()
-        allowance = self._allowances.get(msg.datapath)
-        if allowance is None or not allowance.take(now):
-            return
         reply = of_arp.parse_reply(bytes(msg.data))
         if reply is not None:
             self._deliver(ProbeAnswered(msg.datapath, msg.match["in_port"], reply, now))

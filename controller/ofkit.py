@@ -12,7 +12,7 @@ os-ken 4.2 with native threads has traps; what is done about each, with a regres
 5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a switch is alive.
    ``Runtime`` serves one given socket, and ``Session`` sends echoes (``of_liveness``).
 6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it,
-   and whoever is not what the site file pins the id to.
+   and a peer that is not what the site file pins the id to.
 7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
    whole body at once.
 """
@@ -47,7 +47,9 @@ from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.of_listen import Acceptor, Listener
-from controller.of_liveness import ECHO_INTERVAL_S, Liveness, Verdict
+from controller.of_liveness import ECHO_INTERVAL_S, Liveness
+from controller.of_liveness import Verdict as Life
+from controller.of_meter import CPU_BURST_S, CPU_SHARE, Allowance, Meter, Verdict
 from controller.of_peer import Peer, is_pinned, pinned
 from controller.port_stats import reply_parser
 from sitefile.model import AggregatorCable
@@ -69,9 +71,15 @@ HANDSHAKE_LIMIT_S = 10.0
 SEND_LIMIT_S = 30.0
 SEND_QUEUE_BYTES = 64 << 20
 MALFORMED_LIMIT = 16
+PORTS_LIMIT = 1 << 13
+"""Ports of one switch; one with more is sent away."""
+REQUESTS_LIMIT = 1024
+"""Unanswered requests of one session that are remembered."""
 STRANGERS_LIMIT = 64
 """Connections that may be in their handshake at once, beside all of the site's own."""
+PAUSE_SLICE_S = 0.2
 _RECV_BYTES = 1 << 16
+_LAST_ANSWERS = (ofproto.OFPT_BARRIER_REPLY, ofproto.OFPT_ERROR)
 
 Refused = Callable[[int, Peer, str], None]
 """Datapath id, who claimed it, and why it did not get it."""
@@ -129,7 +137,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         peer: Peer,
         over: Callable[[Session], None] = lambda session: None,
     ) -> None:
-        """``over`` is called once at the session's end, before anybody is told of that."""
+        """``over`` is called once at the session's end, before the application is told of it."""
         self.peer = peer
         self._over = over
         self._lock = threading.RLock()
@@ -137,6 +145,9 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         self._queued_bytes = 0
         self._malformed = 0
         self._liveness = Liveness()
+        self._meter = Meter(time.monotonic())
+        self._asked: dict[int, None] = {}
+        """Transaction ids of requests under way, oldest first."""
         super().__init__(sock, (peer.host, peer.port))
         self.xid = random.getrandbits(31)  # only has to differ between sessions
         sock.settimeout(SEND_LIMIT_S)
@@ -167,6 +178,11 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             self.set_xid(msg)
         if isinstance(msg, parser.OFPBarrierRequest):
             self._liveness.barrier_sent(msg.xid, time.monotonic())
+        if isinstance(msg, parser.OFPBarrierRequest | parser.OFPMultipartRequest):
+            with self._lock:
+                self._asked[msg.xid] = None
+                if len(self._asked) > REQUESTS_LIMIT:
+                    del self._asked[next(iter(self._asked))]
         return bool(super().send_msg(msg, close_socket))
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
@@ -238,6 +254,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         born = time.monotonic()
+        work = Allowance(CPU_SHARE, born, CPU_BURST_S)
         buffer = bytearray()
         while self.state != DEAD_DISPATCHER:
             if self.state != MAIN_DISPATCHER and time.monotonic() - born > HANDSHAKE_LIMIT_S:
@@ -250,11 +267,34 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
                 return
             self._liveness.heard()
             buffer += data
+            began = time.thread_time()
             for frame in take_frames(buffer):
-                self._received(frame)
+                if self._is_wanted(frame):
+                    self._received(frame)
+            pause_s = work.spend(time.thread_time() - began, time.monotonic())
+            if pause_s:  # it is not read for meanwhile, so TCP holds it back
+                self._over_or(pause_s)
+
+    def _over_or(self, pause_s: float) -> None:
+        """Wait so long, or until the session is over."""
+        until = time.monotonic() + pause_s
+        while self.state != DEAD_DISPATCHER and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PAUSE_SLICE_S))
+
+    def _is_wanted(self, frame: bytes) -> bool:
+        """Whether a message is to be decoded. ProtocolError when there are too many of a kind."""
+        kind, xid = frame[1], int.from_bytes(frame[4:8])
+        verdict = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
+        if verdict is Verdict.END:
+            raise ProtocolError(f"too many messages of type {kind}")
+        more = int.from_bytes(frame[10:12]) & ofproto.OFPMPF_REPLY_MORE
+        if kind in _LAST_ANSWERS or (kind == ofproto.OFPT_MULTIPART_REPLY and not more):
+            with self._lock:
+                self._asked.pop(xid, None)
+        return verdict is Verdict.TAKE
 
     def _quiet(self) -> None:
-        if self._liveness.quiet(time.monotonic()) is Verdict.DEAD:
+        if self._liveness.quiet(time.monotonic()) is Life.DEAD:
             log.warning("openflow_switch_silent", dpid=self.id, peer=str(self.peer))
             self.close()
         else:
@@ -291,7 +331,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
 class _Register:
     """Who holds which datapath id. The first holder keeps it until its session has ended.
 
-    Whom the site file pins an id to, and nobody else, can hold it.
+    Only the peer that the site file pins an id to can hold it.
     """
 
     def __init__(self, known: Mapping[int, AggregatorCable]) -> None:
@@ -357,8 +397,13 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
     @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     def multipart_reply_handler(self, ev: Any) -> None:
         """Take the ports of a switch that is in; before that, a predecessor had asked for them."""
-        if ev.msg.datapath.id is not None:
-            super().multipart_reply_handler(ev)
+        session: Session = ev.msg.datapath
+        if session.id is None:
+            return
+        super().multipart_reply_handler(ev)
+        if len(session.ports) > PORTS_LIMIT:
+            log.warning("openflow_too_many_ports", peer=str(session.peer))
+            session.close()
 
 
 class Runtime:

@@ -253,7 +253,7 @@ class Service(Looks):
             await self._watch.observe()
             self._stalls.look()
             spared = self._state.spared
-            if spared is not settled:  # it is known by now that nobody needs their flows
+            if spared is not settled:  # no container needs their flows any more
                 await self._fabric.install()
                 settled = spared
             await asyncio.sleep(OBSERVE_EVERY_S)

@@ -36,7 +36,7 @@ def still_spared(
 
 
 def told(strange: Mapping[str, str]) -> str:
-    """Say who lives where and what to do about it; empty when nobody does."""
+    """Say which containers live where and what to do about them; empty for none."""
     if not strange:
         return ""
     by_job: dict[str, list[str]] = defaultdict(list)

@@ -119,7 +119,7 @@ class OpenFlowModel(_Strict):
     listen: HostPort = "127.0.0.1:6653"
     netns: str | None = Field(None, description="network namespace of the listening socket")
     tls: bool = Field(
-        True, description="aggregators prove who they are; false: plain TCP, nobody proves anything"
+        True, description="aggregators prove who they are; false: plain TCP without proof"
     )
 
 

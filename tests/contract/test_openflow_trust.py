@@ -90,12 +90,12 @@ async def test_a_claim_with_another_certificate_is_refused_and_told(trust: Trust
         await admitted(control, shows(trust.switch("as0")))
 
 
-@pytest.mark.parametrize("who", ["agent", "nobody", "other authority", "plain", "expired"])
+@pytest.mark.parametrize("who", ["agent", "no certificate", "other authority", "plain", "expired"])
 async def test_who_shows_no_aggregators_certificate_is_refused(trust: Trust, who: str) -> None:
     tls: ssl.SSLContext | None = None
     if who == "agent":
         tls = shows(trust.agent("srv0"))
-    elif who == "nobody":
+    elif who == "no certificate":
         tls = shows(None)
     elif who == "other authority":
         tls = shows(Trust(trust.directory / "other").switch("as0"))
@@ -159,7 +159,7 @@ async def test_messages_greater_than_a_tls_record_arrive_whole(trust: Trust) -> 
         assert switch.seen[ofp.OFPT_BARRIER_REQUEST] > before
 
 
-async def test_stalled_handshakes_keep_nobody_out(
+async def test_stalled_handshakes_keep_no_switch_out(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than there is room for: some say nothing, some begin a handshake and stop."""

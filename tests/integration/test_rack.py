@@ -175,12 +175,23 @@ def test_a_circuit_carries_frames_between_servers_and_darkness_ends_them(
     assert not pings("ll-srv1", gpu0.ip)
 
 
+def controllers(run_dir: Path) -> set[str]:
+    """What the bridges say of their controllers."""
+    database = f"--db=unix:{ovs.database_socket(run_dir)}"
+    shown = run("ovs-vsctl", database, "--columns=target,is_connected", "list", "controller")
+    return {" ".join(line.split()) for line in shown.splitlines() if line}
+
+
 def test_the_rack_is_up_only_once_and_its_rates_can_be_changed(run_dir: Path) -> None:
     first = up(PAPER, run_dir, progress=quiet)
     assert first.state == "up"
     assert {"controller", "ocs0", "ovs-vswitchd", "agent-srv0"} <= {p.name for p in first.parts}
     assert {part.source for part in first.emulated} == {"emulated"}
     json.dumps(first.to_dict())
+    deadline = time.monotonic() + 60  # the database says so some seconds later
+    while controllers(run_dir) != {'target : "ssl:127.0.0.1:6653"', "is_connected : true"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
     with pytest.raises(RackError) as caught:
         up(PAPER, run_dir, progress=quiet)

@@ -17,6 +17,7 @@ import pytest
 
 from controller import keeper
 from testbed.rack import procfs
+from tests.contract.openflow_tls import Trust, shows
 from tests.unit.controller.test_daemon import site_file, start
 from tests.unit.openflow.fakeswitch import message
 
@@ -99,6 +100,39 @@ def test_a_crash_breaks_no_connection_and_an_heir_takes_over(tmp_path: Path) -> 
     assert process.returncode == 0
     assert "controller_died" in err
     assert not alive(heir)
+
+
+def test_a_crash_breaks_no_tls_session(tmp_path: Path) -> None:
+    """TLS ends in the parent: its state could not be handed to the heir."""
+    trust = Trust(tmp_path / "trust")
+    site = site_file(tmp_path)
+    site.write_text(site.read_text().replace(", tls: false", ""))
+    process = start(site, tmp_path / "state", "--openflow-tls", str(trust.controller))
+    try:
+        listening = ready(process)
+        host, port = listening["openflow"].rsplit(":", 1)
+        plain = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        with shows(trust.switch("as0")).wrap_socket(plain) as switch:
+            switch.send(message(HELLO, 1))
+            assert kinds_until(switch, FEATURES_REQUEST)[0] == HELLO
+            os.kill(child_of(process), signal.SIGKILL)
+            assert HELLO not in kinds_until(switch, FEATURES_REQUEST)
+        ready(process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "controller_died" in err
+
+
+def test_a_site_with_tls_does_not_start_without_a_certificate(tmp_path: Path) -> None:
+    site = site_file(tmp_path)
+    site.write_text(site.read_text().replace(", tls: false", ""))
+    process = start(site, tmp_path / "state")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (1, "")
+    assert "aggregator/as0" in err
+    assert "--openflow-tls" in err
 
 
 def test_the_controller_does_not_outlive_its_parent(tmp_path: Path) -> None:
@@ -191,7 +225,7 @@ load = lambda: None
 
 SILENT = """
 from controller.pulse import BEAT
-keeper.SIGN_S, keeper.START_LOOKS, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 100, 20, 5
+keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 20, 20
 first = Path("first")
 def serve(handed, pulse):
     if first.exists():
@@ -308,7 +342,7 @@ def test_one_whose_loop_is_silent_is_killed_and_followed(
 def test_one_that_is_told_to_end_is_not_killed_for_its_silence(tmp_path: Path) -> None:
     slow = """
 from controller.pulse import BEAT
-keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.01, 5, 5
+keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.05, 40, 5
 def serve(handed, pulse):
     pulse(BEAT)
     told = []
@@ -317,7 +351,7 @@ def serve(handed, pulse):
     while not told:
         time.sleep(0.001)
         pulse(BEAT)
-    time.sleep(2)
+    time.sleep(4)
     return 0
 load = lambda: None
 """

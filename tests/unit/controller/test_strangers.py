@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ from controller.flows import FlowProgram
 from controller.of_program import FlowRule, RuleKey, ToController, diff
 from controller.strangers import still_spared, strangers
 from controller.views import JobRequest
-from tests.unit.controller.fakes import FakeAggregators, Rack
+from sitefile import load_site
+from tests.unit.controller.fakes import PAPER, FakeAggregators, Rack
 from tests.unit.controller.test_service import submit
 
 TABLES: dict[str, dict[RuleKey, FlowRule]] = {}
@@ -91,7 +93,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
-    assert rack.engine.calls == calls, "nobody stopped or froze anything"
+    assert rack.engine.calls == calls, "nothing was stopped or frozen"
     health = await rack.service.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
@@ -110,7 +112,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
 
     for key in [key for key in rack.engine.statuses if key[0] == "red"]:
-        del rack.engine.statuses[key]  # somebody has stopped them on their servers
+        del rack.engine.statuses[key]  # stopped on their servers
     await rack.until(lambda: not rack.service._state.spared)
     await rack.until(lambda: not rules_of(rack, "gpu0", "gpu1", "gpu2"))
     await rack.until(rack._whole)
@@ -169,3 +171,17 @@ async def test_silence_of_an_agent_lifts_nothing(rack: Rack) -> None:
     assert still_spared(spared, strange, cables, all_there) == {"gpu0"}
     assert still_spared(spared, {}, cables, {"srv0": False, "srv1": True}) == {"gpu0", "gpu1"}
     assert still_spared(spared, {}, cables, {}) is spared
+
+
+async def test_health_says_which_aggregator_proves_nothing(tmp_path: Path) -> None:
+    site = load_site(PAPER)
+    first, *others = site.aggregators
+    plain = replace(first, tls=False)
+    rack = Rack(tmp_path, replace(site, aggregators=(plain, *others)))
+    await rack.up()
+    try:
+        devices = (await rack.service.health()).devices
+        said = {d.name: d.message for d in devices if d.kind == "aggregator"}
+        assert said == {"as0": "OpenFlow without TLS: it does not prove who it is", "as1": ""}
+    finally:
+        await rack.down()

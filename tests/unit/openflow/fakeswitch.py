@@ -118,7 +118,7 @@ class FakeSwitch:
     def _multipart(self, xid: int, what: int) -> None:
         pieces = {
             ofp.OFPMP_PORT_DESC: [_port(port, True) for port in self.ports],
-            ofp.OFPMP_FLOW: [_flow_stats(rule, rest) for rule, rest in self.rules.values()],
+            ofp.OFPMP_FLOW: [flow_stats(rule, rest) for rule, rest in self.rules.values()],
             ofp.OFPMP_GROUP_DESC: [_group_desc(n, rest) for n, rest in self.groups.items()],
             ofp.OFPMP_PORT_STATS: [_port_stats(port) for port in (*self.ports, ofp.OFPP_LOCAL)],
         }[what]
@@ -178,7 +178,7 @@ def _port(number: int, up: bool) -> bytes:
     return struct.pack("!I4x6s2x16sII24x", number, b"\2\0\0\0\0\1", name, 0, state)
 
 
-def _flow_stats(rule: FlowRule, rest: bytes) -> bytes:
+def flow_stats(rule: FlowRule, rest: bytes) -> bytes:
     head = struct.pack(
         "!BxIIHHHH4xQQQ", rule.table, 1, 0, rule.priority, 0, 0, 0, rule.cookie, 0, 0
     )

@@ -17,7 +17,7 @@ import pytest
 from os_ken.controller import event
 from os_ken.lib import hub
 
-from controller import of_liveness, ofkit
+from controller import aggregators, of_liveness, ofkit
 from controller.ofkit import ofproto as ofp
 from tests.unit.openflow.fakeswitch import FakeSwitch, message
 
@@ -110,7 +110,8 @@ def test_trap_3_sigterm_ends_a_process():
     assert process.wait(30) == 0
 
 
-async def test_trap_4_reconnects_leave_no_threads_behind(control):
+async def test_trap_4_reconnects_leave_no_threads_behind(control, monkeypatch):
+    monkeypatch.setattr(aggregators, "QUICK_GREETINGS", 100)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
@@ -192,7 +193,7 @@ async def test_strangers_and_auxiliary_connections_are_refused(control, dpid, au
         b"\x04\x02\x00\x00\0\0\0\0",
         b"\x04\x02\x00\x07\0\0\0\0",
         message(ofp.OFPT_PACKET_IN, body=b"\xff" * 5) * 20,
-        message(ofp.OFPT_MULTIPART_REPLY, body=b"\xff" * 5) * 20,
+        message(ofp.OFPT_PORT_STATUS, body=b"\xff" * 5) * 20,
     ],
 )
 async def test_nonsense_ends_one_session_and_no_other(control, poison):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import struct
 from contextlib import suppress
 
 import pytest
 
-from controller import ofkit
+from controller import aggregators, of_link, ofkit
+from controller.aggregators import AggregatorError
+from controller.of_program import FlowProgram, FlowRule, match
 from controller.ofkit import ofproto as ofp
-from tests.unit.openflow.fakeswitch import FakeSwitch, arp_reply, message
+from tests.unit.openflow.fakeswitch import (
+    FakeSwitch,
+    arp_reply,
+    flow_stats,
+    foreign_rule,
+    message,
+)
 
 FLOOD = 20_000
 RSS_LIMIT_KIB = 64 * 1024
@@ -99,3 +108,96 @@ async def test_a_claim_to_a_known_datapath_id_gains_nothing(control):
     assert control.aggregators.connected() == {"as0", "as1"}, other.dpid
     assert await unharmed(control)
     assert good.seen[ofp.OFPT_FEATURES_REQUEST] == 1, "the first kept its one session"
+
+
+async def test_a_flood_of_refusals_costs_no_turn_and_names_a_few(control):
+    """A table that is full refuses thousands of rules at once; who asked is told of some."""
+    _, bad = await both(control)
+    bad.refuse = lambda rule: True
+    rules = tuple(
+        FlowRule(2, 200, match(eth_dst=f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}"), (), 1)
+        for n in range(FLOOD)
+    )
+    with pytest.raises(AggregatorError) as error:
+        await control.aggregators.install({"as1": FlowProgram("as1", 1, rules)}, deadline_s=60)
+    assert error.value.code == "failed"
+    assert 0 < str(error.value).count("TABLE_FULL") <= 16
+    assert await unharmed(control)
+
+
+async def test_an_answer_without_end_ends_the_session(control, monkeypatch):
+    monkeypatch.setattr(of_link, "ENTRIES", 1000)
+    _, bad = await both(control)
+    pieces = b"".join(flow_stats(*foreign_rule()) for _ in range(100))
+
+    def endless(xid: int, what: int) -> None:
+        for _ in range(50):
+            body = struct.pack("!HH4x", what, 1) + pieces
+            bad.send(message(ofp.OFPT_MULTIPART_REPLY, xid, body))
+
+    bad._multipart = endless
+    with pytest.raises(AggregatorError) as error:
+        await control.aggregators.audit("as1")
+    assert error.value.code == "unavailable"
+    await bad.closed()
+    assert await unharmed(control)
+
+
+async def test_answers_with_unknown_transaction_ids_are_not_even_decoded(control, monkeypatch):
+    _, bad = await both(control)
+    decoded = []
+    real = ofkit.ofproto_parser.msg
+
+    def decode(session, *header):
+        if session.id == bad.dpid:
+            decoded.append(header[1])
+        return real(session, *header)
+
+    monkeypatch.setattr(ofkit.ofproto_parser, "msg", decode)
+    body = struct.pack("!HH4x", ofp.OFPMP_FLOW, 0) + flow_stats(*foreign_rule()) * 500
+    for xid in range(1000):
+        bad.send(message(ofp.OFPT_MULTIPART_REPLY, xid, body))
+        bad.send(message(ofp.OFPT_MULTIPART_REPLY, xid, b"\xff" * (xid % 5)))
+        bad.send(message(ofp.OFPT_BARRIER_REPLY, xid))
+    assert await control.aggregators.audit("as1") == []
+    answers = [
+        kind for kind in decoded if kind in (ofp.OFPT_MULTIPART_REPLY, ofp.OFPT_BARRIER_REPLY)
+    ]
+    assert len(answers) < 20
+    assert await unharmed(control)
+
+
+async def test_ports_that_are_invented_take_no_memory_and_a_storm_ends_the_session(control):
+    _, bad = await both(control)
+    for port in range(1, 10_000):
+        bad.port_status(port, up=True)
+    await bad.closed()
+    assert len(control.aggregators.carrier("as1")) <= of_link.PORTS
+    assert await unharmed(control)
+
+
+async def test_half_a_message_waits_and_holds_no_other_up(control):
+    _, bad = await both(control)
+    bad.send(message(ofp.OFPT_ECHO_REQUEST, 7, bytes(1000))[:100])
+    assert await unharmed(control)
+    bad.send(message(ofp.OFPT_ECHO_REQUEST, 7, bytes(1000))[100:])
+    assert await control.aggregators.audit("as1") == []
+
+
+async def test_one_that_calls_again_and_again_is_greeted_less_and_less_often(control, monkeypatch):
+    """Every greeting reads all tables."""
+    monkeypatch.setattr(aggregators, "SHORT_S", 3600.0)
+    monkeypatch.setattr(aggregators, "LONGEST_PAUSE_S", 1e9)
+    _, bad = await both(control)
+    await bad.disconnect()
+    begun = control.aggregators._begun
+    while begun["as1"][1] < 12:  # refused while its last session is not over yet
+        before = begun["as1"][1]
+        await bad.connect(control.address)
+        await control.until(lambda before=before: begun["as1"][1] > before or bad.has_left())
+        await bad.disconnect()
+    pauses = [control.aggregators._pause_s("as1") for _ in range(3)]
+    assert pauses[0] >= 8
+    assert pauses == [pauses[0], 2 * pauses[0], 4 * pauses[0]]
+    assert control.aggregators._pause_s("as0") == 0.0
+    assert await unharmed(control)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controller import of_arp
+from controller import of_arp, of_meter
+from controller.aggregators import SwitchRefused
+from controller.events import EventLog
 from controller.flows import PROBE_MAC
 from controller.of_listen import listening_socket, split_address
 from controller.of_liveness import BARRIER_PATIENCE_S, SILENT_INTERVALS, Liveness, Verdict
-from controller.ofapp import Allowance
+from controller.of_meter import Allowance, Meter
+from controller.of_peer import RECORD_BYTES, Certificate, Peer, is_pinned, pinned
+from controller.service_links import LinkWatch
+from sitefile.model import AggregatorCable
 from tests.unit.openflow.fakeswitch import arp_reply
 
 
@@ -87,3 +95,76 @@ def test_listening_socket_reports_what_is_wrong():
             listening_socket(f"127.0.0.1:{port}")
     with pytest.raises(OSError, match="ll-t-none"):
         listening_socket("127.0.0.1:0", "ll-t-none")
+
+
+def test_refusals_beyond_a_full_table_are_forgotten_until_the_next_answer():
+    meter = Meter(0.0)
+    verdicts = [meter.judge(of_meter.ERROR, asked=False, now=0.0) for _ in range(3000)]
+    assert verdicts.count(of_meter.Verdict.TAKE) == of_meter.ERRORS
+    assert meter.judge(of_meter.BARRIER_REPLY, asked=True, now=0.0) is of_meter.Verdict.TAKE
+    assert meter.judge(of_meter.ERROR, asked=False, now=0.0) is of_meter.Verdict.TAKE
+
+
+def test_unasked_answers_are_not_decoded():
+    meter = Meter(0.0)
+    for kind in (of_meter.MULTIPART_REPLY, of_meter.BARRIER_REPLY):
+        assert meter.judge(kind, asked=False, now=0.0) is of_meter.Verdict.SKIP
+
+
+def test_what_a_port_says_is_never_forgotten_but_has_an_end():
+    meter = Meter(0.0)
+    burst = int(of_meter.PORT_STATUS_BURST)
+    verdicts = [meter.judge(of_meter.PORT_STATUS, asked=False, now=0.0) for _ in range(burst + 1)]
+    assert verdicts == [of_meter.Verdict.TAKE] * burst + [of_meter.Verdict.END]
+    calm = Meter(0.0)
+    for n in range(10 * burst):  # a hundred flaps a second, for minutes
+        assert calm.judge(of_meter.PORT_STATUS, asked=False, now=n / 100) is of_meter.Verdict.TAKE
+
+
+def test_work_beyond_what_was_saved_up_is_paid_with_a_pause():
+    work = Allowance(0.25, 0.0, 10.0)
+    assert work.spend(10.0, 0.0) == 0.0
+    assert work.spend(1.0, 0.0) == 4.0
+    assert work.spend(0.0, 4.0) == 0.0
+
+
+NAMES = st.lists(st.text(max_size=300) | st.from_regex(r"[a-z0-9.-]{1,300}", fullmatch=True))
+
+
+@given(st.ip_addresses(), st.integers(0, 65535), NAMES, st.booleans())
+def test_who_called_is_handed_over_whole_and_bounded(address, port, names, tls):
+    shown = Certificate.of(tuple(names * 20), "ab" * 32) if tls else None
+    peer = Peer(str(address), port, shown)
+    packed = peer.pack()
+    assert len(packed) < RECORD_BYTES
+    assert Peer.unpack(packed) == peer
+    assert len(str(peer)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("pin", "host", "is_it"),
+    [
+        ("10.0.0.7", "10.0.0.7", True),
+        ("10.0.0.7", "::ffff:10.0.0.7", True),
+        ("10.0.0.7", "10.0.0.70", False),
+        ("fe80::7", "fe80::7%eth0", True),
+        ("fe80::7", "FE80:0::7", True),
+        ("10.0.0.7", "", False),
+    ],
+)
+def test_an_address_is_compared_as_an_address(pin, host, is_it):
+    cable = AggregatorCable("as0", 0xA0, {}, {}, address=pin)
+    assert is_pinned(cable, Peer(host, 6653)) is is_it
+    assert pinned(cable) == f"address {pin}"
+
+
+def test_people_are_told_of_a_claimant_once_a_minute_and_aggregator(tmp_path):
+    state = SimpleNamespace(clock=lambda: now, events=EventLog(lambda: now, lambda: 1))
+    watch = LinkWatch(state)
+    for n in range(180):
+        now = 1000.0 + n
+        watch.take(SwitchRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
+    watch.take(SwitchRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
+    events = state.events.since(0, 100)
+    assert [e.object for e in events] == ["aggregator/as0"] * 3 + ["aggregator/as1"]
+    assert events[-1].message == "refused 10.0.0.9:1, without TLS: pinned to y"
