@@ -117,7 +117,7 @@ def moved(mortal: Mortal, policy: str, rounds: int) -> list[Document]:
                     for e in home
                     if now[e] != home[e]
                 ]
-                plan |= {"moves": moves, "circuits": {}, "homes_after": home}
+                plan |= {"moves": moves, "circuits": {}, "homes_after": home, "basis": None}
             began = time.time()
             done = mortal.post("/transactions", {"plan": plan}, wait_s=60)
             if done["state"] != "committed":

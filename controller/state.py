@@ -38,12 +38,14 @@ from controller.transaction_model import (
     Phase,
     Transaction,
 )
-from controller.views import TransactionView
+from controller.views import JobRequest, TransactionView
 from scheduler.model import Aggregator, Fabric, Job, Policy, Site
 from scheduler.queue_model import Project
 from sitefile import CabledSite, EndpointCable
 
 KEPT_JOBS = 2000
+KEPT_JOB_BYTES = 64 * 2**20
+"""Of the texts of jobs that ended, all together."""
 """Jobs that ended and can still be looked at; a controller runs for years."""
 
 
@@ -144,6 +146,8 @@ class State:
     """Set on every change that may let a waiting job run."""
     projects: Callable[[], Iterable[Project]] = field(init=False)
     """Quotas and fair shares: of the site file, until people's accounts are open."""
+    _sizes: dict[str, tuple[JobRequest | None, int]] = field(default_factory=dict)
+    """Per job that ended: its request and the bytes of its texts."""
     events: EventLog = field(init=False)
     journal: Journal = field(init=False)
     planner_site: Site = field(init=False)
@@ -245,13 +249,26 @@ class State:
     def forget_ended(self) -> tuple[str, ...]:
         """Forget those of the jobs that ended first, beyond the latest; return their names."""
         ended = [job for job in self.jobs.values() if job.ended]
-        if len(ended) <= KEPT_JOBS:
-            return ()
         ended.sort(key=lambda job: job.finished_at or job.submitted_at)
-        gone = tuple(job.name for job in ended[:-KEPT_JOBS])
+        left, gone = KEPT_JOB_BYTES, []
+        for number, job in enumerate(reversed(ended)):
+            left -= self._texts(job)
+            if number >= KEPT_JOBS or left < 0:
+                gone.append(job.name)
         for name in gone:
             del self.jobs[name]
-        return gone
+            self._sizes.pop(name, None)
+        return tuple(reversed(gone))
+
+    def _texts(self, job: JobRecord) -> int:
+        """Return the size of a job's texts in bytes; counted once for each request."""
+        known, size = self._sizes.get(job.name, (None, 0))
+        if known is not job.request:
+            request = job.request
+            texts = (*request.command, *request.env, *request.env.values())
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            self._sizes[job.name] = (job.request, size)
+        return size
 
     def promised_endpoints(self) -> frozenset[str]:
         """Return the endpoints that are kept for jobs a regroup under way lets in."""

@@ -169,8 +169,10 @@ def test_a_controller_survives_its_disk(rack: Rack) -> None:
     assert mortal.get("/health")["status"] == "degraded"
     disk.mend()
     rack.well()
-    if cancel.is_error:
-        mortal.until(lambda: rack.state("blue") == "cancelled")
+    if cancel.is_error and "its end is not written" not in cancel.text:
+        assert rack.state("blue") == "running", "what was refused was not done"
+        mortal.http.post("/jobs/blue/cancel").raise_for_status()
+    mortal.until(lambda: rack.state("blue") == "cancelled")
     rack.check()
     assert rack.submit("after-full")
     rack.clear()

@@ -280,7 +280,7 @@ def random_plan(controller: Controller, chance: random.Random) -> dict[str, obje
         ]
         if moves and max(counts.values()) <= 4:
             made = controller.post("/plans", {"time_limit_s": 1})
-            return {**made, "moves": moves, "circuits": {}, "homes_after": homes}
+            return {**made, "moves": moves, "circuits": {}, "homes_after": homes, "basis": None}
 
 
 def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: Controller) -> None:

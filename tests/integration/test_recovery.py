@@ -186,7 +186,13 @@ class Story:
         ]
         if moves:
             made = self.mortal.post("/plans", {})
-            plan = {**made, "moves": moves, "circuits": {}, "homes_after": self.before}
+            plan = {
+                **made,
+                "moves": moves,
+                "circuits": {},
+                "homes_after": self.before,
+                "basis": None,
+            }
             done = self.mortal.post("/transactions", {"plan": plan}, wait_s=30)
             assert done["state"] == COMMITTED, done
 

@@ -68,7 +68,7 @@ def test_rings_lose_and_repeat_nothing_and_keep_their_connections(mortal: Mortal
             now = homes(mortal)
             back = [e for e in apart if now[e] != apart[e]]
             moves = [{"endpoint": e, "from": now[e], "to": apart[e]} for e in back]
-            plan |= {"moves": moves, "circuits": {}, "homes_after": apart}
+            plan |= {"moves": moves, "circuits": {}, "homes_after": apart, "basis": None}
         assert plan["moves"]
         done = mortal.post("/transactions", {"plan": plan}, wait_s=60)
         assert done["state"] == "committed", done["error"]

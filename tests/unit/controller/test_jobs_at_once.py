@@ -101,6 +101,25 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
     assert not rack.engine.statuses
 
 
+async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack) -> None:
+    """An agent is late: the first cancel waits for it, the second one joins, a new job comes."""
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    stop = Held(rack, "stop")
+    cancels = [asyncio.create_task(rack.service.cancel("red")) for _ in range(3)]
+    await asyncio.wait_for(stop.reached.wait(), 30)
+    with pytest.raises(ServiceError, match="exists and is running"):
+        await submit(rack, "red", 2)
+    stop.go.set()
+    assert [(await cancel).state for cancel in cancels] == ["cancelled"] * 3
+    assert rack.engine.calls.count(("stop", "red")) == 1
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    await asyncio.sleep(0.2)
+    assert (await rack.service.job("red")).state == "running"
+    assert rack.engine.states("red") == {RankState.RUNNING}
+
+
 async def test_a_cancel_waits_for_what_begins_while_it_waits(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

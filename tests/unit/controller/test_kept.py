@@ -40,6 +40,23 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     await rack.down()
 
 
+async def test_jobs_that_ended_are_kept_in_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "KEPT_JOB_BYTES", 25_000)
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    for number in range(5):
+        body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "y" * 10_000}}
+        await service.submit(JobRequest.model_validate(body))
+        await service.cancel(f"job-{number}")
+    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+    await rack.down()
+    service = await rack.up()
+    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+    await rack.down()
+
+
 async def test_the_latest_transactions_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,8 +106,9 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         rack = site.rack
         ann = Principal("ann", Role.USER, frozenset({"alpha"}))
         reader = Scoped(rack.service, ann).watch(None)  # type: ignore[arg-type]
-        red = {"project": "alpha", "count": 2, "policy": "live", "preemptible": True}
-        await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2"], **red)
+        # Alpha holds more than its share, so that beta's urgent job comes before its next one.
+        red = {"project": "alpha", "count": 3, "policy": "live", "preemptible": True}
+        await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2", "gpu4"], **red)
         await rack.state("alpha-red", "running")
         one = {"project": "beta", "count": 2, "policy": "live", "endpoints": ["gpu1", "gpu3"]}
         await submitted(site, "bob", name=f"beta-{MERGER}-1", **one)

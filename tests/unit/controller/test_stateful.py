@@ -200,7 +200,7 @@ class Story(RuleBasedStateMachine):
                     for e, home in zip(ENDPOINTS, wanted, strict=True)
                     if now[e] != home
                 ]
-                update = {"moves": moves, "homes_after": {}, "circuits": {}}
+                update = {"moves": moves, "homes_after": {}, "circuits": {}, "basis": None}
                 plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
             if plan.moves:
                 told = await self.rack.service.apply(plan, wait_s)
