@@ -141,7 +141,8 @@ class Store:
             "failed",
             f"the store is damaged: {what[:200]}",
             object=f"store/{self._path}",
-            hint="restore it, or move it away to start afresh: jobs, flows and circuits go on",
+            hint="restore a copy, or move it away: jobs it does not know go on with their flows and"
+            " their endpoints are not used; agents then want --take-command (docs/reliability.md)",
         )
 
     def _load(self) -> Loaded:
