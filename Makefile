@@ -8,6 +8,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CASE ?= a
 OUT ?= out
+STORIES ?= 10000
 
 .PHONY: help setup demo test check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock clean
 
@@ -37,8 +38,8 @@ layers:
 unit: ## seconds, no root, no network
 	$(PY) -m pytest tests/unit -q -n 2
 
-explore: ## property tests with new random examples, and a thousand stories
-	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=1000 $(PY) -m pytest tests/unit tests/contract -q -n 2
+explore: ## property tests with new random examples, and ten thousand stories (hours)
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n 2 --timeout 36000
 
 fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
 	$(PY) -m pytest tests/fuzz -q

@@ -170,7 +170,7 @@ class Accounts:
         try:
             await self._change((sa.insert(_tokens), [_row(token)]))
         except ServiceError:
-            self._unwanted.add(token.id)  # nobody gets its secret
+            self._unwanted.add(token.id)  # its secret was not handed out
             raise
         self._tokens[token.hash] = token
         return token, secret

@@ -187,7 +187,7 @@ class Journal:
     def _not_written(
         self, writes: Iterable[Write], events: Sequence[Event], *, late: asyncio.Task[None] | None
     ) -> None:
-        """Owe the rows that somebody else's commit, or this one when it lands late, may change."""
+        """Owe the rows that other commits, or this one when it lands late, may change."""
         self._events.give_back(events)
         self._late = late
         if late is not None:

@@ -69,6 +69,7 @@ class JobKeeper:
     async def submit(self, request: JobRequest) -> JobRecord:
         """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name."""
         state = self._state
+        state.require_command()
         name = request.name or self._free_name()
         existing = state.jobs.get(name)
         if existing is not None and not existing.ended:

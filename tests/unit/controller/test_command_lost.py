@@ -15,7 +15,7 @@ from pki import CONTROLLER
 from tests.contract.agent_rig import agent_rig, raw
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_ownership import KINDS, password, rack_on, switch_of, told
-from tests.unit.controller.test_service import scattered
+from tests.unit.controller.test_service import scattered, submit
 
 __all__ = ["password"]
 
@@ -56,6 +56,8 @@ async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_pa
         assert "newer controller" in health.suspect
         with pytest.raises(ServiceError) as refused:
             await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), LIMIT_S)
+        with pytest.raises(ServiceError, match="newer controller"):
+            await submit(rack, "late", 1)
         assert refused.value.code == "forbidden"
         rack.service._drift.suspect()
         assert "newer controller" in (await rack.service.health()).suspect

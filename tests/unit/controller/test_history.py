@@ -26,9 +26,14 @@ from tests.unit.controller.test_service import submit
 START = 1_800_000_000.0
 
 
-def filled(directory: Path | None, seconds: int, start: float = START) -> RingBuffer:
+def filled(
+    directory: Path | None, seconds: int, start: float = START, *, at_once: bool = False
+) -> RingBuffer:
+    """Append a row a second; ``at_once`` leaves the disk no time in between."""
     ring = RingBuffer(directory, ["gpu0", "gpu1"])
     for second in range(seconds):
+        if second % 50 == 49 and not at_once:
+            ring.flush()
         values = np.full((2, 3), second, dtype=np.float32)
         values[1, 2] = np.nan
         ring.append(start + second + 0.5, values)
@@ -104,7 +109,7 @@ def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.Monk
         return pwrite(*arguments)
 
     monkeypatch.setattr("controller.ring_file.os.pwrite", late)
-    ring = filled(tmp_path, 1000)  # more than may wait
+    ring = filled(tmp_path, 1000, at_once=True)  # more than may wait
     day = ring.read(START, START + 1000)
     assert day.values[-1, 0, 0] == 984.5, "what waits for the disk can be read"
     go.set()
