@@ -92,7 +92,7 @@ class JobViews:
             self._seen, self._statuses = state.statuses, {}
             for status in state.statuses:
                 self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
-        if len(self._ended) > 2 * len(state.jobs) + 100:
+        if len(self._ended) > len(state.jobs):
             self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
         return _Moment(state, self._meter)
 
