@@ -12,7 +12,7 @@ operator ``GET /health``, as older figures were taken.
 
 Two storms: one at ``--submits-per-s`` (60), each submit on time whatever became of the one before;
 one as fast as eight submitters get their answers. The goal: p99 of the viewer's read at most
-20 ms during the first. The rival is the same read with nobody else there. The longest time that
+20 ms during the first. The rival is the same read alone. The longest time that
 one request holds the loop is ``benchmarks.api_holds``', memory over time ``benchmarks.api_soak``'s.
 """
 
@@ -233,7 +233,7 @@ async def load(
 
 
 async def alone(url: str, token: str) -> dict[str, float]:
-    """Read with nobody else there."""
+    """Read alone."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(
         base_url=f"{url}/api/v1", headers=headers, trust_env=False

@@ -5,7 +5,7 @@ takes ``--read-time`` for each command that changes nothing. ``--circuits`` circ
 and again: alone, beside a poll of the light of all ports that never ends, and beside readings of
 all ports as the page of a switch asks for them. ``away_s`` is the median time from the first
 command of a change that the switch hears until the last mirror has settled. ``fifo`` is the policy
-before: whoever asks first gets the session. All of it runs in this process.
+before: first come, first served. All of it runs in this process.
 """
 
 from __future__ import annotations

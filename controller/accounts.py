@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from controller.authz import Principal, Role
 from controller.errors import ServiceError
+from controller.tasks import seen
 
 PREFIX = "ll_"
 """Starts every token, so that scanners for leaked secrets know one."""
@@ -334,7 +335,7 @@ class Accounts:
                 await asyncio.shield(work)
         except TimeoutError:
             self._late, self._unsure = work, True
-            work.add_done_callback(_seen)
+            work.add_done_callback(seen)
             raise self._failed("it did not answer in time") from None
         except (sa.exc.SQLAlchemyError, ValueError) as error:
             self._unsure = True
@@ -352,11 +353,6 @@ class Accounts:
 def digest(secret: str) -> str:
     """Return what is kept of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _seen(late: asyncio.Future[None]) -> None:
-    if not late.cancelled():
-        late.exception()  # the next change finds out what became of it
 
 
 def _row(token: Token) -> dict[str, object]:

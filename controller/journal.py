@@ -41,6 +41,7 @@ from controller.store_writes import (
     PutTransaction,
     Write,
 )
+from controller.tasks import seen
 
 TURN_TIMEOUT_S = 10.0
 """How long a caller waits until the commits before its own are over."""
@@ -191,7 +192,7 @@ class Journal:
         self._events.give_back(events)
         self._late = late
         if late is not None:
-            late.add_done_callback(_seen)
+            late.add_done_callback(seen)
         for write in writes:
             if isinstance(write, PutAnswer | DropAnswer):
                 if late is not None:
@@ -234,11 +235,6 @@ def keys(write: Write) -> list[Key]:
 def _is_end(write: PutAnswer | DropAnswer) -> bool:
     """Whether a key's change is over: only a key whose change was not begun is taken back."""
     return isinstance(write, DropAnswer) or write.answer.status is not None
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # the next commit looks at it; it must not be reported as lost
 
 
 def _busy() -> ServiceError:

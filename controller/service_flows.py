@@ -13,6 +13,7 @@ from controller.flows import AttachPoint, Compiled, Compiler, FlowProgram
 from controller.pools import Pool
 from controller.port_stats import PortBlock
 from controller.state import State
+from controller.tasks import seen
 
 INSTALL_TIMEOUT_S = 8.0
 
@@ -56,12 +57,6 @@ _Question = tuple[
 
 def _alike(one: _Question, other: _Question) -> bool:
     return one[0] is other[0] and one[1:] == other[1:]
-
-
-def _seen(answer: asyncio.Future[Compiled]) -> None:
-    """Nobody may want it any more; who does is told of its error."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 class FlowKeeper:
@@ -138,7 +133,7 @@ class FlowKeeper:
                 points[endpoint] = point
         question = (self._compiled, state.epoch + 1, points, jobs, held - target.keys())
         answer = self._pool.run(self._compiler.next, *question)
-        answer.add_done_callback(_seen)
+        answer.add_done_callback(seen)
         self._foreseen = (question, answer)
 
     async def install(self, needed: frozenset[str] = frozenset()) -> None:

@@ -15,6 +15,15 @@ log = structlog.get_logger(__name__)
 BROKEN_LOOP_PAUSE_S = 1.0
 
 
+def seen(work: asyncio.Future[Any]) -> None:
+    """Take note of how ``work`` ended: a later caller may be told of its error.
+
+    A done callback for work that outlives its caller; asyncio would report its error as lost.
+    """
+    if not work.cancelled():
+        work.exception()
+
+
 class Tasks:
     """The tasks of one owner."""
 

@@ -54,7 +54,7 @@ class Followers:
     def enter(self, caller: Caller, address: str) -> Place:
         """Take a place; leave it at the end. ServiceError ``unavailable`` when there is none.
 
-        Who looks after the site is not counted: they must get in while somebody floods.
+        Operators and admins are not counted: they must get in during a flood.
         """
         counted = not caller.principal.keeper
         if counted:
@@ -88,7 +88,7 @@ class Followers:
                 )
 
     def _look_again(self) -> None:
-        """Let go whose token has expired; look again while somebody follows."""
+        """Let go whose token has expired; look again while there are followers."""
         now = self._clock()
         for place in self._places:
             if place.expires_at is not None and now >= place.expires_at:

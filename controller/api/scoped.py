@@ -288,7 +288,7 @@ class Scoped:
 
 
 class ProjectsCut:
-    """Cuts the feed down to some projects; jobs come and go while somebody reads.
+    """Cuts the feed down to some projects; jobs come and go while it is read.
 
     Whose the jobs are is asked once for all frames that are published together.
     """
