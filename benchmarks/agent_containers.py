@@ -24,9 +24,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.agent_engine import AgentEngine
-from controller.agent_trust import AgentTrust
-from controller.engine import RankSpec
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.agents.trust import AgentTrust
+from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from tests.integration.agent_parts import IMAGE, PrivateEngine, ip, private_engine
 

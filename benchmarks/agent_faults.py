@@ -22,9 +22,9 @@ from typing import Any
 
 import structlog
 
-from container_mgr.docker_host import DockerHost, EngineFailure
-from container_mgr.gpus import Gpus
-from controller.stall import History, judge
+from container_mgr.docker.engine import DockerHost, EngineFailure
+from container_mgr.hardware.gpus import Gpus
+from controller.telemetry.stalls import History, judge
 from tests.contract.partition import run_once
 from tests.nvml import mock
 

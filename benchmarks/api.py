@@ -36,11 +36,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from controller.accounts import Accounts
-from controller.api import create_app
-from controller.api.access import Access
-from controller.audit import AuditLog
-from controller.authz import Role
+from controller.api.app import create_app
+from controller.api.gate.access import Access
+from controller.people.accounts import Accounts
+from controller.people.audit import AuditLog
+from controller.people.authz import Role
 from tests.unit.controller.fakes import Rack
 
 GOAL_S = 0.02

@@ -21,20 +21,20 @@ import numpy as np
 import structlog
 
 from benchmarks.reconfig_sim import jobs_of, make_site
-from controller.accounts import Accounts, Project
-from controller.api import create_app
-from controller.api.access import Access
-from controller.api.pace import Limit, Pace
-from controller.authz import Role
-from controller.circuits import Cabling
-from controller.engine import RankState, RankStatus
-from controller.flows import AttachPoint
-from controller.records import JobRecord
-from controller.service import Service
-from controller.state import KEPT_JOBS
-from controller.store import Store
-from controller.switches import SwitchBank
-from controller.views import JobRequest
+from controller.api.app import create_app
+from controller.api.gate.access import Access
+from controller.api.gate.pace import Limit, Pace
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankState, RankStatus
+from controller.devices.optical import SwitchBank
+from controller.people.accounts import Accounts, Project
+from controller.people.authz import Role
+from controller.schema.jobs import JobRequest
+from controller.service.service import Service
+from controller.state.records import JobRecord
+from controller.state.state import KEPT_JOBS
+from controller.store.store import Store
+from controller.transaction.circuits import Cabling
 from tests.unit.controller.fakes import FakeAggregators, FakeEngine, FakeOcs
 
 ENDPOINTS = 4096

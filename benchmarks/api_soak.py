@@ -30,8 +30,8 @@ import httpx
 import numpy as np
 
 from benchmarks.api import followed, machine, serve_rack, served
-from controller.events import KEPT as KEPT_EVENTS
-from controller.state import KEPT_JOBS
+from controller.state.events import KEPT as KEPT_EVENTS
+from controller.state.state import KEPT_JOBS
 from tests.unit.controller.fakes import Rack
 
 ENDPOINTS = [f"gpu{n}" for n in range(6)]

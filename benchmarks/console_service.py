@@ -15,32 +15,28 @@ import uvicorn
 from benchmarks.console_site import ACCESS_BPS, EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
 from controller.api.operations import Operations
-from controller.authz import Owned
-from controller.errors import ServiceError
-from controller.feed import Cut, Feed, Reader
-from controller.views import (
+from controller.base.errors import ServiceError
+from controller.people.authz import Owned
+from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
-    ContainerView,
     EndpointView,
     EventView,
-    HealthView,
-    JobView,
     NodeView,
-    PortPowerView,
-    QuarantineView,
-    SeriesView,
+    OpticsView,
     SiteView,
     SwitchView,
-    TopView,
 )
-from controller.views_optics import OpticsView
-from controller.views_stream import (
+from controller.schema.jobs import ContainerView, JobView
+from controller.schema.live import HealthView, PortPowerView, SeriesView, TopView
+from controller.schema.plans import QuarantineView
+from controller.schema.stream import (
     ContainerSampleView,
     JobSampleView,
     LinkSampleView,
     SampleView,
 )
+from controller.stream.feed import Cut, Feed, Reader
 
 
 class SyntheticService:

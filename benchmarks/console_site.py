@@ -12,17 +12,16 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from controller.views import (
+from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
     CircuitView,
     EndpointView,
-    JobView,
     NodeView,
-    RankView,
     SwitchView,
     UplinkView,
 )
+from controller.schema.jobs import JobView, RankView
 from scheduler.model import Locality, Policy, RankOrder
 
 PER_SERVER = 8

@@ -23,9 +23,9 @@ from collections import deque
 
 import numpy as np
 
-from scheduler.index import FabricIndex
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Locality, Placement, Request, Site
-from scheduler.placement import place
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
 
 SIZES = (1, 2, 4, 8, 16, 32)
 SHARES = (0.30, 0.12, 0.22, 0.26, 0.07, 0.03)

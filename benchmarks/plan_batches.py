@@ -15,8 +15,8 @@ from typing import Any
 from plan_states import scattered
 
 from scheduler.model import Limits
-from scheduler.regroup import plan
-from scheduler.sequence import SequenceError, sequence
+from scheduler.regroup.batches import SequenceError, sequence
+from scheduler.regroup.plan import plan
 
 
 def main() -> int:

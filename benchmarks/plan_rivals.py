@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler import greedy
-from scheduler.counts import Cost, Problem
-from scheduler.exact import Model, Shape
 from scheduler.model import Objective
-from scheduler.terms import EXCESS, MOVES, PAUSED
+from scheduler.regroup.counts import Cost, Problem
+from scheduler.regroup.improve import greedy
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
 MILP_COLUMNS = 5_000
 """Units times slots up to which the textbook program is tried."""

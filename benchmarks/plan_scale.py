@@ -28,9 +28,9 @@ from typing import Any
 from plan_rivals import greedy_alone, milp, restart
 from plan_states import scattered
 
-from scheduler.counting import count
 from scheduler.model import Fabric, Limits, Objective, Plan
-from scheduler.regroup import plan
+from scheduler.regroup.counting import count
+from scheduler.regroup.plan import plan
 
 LIMITS_S = {64: 1.0, 256: 1.0, 1024: 1.0, 4096: 2.0, 16384: 10.0, 100_000: 60.0}
 GOALS_PERCENT = {64: 0.0, 256: 0.0, 1024: 0.0, 4096: 0.5, 16384: 2.0, 100_000: 3.0}

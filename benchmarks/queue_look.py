@@ -2,9 +2,9 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/queue_look.py --endpoints 1000,10000 --waiting 100,1000
 
-A look is ``controller.job_queue.look``: the index is built from the fabric, every waiting job is
-decided on and explained. The site is full to the last 2 %, so hardly anybody starts and the others
-have to be told why. JSON on stdout.
+A look is ``controller.jobs.decisions.look``: the index is built from the fabric, every waiting job
+is decided on and explained. The site is full to the last 2 %, so hardly anybody starts and the
+others have to be told why. JSON on stdout.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import time
 import numpy as np
 from placement_latency import SHARES, SIZES, site
 
-from controller.job_queue import look
-from controller.records import JobRecord
-from controller.views import JobRequest
-from scheduler.index import FabricIndex
+from controller.jobs.decisions import look
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
 from scheduler.model import Fabric, Job, Placement, Request
-from scheduler.placement import place
-from scheduler.queue_model import Project, QueuePolicy
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
+from scheduler.queue.model import Project, QueuePolicy
 
 
 def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, list[JobRecord]]:

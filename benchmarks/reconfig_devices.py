@@ -12,12 +12,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller import ofmsgs
-from controller.aggregators import AggregatorEvent, PortCounters
-from controller.engine import LogLine, Pull, RankSample, RankSpec, RankState, RankStatus
-from controller.flows import AttachPoint, FlowProgram
-from controller.of_program import diff
-from controller.port_stats import PortBlock
+from controller.devices.aggregators import AggregatorEvent, AttachPoint
+from controller.devices.counters import PortBlock, PortCounters
+from controller.devices.engine import LogLine, Pull, RankSample, RankSpec, RankState, RankStatus
+from controller.devices.openflow.rules.program import FlowProgram, diff
+from controller.devices.openflow.session import messages
 from ocs_driver.base import (
     GROUP,
     Action,
@@ -182,7 +181,7 @@ class SimAggregators:
         """Diff, encode and take."""
         for name, program in programs.items():
             steps = diff(self.programs.get(name, FlowProgram(name, 0)), program)
-            for batch in ofmsgs.batches(steps):
+            for batch in messages.batches(steps):
                 self.flow_mods += len(batch)
                 batch.stamped(range(len(batch)))
                 await asyncio.sleep(0)

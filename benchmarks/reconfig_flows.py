@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.reconfig_sim import jobs_of, make_site
-from controller import flows, ofmsgs
-from controller.circuits import Cabling, rewire
-from controller.of_blocks import Rules
-from controller.of_program import diff
+from controller.devices.openflow.rules import compiler as flows
+from controller.devices.openflow.rules.blocks import Rules
+from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.session import messages as ofmsgs
+from controller.transaction.circuits import Cabling, rewire
 
 SAMPLE = 100
 """Aggregators whose rules the rival packs."""

@@ -30,11 +30,13 @@ import structlog
 
 from benchmarks.reconfig_devices import MIRROR_S
 from benchmarks.reconfig_sim import World, jobs_of, make_site
-from controller import flows, ofmsgs
-from controller.circuits import Link, rewire
-from controller.errors import ServiceError
-from controller.of_program import diff
-from controller.views import JobRequest, PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.session import messages
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest
+from controller.transaction.circuits import Link, rewire
 from ocs_driver import CircuitRequest
 from scheduler.model import Policy, RankOrder
 
@@ -148,11 +150,11 @@ async def sequential(endpoints: int) -> Document:
                 circuits += 1
         wired = time.monotonic()
         rules = 0
-        wanted = flows.compile(world.site, state.epoch + 1, rewiring.attachments, jobs)
+        wanted = compiler.compile(world.site, state.epoch + 1, rewiring.attachments, jobs)
         for name, program in wanted.items():
             steps = diff(world.aggregators.programs[name], program)
             for rule in (*steps.remove, *steps.add):
-                ofmsgs.Batch(ofmsgs.by_os_ken(rule), (rule,)).stamped([1])
+                messages.Batch(messages.by_os_ken(rule), (rule,)).stamped([1])
                 await asyncio.sleep(0)  # the barrier's answer
                 rules += 1
         ended = time.monotonic()

@@ -15,14 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.reconfig_devices import Clock, SimAggregators, SimEngine, SimOcs
-from controller.aggregators import AggregatorEvent
-from controller.circuits import recognise
-from controller.drift_policy import DriftPolicy
-from controller.flows import AttachPoint
-from controller.service import Service
-from controller.store import Store
-from controller.switches import SwitchBank
-from controller.views import PlanView
+from controller.devices.aggregators import AggregatorEvent, AttachPoint
+from controller.devices.optical import SwitchBank
+from controller.reconcile.drift_policy import DriftPolicy
+from controller.schema.plans import PlanView
+from controller.service.service import Service
+from controller.store.store import Store
+from controller.transaction.circuits import recognise
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
@@ -107,7 +106,7 @@ class World:
     async def up(self) -> float:
         """Start a controller; return the seconds until all is in place.
 
-        Garbage is not collected until then, as in the daemon (``controller.daemon``).
+        Garbage is not collected until then, as in the daemon (``controller.daemon.compose``).
         """
         gc.collect()
         gc.disable()

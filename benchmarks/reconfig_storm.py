@@ -20,8 +20,8 @@ from pathlib import Path
 
 import structlog
 
-from controller.aggregators import OpenFlowAggregators
-from controller.service_links import LinkWatch
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.reconcile.links import LinkWatch
 from tests.unit.controller.fakes import Rack
 from tests.unit.openflow.fakeswitch import FakeSwitch
 

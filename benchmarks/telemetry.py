@@ -29,10 +29,10 @@ from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.flows import AttachPoint
-from controller.ofkit import parser as mended
-from controller.port_stats import PortBlock
-from controller.telemetry import Telemetry
+from controller.devices.aggregators import AttachPoint
+from controller.devices.counters import PortBlock
+from controller.devices.openflow.session.osken import parser as mended
+from controller.telemetry.throughput import Telemetry
 
 PORTS = 16
 GOAL = 0.05

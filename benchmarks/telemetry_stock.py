@@ -23,7 +23,7 @@ from os_ken.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_c
 from os_ken.lib import hub
 from os_ken.ofproto import ofproto_v1_3
 
-from controller.of_listen import listening_socket
+from controller.devices.openflow.session.listen import listening_socket
 
 PATIENCE_S = 180.0
 polling = threading.Event()

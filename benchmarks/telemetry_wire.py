@@ -27,11 +27,11 @@ from typing import Any
 
 import structlog
 
-from controller.aggregators import OpenFlowAggregators
-from controller.flows import AttachPoint
-from controller.keeper import keep
-from controller.of_listen import Listener, listening_socket
-from controller.telemetry import Telemetry
+from controller.daemon.keeper import keep
+from controller.devices.aggregators import AttachPoint
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.session.listen import Listener, listening_socket
+from controller.telemetry.throughput import Telemetry
 
 SIZES = ((2, 3), (16, 64), (1024, 64))
 """Aggregators and ports of each: 6, 1,024 and 65,536 counters."""

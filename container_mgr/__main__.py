@@ -11,8 +11,8 @@ from pathlib import Path
 import structlog
 
 from container_mgr.daemon import AgentConfig, AgentStartError, parse_endpoints, run
+from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.log_form import log_form
-from container_mgr.nvml import DEFAULT_LIBRARY
 
 
 def main() -> int:

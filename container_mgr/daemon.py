@@ -15,17 +15,18 @@ from typing import Any
 import grpc
 import structlog
 
-from container_mgr import gpu_binding, hardware, images
-from container_mgr.config import Host, Limits, cgroup_parent
-from container_mgr.docker_host import DockerHost, EngineFacts, EngineFailure
+from container_mgr.docker.arguments import Host, Limits, cgroup_parent
+from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence, Gate
-from container_mgr.gpus import Gpus
-from container_mgr.kit import Kit, server_facts
-from container_mgr.nic import NETNS_DIR, Nics
-from container_mgr.nvml import DEFAULT_LIBRARY
-from container_mgr.policy import MAX_START_BYTES
-from container_mgr.ranks import Ranks
-from container_mgr.service import AgentService
+from container_mgr.hardware import gpu_binding, sysfs
+from container_mgr.hardware.gpus import Gpus
+from container_mgr.hardware.inventory import Kit, server_facts
+from container_mgr.hardware.nic import NETNS_DIR, Nics
+from container_mgr.hardware.nvml import DEFAULT_LIBRARY
+from container_mgr.ranks import images
+from container_mgr.ranks.policy import MAX_START_BYTES
+from container_mgr.ranks.ranks import Ranks
+from container_mgr.rpc.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
@@ -174,7 +175,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         parent=cgroup_parent(config.cgroup, facts.cgroup_driver),
         entry=config.directory / "entry",
         limits=Limits(facts.memory_bytes // max(1, len(config.endpoints))),
-        block_device=hardware.whole_disk(Path(facts.root)) if facts.root else "",
+        block_device=sysfs.whole_disk(Path(facts.root)) if facts.root else "",
         dev=config.dev,
         remapped_users=facts.remapped_users,
     )

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controller import logs, startup
-from controller.drift_policy import DriftPolicy
-from controller.errors import ServiceError
-from controller.keeper import keep
-from controller.listen import PeopleOptions, api_socket, proxy_network
-from controller.of_front import relayed
-from controller.of_listen import Listener
-from controller.of_tls import read_speech
-from controller.origins import origin_of
-from controller.pulse import Pulse, notify
+from controller.api.gate.origins import origin_of
+from controller.base.errors import ServiceError
+from controller.daemon import logs, start
+from controller.daemon.keeper import keep
+from controller.daemon.listen import PeopleOptions, api_socket, proxy_network
+from controller.daemon.pulse import Pulse, notify
+from controller.daemon.relay import relayed
+from controller.devices.openflow.session.listen import Listener
+from controller.devices.openflow.session.tls import read_speech
+from controller.reconcile.drift_policy import DriftPolicy
 from sitefile import SiteFileError, load_site
 
 DEFAULT_IMAGE = "lightloom/trainer:latest"
@@ -118,7 +118,7 @@ def told(run: Callable[[], int]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Claim, listen, and only then load the rest of the program: see ``controller.startup``."""
+    """Claim, listen, and only then load the rest of the program: see ``daemon.start``."""
     site = load_site(options.site)
     site = dataclasses.replace(
         site,
@@ -137,7 +137,7 @@ def _run(options: argparse.Namespace) -> int:
 
     def serve(listener: Listener, pulse: Pulse) -> int:
         gc.disable()  # until the recovery is over: what is made now stays
-        from controller.daemon import run  # noqa: PLC0415 - takes about a second
+        from controller.daemon.compose import run  # noqa: PLC0415 - takes about a second
 
         run(
             site,
@@ -154,8 +154,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
 
     with (
-        startup.only_one(options.state_dir),
-        startup.openflow_listener(site) as openflow,
+        start.only_one(options.state_dir),
+        start.openflow_listener(site) as openflow,
         api_socket(site.api_listen, people) as api,
     ):
         speech = read_speech(site, options.openflow_tls)
@@ -171,7 +171,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _load() -> None:
     """Import all that a controller needs."""
-    for module in ("controller.daemon", "controller.serving"):
+    for module in ("controller.daemon.compose", "controller.daemon.serving"):
         importlib.import_module(module)
 
 

@@ -6,7 +6,7 @@ Units stand in the names; times are seconds since the epoch as float unless the 
 
 from __future__ import annotations
 
-from controller.views_base import (
+from controller.schema.base import (
     JobState,
     Name,
     Page,
@@ -14,7 +14,7 @@ from controller.views_base import (
     Severity,
     View,
 )
-from controller.views_fabric import (
+from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
     CircuitView,
@@ -25,7 +25,7 @@ from controller.views_fabric import (
     SwitchView,
     UplinkView,
 )
-from controller.views_jobs import (
+from controller.schema.jobs import (
     ConditionView,
     ContainerView,
     GpuFiguresView,
@@ -38,7 +38,7 @@ from controller.views_jobs import (
     StepsView,
     WaitView,
 )
-from controller.views_live import (
+from controller.schema.live import (
     DeviceHealthView,
     HealthView,
     HopView,
@@ -52,7 +52,7 @@ from controller.views_live import (
     TopView,
     TraceView,
 )
-from controller.views_plans import (
+from controller.schema.plans import (
     AttachRequest,
     BoundView,
     BudgetView,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model import Endpoint, Fabric, Job, Site
-from scheduler.state import all_homes
+from scheduler.occupancy import all_homes
 
 
 def span(endpoints: Iterable[str], homes: Mapping[str, str | None]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scheduler.metrics import SpanBound, external_fragmentation, free_by_aggregator, span, stranded
 from scheduler.model import Fabric
-from scheduler.state import all_homes
+from scheduler.occupancy import all_homes
 
 SIZES = (2, 4, 8)
 """Job sizes for which stranded endpoints are counted."""

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from scheduler.budgets import PauseBudget
-from scheduler.queue_model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
-from scheduler.triggers import TriggerPolicy
+from scheduler.policy.budgets import PauseBudget
+from scheduler.policy.triggers import TriggerPolicy
+from scheduler.queue.model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
 
 USERS_PRIORITY = 5
 """Highest priority of users' jobs, where the site file says nothing else."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from controller import failpoints
+from controller.base import failpoints
 from testbed.rack import RackError, RackStatus, procfs
 from testbed.token import rack_token
 

@@ -9,26 +9,26 @@ from typing import Annotated
 
 import typer
 
-from console.cli import (
+from console.cli.ask.settings import Flags
+from console.cli.errors import EXIT_CODES, CliError
+from console.cli.show.output import asks_for_json, complain
+from console.cli.verbs import (
+    allocation,
     daemons,
     demo,
-    exchange,
     jobs,
-    live,
     local,
-    look,
+    objects,
     ocs,
     people,
     pki,
-    rack,
-    regroup,
+    plans,
     repairs,
     report,
     simulate,
+    testbed,
+    top,
 )
-from console.cli.errors import EXIT_CODES, CliError
-from console.cli.output import asks_for_json, complain
-from console.cli.settings import Flags
 
 app = typer.Typer(
     name="lightloom",
@@ -40,25 +40,25 @@ app = typer.Typer(
 )
 for _verb in (
     jobs.submit,
-    look.get,
-    look.describe,
+    objects.get,
+    objects.describe,
     jobs.logs,
     jobs.cancel,
     jobs.pause,
     jobs.resume,
     jobs.wait,
-    regroup.plan,
-    regroup.apply,
-    regroup.defrag,
+    plans.plan,
+    plans.apply,
+    plans.defrag,
     repairs.attach,
     repairs.detach,
     repairs.abort,
-    exchange.move,
-    exchange.export,
-    exchange.diff,
-    exchange.trace,
+    allocation.move,
+    allocation.export,
+    allocation.diff,
+    allocation.trace,
     repairs.repair,
-    live.top,
+    top.top,
     people.whoami,
     report.report,
     simulate.simulate,
@@ -71,12 +71,12 @@ for _verb in (
 app.command(context_settings=daemons.FORWARD)(daemons.controller)
 app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
-app.command("import")(exchange.bring_back)
-app.add_typer(exchange.events, name="events")
+app.command("import")(allocation.bring_back)
+app.add_typer(allocation.events, name="events")
 app.add_typer(people.token, name="token")
 app.add_typer(people.project, name="project")
 app.add_typer(people.audit, name="audit")
-app.add_typer(rack.app, name="testbed")
+app.add_typer(testbed.app, name="testbed")
 app.add_typer(pki.app, name="pki")
 app.add_typer(ocs.app, name="ocs")
 

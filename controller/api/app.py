@@ -5,9 +5,21 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from controller.api import (
-    allocation,
+from controller.api.following import Followers
+from controller.api.gate.access import Access
+from controller.api.gate.gate import Gate
+from controller.api.gate.guard import Guard
+from controller.api.gate.idempotency import Book, KeyedAnswers, Volatile
+from controller.api.gate.origins import Origins
+from controller.api.gate.pace import Pace
+from controller.api.gate.rules import RouteTable
+from controller.api.openapi import published_schema
+from controller.api.operations import Operations
+from controller.api.problems import install
+from controller.api.routes import (
+    console,
     fabric,
+    files,
     jobs,
     live,
     metrics,
@@ -15,25 +27,13 @@ from controller.api import (
     people,
     plans,
     repairs,
-    schema,
     session,
     stream,
-    web,
 )
-from controller.api.access import Access
-from controller.api.following import Followers
-from controller.api.gate import Gate
-from controller.api.guard import Guard
-from controller.api.idempotency import Book, KeyedAnswers, Volatile
-from controller.api.operations import Operations
-from controller.api.pace import Pace
-from controller.api.problems import install
-from controller.api.rules import RouteTable
-from controller.origins import Origins
-from controller.tally import Tally
+from controller.stream.counters import Tally
 
 PREFIX = "/api/v1"
-PARTS = (session, allocation, fabric, optics, jobs, plans, repairs, live, stream, people)
+PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, people)
 
 
 def create_app(
@@ -55,7 +55,7 @@ def create_app(
         title="lightloom",
         version="1",
         description="Control plane of a GPU cluster on optical circuit switches.",
-        openapi_url=None,  # see schema.py
+        openapi_url=None,  # see openapi.py
         # The stock documentation pages load scripts from a CDN; sites may have no way out.
         docs_url=None,
         redoc_url=None,
@@ -70,7 +70,7 @@ def create_app(
         prefix = "" if part is metrics else PREFIX
         app.include_router(part.router, prefix=prefix)
         routes += [(prefix, route) for route in part.router.routes if isinstance(route, APIRoute)]
-    published = schema.route(app, PREFIX)
+    published = published_schema(app, PREFIX)
     app.router.routes.append(published)
     routes.append(("", published))
     install(app)
@@ -85,7 +85,7 @@ def create_app(
         origins=origins or Origins(),
     )
     app.add_middleware(Guard, table=table)
-    web.install(app)
+    console.install(app)
     return app
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
 
-from controller.api.access import Admitted, Caller
 from controller.api.following import Followers, Place
+from controller.api.gate.access import Admitted, Caller
 from controller.api.operations import Operations
-from controller.api.scoped import Scoped
-from controller.errors import ServiceError
+from controller.api.scope.scoped import Scoped
+from controller.base.errors import ServiceError
 
 READ_S = 15.0
 """Longest a read may take; reads come from memory."""

@@ -16,8 +16,8 @@ from fastapi import HTTPException
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from controller.api.access import Caller
-from controller.errors import ServiceError
+from controller.api.gate.access import Caller
+from controller.base.errors import ServiceError
 
 log = structlog.get_logger(__name__)
 

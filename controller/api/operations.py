@@ -5,38 +5,41 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
-from controller.authz import Owned
-from controller.feed import Cut, Reader
-from controller.views import (
+from controller.people.authz import Owned
+from controller.schema.fabric import (
     AggregatorView,
-    AttachRequest,
     CircuitView,
-    ContainerView,
     EndpointView,
     EventView,
-    HealthView,
-    JobRequest,
-    JobView,
-    LogLineView,
     NodeView,
-    PlanRequest,
-    PlanView,
-    PortPowerView,
-    PowerSeriesView,
-    QuarantineView,
-    SeriesView,
+    OpticsView,
     SiteView,
     SwitchView,
+)
+from controller.schema.jobs import ContainerView, JobRequest, JobView
+from controller.schema.live import (
+    HealthView,
+    LogLineView,
+    PortPowerView,
+    PowerSeriesView,
+    SeriesView,
     TopView,
     TraceView,
+)
+from controller.schema.plans import (
+    Allocation,
+    AllocationDiffView,
+    AttachRequest,
+    PlanRequest,
+    PlanView,
+    QuarantineView,
     TransactionView,
 )
-from controller.views_allocation import Allocation, AllocationDiffView
-from controller.views_optics import OpticsView
+from controller.stream.feed import Cut, Reader
 
 
 class Operations(Protocol):
-    """Every call runs on the daemon's loop and raises :class:`controller.errors.ServiceError`."""
+    """Every call runs on the daemon's loop and raises ``errors.ServiceError``."""
 
     @property
     def epoch(self) -> int:

@@ -14,8 +14,8 @@ from typing import Annotated, TypeVar
 
 from fastapi import Query
 
-from controller.errors import ServiceError
-from controller.views_base import Page, View
+from controller.base.errors import ServiceError
+from controller.schema.base import Page, View
 
 Item = TypeVar("Item", bound=View)
 MOST_ITEMS = 1000

@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from controller.errors import ErrorCode, ServiceError
-from controller.texts import clipped, shown
+from controller.base.errors import ErrorCode, ServiceError
+from controller.base.texts import clipped, shown
 
 MAX_ERRORS = 20
 """Fields that one answer names; a body may have thousands that are wrong."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from scheduler.index import FabricIndex
 from scheduler.model import Fabric, Move, Request, Site
-from scheduler.pool import Pool
+from scheduler.occupancy import capacities
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.pool import Pool
 from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import TraceJob
-from scheduler.state import capacities
 
 
 @dataclass(slots=True, frozen=True)

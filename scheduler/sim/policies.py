@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from scheduler import regroup
-from scheduler.gather import gather
 from scheduler.model import Limits, Locality, Placement, Request
-from scheduler.placement import place
-from scheduler.rivals.evict_restart import EvictRestart
-from scheduler.rivals.fgd import GradientDescent
-from scheduler.rivals.hived import BuddyCells
-from scheduler.rivals.slurm_tree import SlurmTree
+from scheduler.placement.place import place
+from scheduler.regroup import plan as regroup
+from scheduler.regroup.one_job import gather
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
 from scheduler.sim.engine import Policy
+from scheduler.sim.rivals.evict_restart import EvictRestart
+from scheduler.sim.rivals.fgd import GradientDescent
+from scheduler.sim.rivals.hived import BuddyCells
+from scheduler.sim.rivals.slurm_tree import SlurmTree
 from scheduler.sim.trace import Trace, TraceJob
 
 _EXACT_UP_TO = 64
@@ -22,7 +22,7 @@ _EXACT_UP_TO = 64
 
 
 class BestFit:
-    """First come, first served, each job placed by ``scheduler.placement`` with best fit."""
+    """First come, first served, each job placed by ``scheduler.placement.place`` with best fit."""
 
     name = "fifo-bestfit"
     locality = Locality.PREFERRED

@@ -10,7 +10,8 @@ import numpy as np
 from scheduler.model import Site
 from scheduler.sim.gavel import GavelTable
 from scheduler.sim.trace import TraceJob
-from scheduler.steptime import PAPER_CORE_RATE, PAPER_PROFILE, RingRates, StepProfile
+from scheduler.steptime.profile import PAPER_CORE_RATE, PAPER_PROFILE, StepProfile
+from scheduler.steptime.rings import RingRates
 
 __all__ = ["Free", "GavelSlowdown", "GavelTable", "ModelSlowdown", "Slowdown"]
 

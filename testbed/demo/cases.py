@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.model import Fabric, Job, Locality, Placement, RankOrder, Request
-from scheduler.placement import place
+from scheduler.placement.place import place
 from sitefile import CabledSite
 from testbed.demo.errors import DemoError
 

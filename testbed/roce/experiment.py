@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.flows import ROCE_UDP_PORT
-from controller.frameworks_nccl import ib_timeout
+from controller.devices.openflow.rules.pipeline import ROCE_UDP_PORT
+from controller.ranks.nccl import ib_timeout
 from sitefile import load_site
 from testbed import rack
 from testbed.demo import PAPER_SITE

@@ -11,15 +11,15 @@ from typing import Any
 
 import grpc
 
-from container_mgr.config import Host, Limits
+from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence, Gate
-from container_mgr.kit import Kit
-from container_mgr.ranks import Ranks
-from container_mgr.service import AgentService
+from container_mgr.hardware.inventory import Kit
+from container_mgr.ranks.ranks import Ranks
+from container_mgr.rpc.service import AgentService
 from container_mgr.values import ServerFacts
-from controller.agent_engine import AgentEngine
-from controller.agent_trust import AgentTrust
-from controller.engine import RankSpec
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.agents.trust import AgentTrust
+from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
 from tests.contract.engine_fakes import IMAGE, FakeDocker, FakeNics

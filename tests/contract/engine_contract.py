@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from controller.engine import EngineError, ExecutionEngine, RankSpec, RankState, RankStatus
+from controller.devices.engine import EngineError, ExecutionEngine, RankSpec, RankState, RankStatus
 
 T = TypeVar("T")
 

@@ -20,13 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from container_mgr.docker_host import (
+from container_mgr.docker.engine import (
     EngineFacts,
     EngineRefusedError,
     EngineTimeoutError,
     Image,
 )
-from container_mgr.inspection import container_of
+from container_mgr.docker.inspection import container_of
 from container_mgr.values import AgentError, Attach, Container, NicReport, NicSpec
 
 IMAGE = "ll-fake:1"
@@ -80,7 +80,7 @@ class FakeContainer:
 
 @dataclass
 class FakeDocker:
-    """Offers what :class:`container_mgr.docker_host.DockerHost` offers."""
+    """Offers what :class:`container_mgr.docker.engine.DockerHost` offers."""
 
     logs: Path
     lost: Counter[str] = field(default_factory=Counter)
@@ -201,7 +201,7 @@ class FakeDocker:
 
 @dataclass
 class FakeNics:
-    """Offers what :class:`container_mgr.nic.Nics` offers. ``where`` is NIC -> room, "" at home."""
+    """Offers what ``nic.Nics`` offers. ``where`` is NIC -> room, "" at home."""
 
     where: dict[str, str]
     broken: set[str] = field(default_factory=set)

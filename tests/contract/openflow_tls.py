@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.aggregators import AggregatorEvent, OpenFlowAggregators
-from controller.of_front import relayed
-from controller.of_tls import Speech, read_speech
+from controller.daemon.relay import relayed
+from controller.devices.aggregators import AggregatorEvent
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.session.tls import Speech, read_speech
 from pki import Authority
 from sitefile.model import AggregatorCable, CabledSite
 from tests.unit.openflow.sites import make_site

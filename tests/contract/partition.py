@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from container_mgr.config import Host, Limits
+from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
-from container_mgr.kit import Kit
-from container_mgr.ranks import Ranks
+from container_mgr.hardware.inventory import Kit
+from container_mgr.ranks.ranks import Ranks
 from container_mgr.values import NicSpec, RankKey, RankSpec, ServerFacts
 from tests.contract.engine_fakes import IMAGE, FakeContainer, FakeDocker, FakeNics
 

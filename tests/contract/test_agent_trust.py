@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.fence import READING, TERM_KEY
-from controller.agent_engine import AgentEngine
-from controller.agent_trust import AgentTrust
-from controller.engine import EngineError
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.agents.trust import AgentTrust
+from controller.devices.engine import EngineError
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc

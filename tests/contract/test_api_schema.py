@@ -12,8 +12,8 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from controller.api import create_app
-from controller.api.pace import Pace
+from controller.api.app import create_app
+from controller.api.gate.pace import Pace
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import PLENTY, Site, people_site
 

@@ -12,8 +12,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from controller.agent_engine import AgentEngine
-from controller.engine import EngineError, Fenced
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.engine import EngineError, Fenced
 from pki import CONTROLLER
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc

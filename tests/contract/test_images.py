@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import EngineError, Pull
+from controller.devices.engine import EngineError, Pull
 from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import SLEEP
 from tests.contract.engine_fakes import IMAGE

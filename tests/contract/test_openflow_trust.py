@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from controller import flows, of_front
-from controller.aggregators import SwitchRefused
-from controller.errors import ServiceError
-from controller.of_tls import read_speech
-from controller.ofkit import ofproto as ofp
+from controller.base.errors import ServiceError
+from controller.daemon import relay
+from controller.devices.aggregators import AggregatorRefused
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.session.osken import ofproto as ofp
+from controller.devices.openflow.session.tls import read_speech
 from pki import Authority
 from tests.contract.openflow_tls import TlsControl, Trust, shows, tls_control, tls_site
 from tests.unit.openflow.fakeswitch import FakeSwitch, message
@@ -50,7 +51,7 @@ async def admitted(control: TlsControl, tls: ssl.SSLContext | None) -> FakeSwitc
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address, tls)
     await control.until(lambda: control.aggregators.connected() == {"as0"})
-    program = flows.compile(control.site, 1, PLACES, JOBS)["as0"]
+    program = compiler.compile(control.site, 1, PLACES, JOBS)["as0"]
     await control.aggregators.install({"as0": program}, deadline_s=DEADLINE_S)
     assert set(switch.rules) == {rule.key for rule in program.rules}
     assert await control.aggregators.audit("as0") == []
@@ -83,7 +84,7 @@ async def test_a_claim_with_another_certificate_is_refused_and_told(trust: Trust
         assert thief.seen[ofp.OFPT_FEATURES_REQUEST] == 1
         await control.until(lambda: control.events)
         (event,) = control.events
-        assert isinstance(event, SwitchRefused)
+        assert isinstance(event, AggregatorRefused)
         assert event.as_name == "as0"
         assert "as1.aggregator.lightloom" in event.claimant
         assert "as0.aggregator.lightloom" in event.reason
@@ -131,7 +132,7 @@ async def test_an_address_pins_where_a_switch_calls_from(trust: Trust, tls: bool
             await refused(control, mine)
             await control.until(lambda control=control: control.events)
             (event,) = control.events
-            assert isinstance(event, SwitchRefused)
+            assert isinstance(event, AggregatorRefused)
             assert "127.0.0.1" in event.claimant
             assert "address 127.0.0.2" in event.reason
 
@@ -145,7 +146,7 @@ async def test_a_site_may_have_both_kinds_on_one_port(trust: Trust) -> None:
         await thief.closed()
         assert not thief.seen[ofp.OFPT_MULTIPART_REQUEST]
         assert control.aggregators.connected() == {"as1"}
-        refusals = [e for e in control.events if isinstance(e, SwitchRefused)]
+        refusals = [e for e in control.events if isinstance(e, AggregatorRefused)]
         assert ["without TLS" in e.claimant for e in refusals] == [True]
 
 
@@ -163,7 +164,7 @@ async def test_stalled_handshakes_keep_no_switch_out(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than there is room for: some say nothing, some begin a handshake and stop."""
-    monkeypatch.setattr(of_front, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(relay, "MAX_HANDSHAKES", 8)
     begun = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     async with tls_control(tls_site(), trust.controller) as control:
         stalled = []
@@ -179,7 +180,7 @@ async def test_stalled_handshakes_keep_no_switch_out(
 async def test_a_handshake_without_end_is_cut(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_front, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(relay, "HANDSHAKE_S", 0.2)
     async with tls_control(tls_site(), trust.controller) as control:
         reader, writer = await asyncio.open_connection(*control.address)
         writer.write(b"\x16\x03")

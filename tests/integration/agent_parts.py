@@ -17,9 +17,9 @@ from typing import Any
 import docker
 
 from container_mgr.daemon import AgentConfig, serve
-from controller.agent_engine import AgentEngine
-from controller.agent_trust import AgentTrust
-from controller.engine import RankSpec
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.agents.trust import AgentTrust
+from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from testbed.engine import Engine, EngineInfo
 from tests.contract.engine_contract import seen, until

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pyroute2 import netns as namespaces
 
-from controller.flows import AttachPoint
+from controller.devices.aggregators import AttachPoint
 from sitefile.model import CabledSite
 
 FABRIC = "ll-t-of-fab"

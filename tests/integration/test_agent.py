@@ -16,10 +16,10 @@ from typing import Any
 import docker
 import pytest
 
-from container_mgr.nic import Nics
+from container_mgr.hardware.nic import Nics
 from container_mgr.values import NicReport
-from controller.checkpoints import unwritten
-from controller.engine import EngineError, RankSpec, RankState, RankStatus
+from controller.devices.engine import EngineError, RankSpec, RankState, RankStatus
+from controller.fabric.executor import unwritten
 from testbed import processes
 from testbed.engine import Engine
 from tests.contract.engine_contract import (

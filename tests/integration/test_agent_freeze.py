@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from container_mgr.freezer import Cold, find
-from controller.engine import RankState
+from container_mgr.kernel.freezer import Cold, find
+from controller.devices.engine import RankState
 from tests.contract.engine_contract import SLEEP, TICKS, output, seen, states, until
 from tests.integration.agent_parts import (
     PrivateEngine,

@@ -15,10 +15,10 @@ import pynvml
 import pytest
 import pytest_asyncio
 
-from container_mgr.entry import EXIT_GPUS
-from container_mgr.nic import Nics
+from container_mgr.docker.entry import EXIT_GPUS
+from container_mgr.hardware.nic import Nics
 from container_mgr.values import NicReport, NicSpec, ServedEndpoint
-from controller.engine import EngineError, RankSample, RankSpec, RankState
+from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
 from tests.contract.engine_contract import (
     SLEEP,
     has_ended,

@@ -14,7 +14,7 @@ import pytest
 from pyroute2 import netns
 
 from container_mgr.values import Attach, ServedEndpoint
-from controller.engine import EngineError, Pull, RankLimits, RankState
+from controller.devices.engine import EngineError, Pull, RankLimits, RankState
 from tests.contract.engine_contract import SLEEP, output, seen, states, until, when_ended
 from tests.integration.agent_parts import (
     NETNS,

@@ -20,19 +20,20 @@ from subprocess import PIPE
 
 import pytest
 
-from controller import flows
-from controller.aggregators import (
+from controller.daemon.relay import relayed
+from controller.devices.aggregators import (
+    AggregatorConnected,
     AggregatorError,
     AggregatorEvent,
-    OpenFlowAggregators,
+    AggregatorRefused,
     PortStatus,
-    SwitchConnected,
-    SwitchRefused,
 )
-from controller.of_front import relayed
-from controller.of_listen import listening_socket
-from controller.of_program import FlowProgram, unpack_cookie
-from controller.of_tls import read_speech
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.devices.openflow.rules.rule import unpack_cookie
+from controller.devices.openflow.session.listen import listening_socket
+from controller.devices.openflow.session.tls import read_speech
 from tests.contract.openflow_tls import Trust, tls_site
 from tests.integration.openflow_rack import (
     FABRIC,
@@ -66,7 +67,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def programs(epoch: int = 1, held: frozenset[str] = frozenset()) -> Mapping[str, FlowProgram]:
-    return flows.compile(SITE, epoch, PLACES, JOBS, held)
+    return compiler.compile(SITE, epoch, PLACES, JOBS, held)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,7 @@ async def test_probes_cross_to_every_endpoint_and_leave_no_neighbour_behind(rack
             at.aggregator, at.port, cable.ip, cable.mac, deadline_s=DEADLINE_S
         )
         assert rtt is not None, name
-        assert flows.PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
+        assert compiler.PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
 
 
 async def test_a_probe_finds_nobody_at_the_wrong_port(control):
@@ -246,7 +247,7 @@ async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_noth
         heir = Control(trust.controller)
         await heir.start()
         await heir.aggregators.install(programs(epoch=7), deadline_s=DEADLINE_S)
-        assert set(heir.events) == {SwitchConnected("as0"), SwitchConnected("as1")}
+        assert set(heir.events) == {AggregatorConnected("as0"), AggregatorConnected("as1")}
         for cable in SITE.aggregators:
             cookies = re.findall(r"cookie=(0x[0-9a-f]+)", rack.ofctl("dump-flows", cable.name))
             assert 7 not in {unpack_cookie(int(cookie, 16))[0] for cookie in cookies}
@@ -272,14 +273,14 @@ async def test_a_switch_that_is_not_what_its_id_is_pinned_to_gets_nothing(rack, 
         await control.aggregators.start()
         await control.until(lambda: {e.as_name for e in control.events} == {"as0", "as1"})
         for event in control.events:
-            assert isinstance(event, SwitchRefused)
+            assert isinstance(event, AggregatorRefused)
             assert "as8.aggregator.lightloom" in event.claimant
             assert f"{event.as_name}.aggregator.lightloom" in event.reason
         rack.point_at(PORT)
         names = [bridge(cable.name) for cable in SITE.aggregators]
         await control.until(lambda: {connected(rack, name) for name in names} == {"false\n"})
         assert not control.aggregators.connected()
-        assert {type(event) for event in control.events} == {SwitchRefused}
+        assert {type(event) for event in control.events} == {AggregatorRefused}
         for name, count in rules.items():
             assert len(re.findall("cookie=", rack.ofctl("dump-flows", name))) == count
     finally:
@@ -299,7 +300,7 @@ def sample_frames(source: str, target: str) -> list[Packet]:
     honest = udp(a.mac, b.mac, a.ip, b.ip)
     return [
         honest,
-        udp(a.mac, b.mac, a.ip, b.ip, flows.ROCE_UDP_PORT),
+        udp(a.mac, b.mac, a.ip, b.ip, compiler.ROCE_UDP_PORT),
         udp(a.mac, BROADCAST, a.ip, "10.77.0.255"),
         arp(a.mac, BROADCAST, a.ip, b.ip),
         arp(a.mac, b.mac, a.ip, b.ip, op=2),
@@ -309,7 +310,7 @@ def sample_frames(source: str, target: str) -> list[Packet]:
         {**arp(a.mac, b.mac, a.ip, b.ip, op=2), "arp_spa": SITE.endpoint("gpu2").ip},
         {**arp(a.mac, b.mac, a.ip, b.ip, op=2), "arp_sha": SITE.endpoint("gpu2").mac},
         {**honest, "vlan_vid": 0x1005},
-        arp(a.mac, flows.PROBE_MAC, a.ip, "0.0.0.0", op=2),
+        arp(a.mac, compiler.PROBE_MAC, a.ip, "0.0.0.0", op=2),
     ]
 
 
@@ -333,7 +334,7 @@ async def test_frames_on_the_wire_arrive_where_the_fake_fabric_says_and_nowhere_
         for source, at in PLACES.items():
             for target in PLACES:
                 for packet in sample_frames(source, target):
-                    if packet["eth_dst"] == flows.PROBE_MAC:
+                    if packet["eth_dst"] == compiler.PROBE_MAC:
                         continue
                     number = next(serial)
                     await asyncio.to_thread(wires[source].send, frame(packet, number))

@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 import yaml
 
-from controller.authz import Role
+from controller.people.authz import Role
 from tests.unit.api.fake_plans import fake_plan, fake_transaction
 from tests.unit.api.people_rig import Site, people_site
 

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 import testbed
-from controller import failpoints
+from controller.base import failpoints
 from testbed import ring
 from testbed.mortal import Mortal
 from testbed.rack import down, up

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from controller.engine import GpuFigures, RankSample
+from controller.devices.engine import GpuFigures, RankSample
 from tests.web.world import TalkingRack, scattered, stand_still, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -150,7 +150,7 @@ async def test_lists_have_the_ids_of_the_command_line(
 
 
 async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: TalkingRack) -> None:
-    from controller.records import Quarantine
+    from controller.state.records import Quarantine
 
     rack.service._state.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
     await page.goto(f"{url}/#/switches")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from controller.views import PlanRequest
+from controller.schema.plans import PlanRequest
 from tests.web.world import HeldSwitch, TalkingRack, carry, drag, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.async_api import Locator, Page, Request, Route, expect
 
-from controller.views import PlanRequest
+from controller.schema.plans import PlanRequest
 from tests.web.world import HeldSwitch, TalkingRack, scattered, stand_still, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -14,15 +14,15 @@ import pytest
 import uvicorn
 from playwright.async_api import Page
 
-from controller import executor
-from controller.accounts import Accounts, Project
-from controller.aggregators import PortCounters
-from controller.api.access import Access
 from controller.api.app import create_app
-from controller.authz import Role
-from controller.transaction_model import Phase
-from controller.transaction_steps import DEADLINE_S
-from controller.views import JobRequest
+from controller.api.gate.access import Access
+from controller.devices.counters import PortCounters
+from controller.fabric import executor
+from controller.people.accounts import Accounts, Project
+from controller.people.authz import Role
+from controller.schema.jobs import JobRequest
+from controller.transaction.model import Phase
+from controller.transaction.phases import DEADLINE_S
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
 from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack

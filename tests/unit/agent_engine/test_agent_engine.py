@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller import agent_wire
-from controller.agent_engine import AgentEngine
-from controller.engine import EngineError, RankSample, RankSpec, RankState
+from controller.devices.agents import messages
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from tests.contract.agent_rig import AgentRig, agent_rig
@@ -124,11 +124,11 @@ async def test_telemetry_comes_back_after_a_broken_stream(free_port: int) -> Non
 
 
 def test_what_a_source_does_not_give_is_none_not_zero() -> None:
-    status = agent_wire.status_of("srv0", pb.RankStatus(job="red", state=pb.STATE_RUNNING))
+    status = messages.status_of("srv0", pb.RankStatus(job="red", state=pb.STATE_RUNNING))
     assert status.exit_code is None
     assert status.started_at is None
-    assert agent_wire.status_of("srv0", pb.RankStatus(exit_code=0)).exit_code == 0
-    assert agent_wire.status_of("srv0", pb.RankStatus()).state is RankState.ABSENT
+    assert messages.status_of("srv0", pb.RankStatus(exit_code=0)).exit_code == 0
+    assert messages.status_of("srv0", pb.RankStatus()).state is RankState.ABSENT
 
 
 NUMBERS = (math.nan, math.inf, -math.inf, 1e300, -1.0)
@@ -137,20 +137,20 @@ NUMBERS = (math.nan, math.inf, -math.inf, 1e300, -1.0)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_time_that_no_calendar_has_is_not_told(number: float) -> None:
     message = pb.RankStatus(job="red", started_at=number, finished_at=number)
-    status = agent_wire.status_of("srv0", message)
+    status = messages.status_of("srv0", message)
     assert status.started_at is None
     assert status.finished_at is None
-    (line,) = agent_wire.lines_of(0, pb.LogBatch(lines=[pb.LogLine(time=number, text="x")]))
+    (line,) = messages.lines_of(0, pb.LogBatch(lines=[pb.LogLine(time=number, text="x")]))
     assert line.time == 0.0
     samples = [pb.Sample(job="red", endpoint="gpu0", source="nvml")]
-    assert agent_wire.samples_of(pb.TelemetryBatch(time=number, samples=samples), 5.0) == []
+    assert messages.samples_of(pb.TelemetryBatch(time=number, samples=samples), 5.0) == []
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_figure_that_is_none_harms_no_view(number: float) -> None:
     gpu = pb.Gpu(temperature_c=number, throttle_reasons=["x" * 10_000] * 1_000)
     sample = pb.Sample(job="red", utilisation=number, source="s" * 10_000, gpu=gpu)
-    (found,) = agent_wire.samples_of(pb.TelemetryBatch(time=9.0, samples=[sample]), 5.0)
+    (found,) = messages.samples_of(pb.TelemetryBatch(time=9.0, samples=[sample]), 5.0)
     assert found.time == 5.0  # a clock that is ahead does not make a sample last
     assert found.utilisation is None or 0 <= found.utilisation <= 1
     assert found.gpu is not None
@@ -160,9 +160,9 @@ def test_a_figure_that_is_none_harms_no_view(number: float) -> None:
 
 def test_texts_of_an_agent_are_cut_before_they_are_kept() -> None:
     long = "x" * 1_000_000
-    status = agent_wire.status_of("srv0", pb.RankStatus(job="red", reason=long, container_id=long))
+    status = messages.status_of("srv0", pb.RankStatus(job="red", reason=long, container_id=long))
     assert len(repr(status)) < 3_000
-    fault = agent_wire.fault_of(pb.Fault(code=long, object=long, message=long, hint=long))
+    fault = messages.fault_of(pb.Fault(code=long, object=long, message=long, hint=long))
     assert len(repr(fault)) < 5_000
     assert fault.code == "failed"
 
@@ -194,11 +194,11 @@ SPEC = RankSpec(
 
 
 def test_a_rank_has_a_gpu_or_a_stand_in() -> None:
-    emulated = agent_wire.rank_message(replace(SPEC, emulated_share=0.25))
+    emulated = messages.rank_message(replace(SPEC, emulated_share=0.25))
     assert emulated.WhichOneof("accelerator") == "emulated_share"
-    real = agent_wire.rank_message(replace(SPEC, gpu_uuid="GPU-1"))
+    real = messages.rank_message(replace(SPEC, gpu_uuid="GPU-1"))
     assert real.WhichOneof("accelerator") == "gpu_uuid"
-    assert agent_wire.rank_message(SPEC).WhichOneof("accelerator") is None
+    assert messages.rank_message(SPEC).WhichOneof("accelerator") is None
 
 
 class Freezer(agent_pb2_grpc.AgentServicer):

@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from container_mgr import service
-from container_mgr.logs import Joiner, Line
-from controller.agent_engine import AgentEngine
-from controller.engine import EngineError, LogLine
+from container_mgr.ranks.logs import Joiner, Line
+from container_mgr.rpc import service
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.engine import EngineError, LogLine
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from tests.contract.agent_rig import agent_rig

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.agent_credentials import read_trust
-from controller.agent_engine import AgentEngine
-from controller.agent_wire import lines_of
-from controller.engine import EngineError, RankSample
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
+from controller.daemon.trust import read_trust
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.agents.messages import lines_of
+from controller.devices.engine import EngineError, RankSample
 from pki import CONTROLLER, Authority
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from controller.authz import Owned
-from controller.errors import ServiceError
-from controller.feed import Cut, Feed, Reader
-from controller.views import (
+from controller.base.errors import ServiceError
+from controller.people.authz import Owned
+from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
+    AlarmView,
     CircuitView,
-    ContainerView,
-    DeviceHealthView,
     EndpointView,
     EventView,
-    GpuFiguresView,
+    NodeView,
+    OpticalPortView,
+    OpticsView,
+    SiteView,
+    SwitchView,
+    UplinkView,
+)
+from controller.schema.jobs import ContainerView, GpuFiguresView, JobView
+from controller.schema.live import (
+    DeviceHealthView,
     HealthView,
     HopView,
-    JobView,
-    NodeView,
     PortPowerView,
     PowerSeriesView,
     SeriesLineView,
     SeriesView,
-    SiteView,
-    SwitchView,
     TopRowView,
     TopView,
     TraceView,
-    UplinkView,
 )
-from controller.views_optics import AlarmView, OpticalPortView, OpticsView
+from controller.stream.feed import Cut, Feed, Reader
 from tests.unit.api.fake_plans import STARTED_AT
 
 SIZE = 6

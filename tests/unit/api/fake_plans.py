@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.views import (
+from controller.schema.plans import (
     BoundView,
     CircuitChangesView,
     CircuitStepView,

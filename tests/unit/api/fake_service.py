@@ -6,23 +6,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from controller.errors import ServiceError
-from controller.feed import Feed
-from controller.views import (
+from controller.base.errors import ServiceError
+from controller.schema.fabric import SwitchView
+from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
+from controller.schema.live import LogLineView
+from controller.schema.plans import (
+    Allocation,
+    AllocationDiffView,
     AttachRequest,
-    ConditionView,
-    JobRequest,
-    JobView,
-    LogLineView,
     MoveView,
     PlanRequest,
     PlanView,
     QuarantineView,
-    RankView,
-    SwitchView,
     TransactionView,
 )
-from controller.views_allocation import Allocation, AllocationDiffView
+from controller.stream.feed import Feed
 from tests.unit.api.fake_looks import SIZE, FakeLooks
 from tests.unit.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from controller.accounts import Accounts, Project
-from controller.api import create_app
-from controller.api.access import Access
-from controller.api.pace import Limit, Pace
-from controller.audit import AuditLog
-from controller.authz import Role
+from controller.api.app import create_app
+from controller.api.gate.access import Access
+from controller.api.gate.pace import Limit, Pace
+from controller.people.accounts import Accounts, Project
+from controller.people.audit import AuditLog
+from controller.people.authz import Role
 from tests.unit.api.fake_service import FakeService
 
 PLENTY = Limit(rate=1e6, burst=1e6)

@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from controller.api.access import Access
-from controller.api.idempotency import Volatile
-from controller.listen import PeopleOptions
-from controller.serving import ApiServer, server_of
-from controller.tally import Tally
+from controller.api.gate.access import Access
+from controller.api.gate.idempotency import Volatile
+from controller.api.server.server import ApiServer
+from controller.daemon.listen import PeopleOptions
+from controller.daemon.serving import server_of
+from controller.stream.counters import Tally
 from tests.unit.api.fake_service import FakeService
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller.accounts import Accounts, Project
-from controller.authz import Role
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
+from controller.people.accounts import Accounts, Project
+from controller.people.authz import Role
 
 NOW = 1000.0
 
@@ -60,7 +60,7 @@ async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is late: the row lands after the caller was told that it failed."""
-    monkeypatch.setattr("controller.accounts.CALL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("controller.people.accounts.CALL_TIMEOUT_S", 0.2)
     accounts = await opened(tmp_path)
     go = threading.Event()
     dialect = accounts._engine.dialect
@@ -76,7 +76,7 @@ async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(
     with pytest.raises(ServiceError, match="nothing was changed"):
         await accounts.put_project(Project("vision"))
     go.set()
-    monkeypatch.setattr("controller.accounts.CALL_TIMEOUT_S", 10.0)
+    monkeypatch.setattr("controller.people.accounts.CALL_TIMEOUT_S", 10.0)
     await accounts.put_project(Project("audio"))
     assert [t.name for t in accounts.tokens()] == []
     await accounts.close()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from controller import audit_files
-from controller.audit import AuditLog
-from controller.audit_files import FILE, HEAD, Trail, Verdict, verify
-from controller.audit_record import Record, body_of, record_hash
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
+from controller.people import audit_files
+from controller.people.audit import AuditLog
+from controller.people.audit_files import FILE, HEAD, Trail, Verdict, verify
+from controller.people.audit_record import Record, body_of, record_hash
 from tests.unit.api.people_rig import people_site
 
 RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)

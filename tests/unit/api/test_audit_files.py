@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.audit_files import BASE, FILE, HEAD, Trail, Verdict, verify
-from controller.audit_record import START, Record, record_hash
-from controller.refusals import KINDS, SEVERAL, WINDOW_S, Refusals
+from controller.people.audit_files import BASE, FILE, HEAD, Trail, Verdict, verify
+from controller.people.audit_record import START, Record, record_hash
+from controller.people.refusals import KINDS, SEVERAL, WINDOW_S, Refusals
 
 RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
 OLD_LINE = (

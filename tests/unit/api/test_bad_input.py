@@ -11,8 +11,8 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.cli.text import plain
-from controller.api.rules import BODIES
+from console.cli.show.text import plain
+from controller.api.gate.rules import BODIES
 from tests.unit.api.people_rig import Site, people_site
 
 NAMES = [

@@ -17,11 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from controller import door as door_module
-from controller import serving as serving_module
-from controller.door import MAX_CONNECTIONS, REQUEST_S, RESERVED_FILES, Door, connections_possible
-from controller.listen import PeopleOptions
-from controller.outflow import Outflow
+from controller.api.server import connections as door_module
+from controller.api.server.connections import (
+    MAX_CONNECTIONS,
+    REQUEST_S,
+    RESERVED_FILES,
+    Door,
+    connections_possible,
+)
+from controller.api.server.outflow import Outflow
+from controller.daemon import serving as serving_module
+from controller.daemon.listen import PeopleOptions
 from tests.unit.api.served import serving
 
 CONNECTIONS = 10_000

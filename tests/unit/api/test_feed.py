@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.api.stream import _pieces
-from controller.errors import ServiceError
-from controller.feed import KEPT_FRAMES, QUEUE_FRAMES, Feed, Frame
-from controller.views_stream import ChangedView, ResyncView, SampleView
+from controller.api.routes.stream import _pieces
+from controller.base.errors import ServiceError
+from controller.schema.stream import ChangedView, ResyncView, SampleView
+from controller.stream.feed import KEPT_FRAMES, QUEUE_FRAMES, Feed, Frame
 
 
 def changed(name: str) -> ChangedView:
@@ -84,7 +84,7 @@ async def test_a_slow_reader_loses_its_queue_and_nobody_else_does() -> None:
 
 
 async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.feed.MAX_READERS", 1)
+    monkeypatch.setattr("controller.stream.feed.MAX_READERS", 1)
     feed = Feed()
     reader = feed.read(None)
     with pytest.raises(ServiceError, match="1 readers"):

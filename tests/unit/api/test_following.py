@@ -13,7 +13,7 @@ import pytest_asyncio
 from starlette.types import Message, Scope
 
 from controller.api.following import MOST_PER_TOKEN
-from controller.authz import Role
+from controller.people.authz import Role
 from tests.unit.api.people_rig import Site, people_site
 
 LONG = ["/stream", "/jobs/alpha-red/logs?follow=true"]

@@ -10,10 +10,11 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api import create_app
-from controller.api.guard import Guard, change, within
-from controller.api.rules import BODIES, BODY_BYTES, RouteTable
-from controller.errors import ServiceError
+from controller.api.app import create_app
+from controller.api.deadlines import change, within
+from controller.api.gate.guard import Guard
+from controller.api.gate.rules import BODIES, BODY_BYTES, RouteTable
+from controller.base.errors import ServiceError
 from tests.unit.api.fake_service import FakeService
 
 

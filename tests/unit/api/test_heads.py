@@ -7,8 +7,8 @@ import asyncio
 import h11
 import pytest
 
-from controller.heads import MAX_HEAD_BYTES, MAX_HEAD_LINES, StrictConnection
-from controller.listen import PeopleOptions
+from controller.api.server.heads import MAX_HEAD_BYTES, MAX_HEAD_LINES, StrictConnection
+from controller.daemon.listen import PeopleOptions
 from tests.unit.api.served import serving
 
 HEAD = b"GET /api/v1/alive HTTP/1.1\r\nHost: localhost\r\n"

@@ -11,13 +11,14 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api import create_app
-from controller.api.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
-from controller.api.rules import BODIES
-from controller.errors import ServiceError
-from controller.events import EventLog
-from controller.journal import Journal
-from controller.store import KeptAnswer, PutAnswer, Store, Write
+from controller.api.app import create_app
+from controller.api.gate.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
+from controller.api.gate.rules import BODIES
+from controller.base.errors import ServiceError
+from controller.state.events import EventLog
+from controller.state.journal import Journal
+from controller.state.writes import KeptAnswer, PutAnswer, Write
+from controller.store.store import Store
 from tests.unit.api.fake_service import FakeService
 
 BODY = {"count": 1, "name": "once"}
@@ -242,7 +243,7 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
 
 
 async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
-    from controller.store_rows import ANSWERS
+    from controller.store.tables import ANSWERS
 
     store = Store(tmp_path / "s.sqlite")
     await store.load()

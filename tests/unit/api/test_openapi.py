@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api import create_app
+from controller.api.app import create_app
 from tests.unit.api.fake_service import FakeService
 
 ROUTES = {

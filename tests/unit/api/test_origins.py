@@ -12,12 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.accounts import Accounts
-from controller.api import create_app
-from controller.api.access import Access
-from controller.errors import ServiceError
-from controller.listen import PeopleOptions
-from controller.origins import Origins, origin_of
+from controller.api.app import create_app
+from controller.api.gate.access import Access
+from controller.api.gate.origins import Origins, origin_of
+from controller.base.errors import ServiceError
+from controller.daemon.listen import PeopleOptions
+from controller.people.accounts import Accounts
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import Clock
 from tests.unit.api.served import serving

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.accounts import ADMIN_FILE, Accounts, Project, digest
-from controller.api.pace import Limit, Pace
-from controller.authz import Principal, Role
-from controller.errors import ServiceError
+from controller.api.gate.pace import Limit, Pace
+from controller.base.errors import ServiceError
+from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
+from controller.people.authz import Principal, Role
 from tests.unit.api.people_rig import PLENTY, Clock, Site, people_site
 
 
@@ -248,7 +248,7 @@ async def test_a_flood_is_refused_and_an_operator_gets_through(tmp_path: Path) -
 
 
 async def test_pace_remembers_a_bounded_number_of_callers() -> None:
-    from controller.api import pace as module
+    from controller.api.gate import pace as module
 
     pace = Pace(clock=lambda: 0.0)
     for number in range(module.MAX_KNOWN + 500):
@@ -257,7 +257,7 @@ async def test_pace_remembers_a_bounded_number_of_callers() -> None:
 
 
 async def test_addresses_push_no_users_bucket_out() -> None:
-    from controller.api import pace as module
+    from controller.api.gate import pace as module
 
     pace = Pace(changes=Limit(1, 1), clock=lambda: 0.0)
     ann = Principal("ann", Role.USER)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.authz import ALL_PROJECTS, Role
+from controller.people.authz import ALL_PROJECTS, Role
 from tests.unit.api.people_rig import Site, people_site
 
 

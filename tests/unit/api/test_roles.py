@@ -12,14 +12,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api import create_app
-from controller.api.app import PARTS
-from controller.api.redact import Redactor
-from controller.api.rules import PUBLIC, RULES, RouteTable
-from controller.api.scoped import Scoped
-from controller.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
-from controller.views import AggregatorPortView, AggregatorView, PlanRequest
-from controller.views_stream import ChangedView, ResyncView
+from controller.api.app import PARTS, create_app
+from controller.api.gate.rules import PUBLIC, RULES, RouteTable
+from controller.api.scope.redact import Redactor
+from controller.api.scope.scoped import Scoped
+from controller.people.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
+from controller.schema.fabric import AggregatorPortView, AggregatorView
+from controller.schema.plans import PlanRequest
+from controller.schema.stream import ChangedView, ResyncView
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import Site, people_site
 

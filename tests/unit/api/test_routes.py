@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api import create_app
-from controller.errors import ServiceError
+from controller.api.app import create_app
+from controller.base.errors import ServiceError
 from tests.unit.api.fake_service import FakeService
 
 PROBLEM = "application/problem+json"

@@ -12,12 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller import door as door_module
-from controller import outflow as outflow_module
-from controller import serving as serving_module
-from controller.door import Door
-from controller.listen import PeopleOptions, network_of
-from controller.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
+from controller.api.server import connections as door_module
+from controller.api.server import outflow as outflow_module
+from controller.api.server.connections import Door
+from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
+from controller.base.addresses import network_of
+from controller.daemon import serving as serving_module
+from controller.daemon.listen import PeopleOptions
 from tests.unit.api.served import serving
 from tests.unit.api.test_tls import certificate, trusting
 

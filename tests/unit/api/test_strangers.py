@@ -11,11 +11,12 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message
 
-from controller.api import create_app, schema
-from controller.api.access import COOKIE, credentials
-from controller.api.pace import FAILURES, PUBLIC, Pace
-from controller.errors import ServiceError
-from controller.listen import PeopleOptions, proxy_network
+from controller.api import openapi
+from controller.api.app import create_app
+from controller.api.gate.access import COOKIE, credentials
+from controller.api.gate.pace import FAILURES, PUBLIC, Pace
+from controller.base.errors import ServiceError
+from controller.daemon.listen import PeopleOptions, proxy_network
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.people_rig import people_site
 from tests.unit.api.served import serving
@@ -116,13 +117,13 @@ async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
 async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making it takes long; the loop lets it end."""
     may_end = threading.Event()
-    made = schema.get_openapi
+    made = openapi.get_openapi
 
     def slow(**given: object) -> dict[str, object]:
         assert may_end.wait(60)
         return made(**given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(schema, "get_openapi", slow)
+    monkeypatch.setattr(openapi, "get_openapi", slow)
     transport = httpx.ASGITransport(app=create_app(FakeService()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         asked = [asyncio.create_task(client.get("/openapi.json")) for _ in range(3)]

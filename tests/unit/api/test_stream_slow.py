@@ -8,9 +8,9 @@ from fastapi import HTTPException
 from starlette.types import Message, Scope
 from structlog.testing import capture_logs
 
-from controller.api.stream import HELLO, PING, Stream
-from controller.feed import Feed
-from controller.listen import PeopleOptions
+from controller.api.routes.stream import HELLO, PING, Stream
+from controller.daemon.listen import PeopleOptions
+from controller.stream.feed import Feed
 from tests.unit.api.served import serving
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": None}

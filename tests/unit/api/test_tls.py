@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controller import door
-from controller.listen import PeopleOptions
-from controller.serving import ApiServer
+from controller.api.server import connections
+from controller.api.server.server import ApiServer
+from controller.daemon.listen import PeopleOptions
 from tests.unit.api.served import serving
 
 Served = tuple[ApiServer, int]
@@ -134,7 +134,7 @@ async def test_handshakes_that_never_end_hold_nobody(served: Served, tmp_path: P
 async def test_a_handshake_that_never_ends_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 0.5)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
         silent = await begun(port)
         async with asyncio.timeout(60):
@@ -150,7 +150,7 @@ async def test_handshakes_that_never_end_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They count from the moment they were accepted, not from their end."""
-    monkeypatch.setattr("controller.serving.connections_possible", lambda: 16)
+    monkeypatch.setattr("controller.daemon.serving.connections_possible", lambda: 16)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         assert await alive(port, tmp_path / "mine")

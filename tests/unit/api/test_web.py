@@ -11,13 +11,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api import create_app, web
+from controller.api.app import create_app
+from controller.api.routes import console
 from tests.unit.api.fake_service import FakeService
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    found = web.assets()
+    found = console.assets()
     assert found is not None
     return found
 
@@ -38,12 +39,12 @@ async def test_every_file_under_a_policy_without_inline_script(
     for path in ["/", *paths]:
         answer = await client.get(path)
         assert answer.status_code == 200, path
-        assert answer.headers["content-security-policy"] == web.POLICY, path
+        assert answer.headers["content-security-policy"] == console.POLICY, path
         assert answer.headers["x-content-type-options"] == "nosniff", path
         assert answer.headers["x-frame-options"] == "DENY", path
         if path.endswith((".js", ".mjs")):
             assert "javascript" in answer.headers["content-type"], path
-    assert "unsafe" not in web.POLICY
+    assert "unsafe" not in console.POLICY
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,6 @@ def test_vendored_files_are_those_that_were_checked(folder: Path) -> None:
 
 
 def test_without_a_console_the_api_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "PACKAGE", "console.absent")
-    assert web.assets() is None
+    monkeypatch.setattr(console, "PACKAGE", "console.absent")
+    assert console.assets() is None
     assert create_app(FakeService()).openapi()["paths"]

@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from console.cli.main import main
-from controller.api import create_app
+from controller.api.app import create_app
 from tests.unit.api.fake_service import FakeService
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.finding import Finding
+from console.cli.doctor.finding import Finding
+from console.cli.doctor.server import examine_server
 from console.cli.main import main
-from console.cli.server_checks import examine_server
 from tests.unit.container_mgr.sysfs import put, rdma_server
 
 PFC = '{"prio_pfc": {"0": false, "3": true}}'

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from console.cli import complete
-from console.cli.report import page
-from controller.errors import ServiceError
-from controller.views import EventView
+from console.cli.ask import complete
+from console.cli.verbs.report import page
+from controller.base.errors import ServiceError
+from controller.schema.fabric import EventView
 from tests.unit.api.fake_service import FakeService
 from tests.unit.cli.conftest import Run
 

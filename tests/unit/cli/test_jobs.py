@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from console.cli.describe import print_object
-from controller.errors import ServiceError
+from console.cli.show.describe import print_object
+from controller.base.errors import ServiceError
 from tests.unit.api.fake_service import FakeService
 from tests.unit.cli.conftest import Run
 

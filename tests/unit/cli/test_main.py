@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.main import main
-from console.cli.output import asks_for_json
-from console.cli.settings import Flags, resolve
+from console.cli.show.output import asks_for_json
 from tests.unit.api.fake_service import FakeService
 from tests.unit.cli.conftest import Run
 
@@ -149,7 +149,7 @@ def test_a_defect_of_the_command_is_told_in_one_line(
     def broken() -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("console.cli.checks.examine", broken)
+    monkeypatch.setattr("console.cli.doctor.checks.examine", broken)
     ran = offline("doctor", "-o", "json")
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.error["message"]
@@ -162,7 +162,7 @@ def test_a_part_that_is_not_installed(offline: Run, monkeypatch: pytest.MonkeyPa
     def broken() -> None:
         raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
-    monkeypatch.setattr("console.cli.checks.examine", broken)
+    monkeypatch.setattr("console.cli.doctor.checks.examine", broken)
     ran = offline("doctor", "-o", "json")
     assert ran.error["code"] == "unavailable"
     assert "lightloom[testbed]" in ran.error["hint"]
@@ -172,7 +172,7 @@ def test_interrupt(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.cli.checks.examine", interrupted)
+    monkeypatch.setattr("console.cli.doctor.checks.examine", interrupted)
     ran = offline("doctor")
     assert (ran.code, ran.out) == (130, "")
 
@@ -186,7 +186,7 @@ def test_errors_of_other_parts_keep_code_and_hint(
     def broken() -> None:
         raise PartError
 
-    monkeypatch.setattr("console.cli.checks.examine", broken)
+    monkeypatch.setattr("console.cli.doctor.checks.examine", broken)
     ran = offline("doctor", "-o", "json")
     assert ran.code == 4
     assert ran.error == {

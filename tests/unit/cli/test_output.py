@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.cli import output as out
 from console.cli.errors import CliError
-from console.cli.output import Output
-from controller.views import EventView
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from controller.schema.fabric import EventView
 from tests.unit.api.fake_service import FakeService
 from tests.unit.cli.conftest import Run
 

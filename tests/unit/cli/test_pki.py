@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.daemons import from_site
 from console.cli.errors import CliError
 from console.cli.main import main
+from console.cli.verbs.daemons import from_site
 
 SITE = "testbed/sites/paper.yaml"
 

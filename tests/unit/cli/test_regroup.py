@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from console.cli.plantext import print_plan, proof
+from console.cli.show.plans import print_plan, proof
 from tests.unit.api.fake_service import FakeService
 from tests.unit.cli.conftest import Run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from console.cli import text
-from console.cli.describe import value_text
+from console.cli.ask.hostlist import expand
 from console.cli.errors import CliError
-from console.cli.hostlist import expand
+from console.cli.show import text
+from console.cli.show.describe import value_text
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import CliError
-from console.cli.settings import Flags, resolve
 from testbed.token import local_token
 from tests.unit.cli.conftest import Run
 

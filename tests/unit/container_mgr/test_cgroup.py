@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr.cgroup import locate
+from container_mgr.kernel.cgroup import locate
 
 
 def proc(tmp_path: Path, cgroup: str, mountinfo: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from container_mgr.config import (
+from container_mgr.docker.arguments import (
     Host,
     Limits,
     Program,
@@ -15,7 +15,7 @@ from container_mgr.config import (
     cpu_quota_us,
     create_arguments,
 )
-from container_mgr.gpu_binding import GpuBinding, choose
+from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.values import RankLimits, RankSpec
 from tests.unit.container_mgr.test_policy import GOOD
 

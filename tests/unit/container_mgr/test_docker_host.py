@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr import docker_host
-from container_mgr.docker_host import (
+from container_mgr.docker import engine
+from container_mgr.docker.engine import (
     DockerHost,
     EngineFailure,
     EngineRefusedError,
@@ -140,7 +140,7 @@ async def test_registries_that_hang_hold_no_other_call_up(tmp_path: Path) -> Non
 async def test_a_pull_has_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(docker_host, limit, 0.5)
+    monkeypatch.setattr(engine, limit, 0.5)
     async with daemon(tmp_path / "s", lambda path: VERSION if "version" in path else None) as url:
         host = DockerHost(url, timeout_s=60)
         with pytest.raises(EngineTimeoutError):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr import freezer
-from container_mgr.freezer import Cold, Freezer, find
+from container_mgr.kernel import freezer
+from container_mgr.kernel.freezer import Cold, Freezer, find
 
 ID = "4f" * 32
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr.docker_host import EngineRefusedError
-from container_mgr.freezer import Cold, Freezer
-from container_mgr.freezing import Freezing, as_is
-from container_mgr.held import Held
+from container_mgr.docker.engine import EngineRefusedError
+from container_mgr.kernel.freezer import Cold, Freezer
+from container_mgr.ranks.freezing import Freezing, as_is
+from container_mgr.ranks.living import Held
 from container_mgr.values import AgentError, Container, NicSpec, RankKey
 
 

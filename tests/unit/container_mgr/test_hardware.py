@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr import hardware, rdma
-from container_mgr.config import RdmaBinding
-from container_mgr.gpu_binding import cdi_devices
-from container_mgr.hardware import Nic, RdmaDevice
-from container_mgr.kit import Kit
+from container_mgr.docker.arguments import RdmaBinding
+from container_mgr.hardware import rdma
+from container_mgr.hardware import sysfs as hardware
+from container_mgr.hardware.gpu_binding import cdi_devices
+from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.sysfs import Nic, RdmaDevice
 from container_mgr.values import AgentError, Attach, Health, ServedEndpoint, ServerFacts
 from tests.unit.container_mgr.sysfs import put, rdma_server
 

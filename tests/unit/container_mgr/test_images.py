@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from container_mgr import images
 from container_mgr.daemon import AgentConfig, AgentStartError, check
+from container_mgr.ranks import images
 from container_mgr.values import AgentError, ServedEndpoint
 from tests.unit.container_mgr.test_daemon import TLS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr.in_flight import settled
+from container_mgr.kernel.in_flight import settled
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 

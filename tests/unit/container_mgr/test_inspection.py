@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from container_mgr.inspection import container_of, is_ours, parse_time
+from container_mgr.docker.inspection import container_of, is_ours, parse_time
 from tests.unit.container_mgr.test_policy import GOOD
 
 

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import pytest
 
-from container_mgr import logs
-from container_mgr.logs import KEPT_CONTAINERS, Archive, Joiner, Line, files, read
+from container_mgr.ranks import logs
+from container_mgr.ranks.logs import KEPT_CONTAINERS, Archive, Joiner, Line, files, read
 from container_mgr.values import RankKey
 
 

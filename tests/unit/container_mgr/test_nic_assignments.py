@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from container_mgr.ranks import nic_assignments
+from container_mgr.ranks.ranks import nic_assignments
 from container_mgr.values import NicReport
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from container_mgr import policy
+from container_mgr.ranks import policy
 from container_mgr.values import (
     AgentError,
     NicSpec,

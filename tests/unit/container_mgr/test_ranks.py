@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from container_mgr import held, service
-from container_mgr.cgroup import Gauge
-from container_mgr.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
-from container_mgr.held import Sample
-from container_mgr.kit import Kit
-from container_mgr.service import AgentService
+from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
+from container_mgr.hardware.inventory import Kit
+from container_mgr.kernel.cgroup import Gauge
+from container_mgr.ranks import living
+from container_mgr.ranks.living import Sample
+from container_mgr.rpc import service
+from container_mgr.rpc.service import AgentService
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
-from controller.engine import EngineError, RankState
+from controller.devices.engine import EngineError, RankState
 from tests.contract import engine_fakes
 from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
@@ -427,7 +428,7 @@ async def test_memory_that_ran_out_is_told_by_the_kernel_where_the_engine_missed
 ) -> None:
     events = tmp_path / "memory.events"
     events.write_text("oom 0\noom_kill 0\n", encoding="ascii")
-    monkeypatch.setattr(held, "locate", lambda pid: Gauge(2, tmp_path, tmp_path))
+    monkeypatch.setattr(living, "locate", lambda pid: Gauge(2, tmp_path, tmp_path))
     waits = ("sh", "-c", f"while grep -q 'kill 0' {events}; do sleep 0.05; done; exit 1")
     await rig.engine.start([rig.spec(0, *waits)], 60)
     events.write_text("oom 1\noom_kill 1\n", encoding="ascii")

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from controller import journal
-from controller.store import Store
+from controller.state import journal
+from controller.store.store import Store
 
 Fault = Literal["", "slow", "full", "refused", "torn", "failing", "lost"]
 """``slow``: the commit hangs until released, and then lands. ``full`` and ``refused``: nothing is

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.aggregators import AggregatorError, AggregatorEvent
-from controller.circuits import recognise
-from controller.engine import (
+from controller.devices.aggregators import AggregatorError, AggregatorEvent, AttachPoint
+from controller.devices.counters import PortBlock, PortCounters
+from controller.devices.engine import (
     EngineError,
     EngineFault,
     Fenced,
@@ -26,12 +26,12 @@ from controller.engine import (
     RankState,
     RankStatus,
 )
-from controller.flows import AttachPoint, FlowProgram
-from controller.of_program import ToController
-from controller.port_stats import PortBlock, PortCounters
-from controller.service import Service
-from controller.store import Store
-from controller.switches import SwitchBank
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.devices.openflow.rules.rule import ToController
+from controller.devices.optical import SwitchBank
+from controller.service.service import Service
+from controller.store.store import Store
+from controller.transaction.circuits import recognise
 from ocs_driver.base import (
     GROUP,
     Action,

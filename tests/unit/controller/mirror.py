@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from controller.feed import Frame
-from controller.service import Service
-from controller.views import EventView
-from controller.views_base import View
-from controller.views_stream import ChangedView, TransactionFrameView
+from controller.schema.base import View
+from controller.schema.fabric import EventView
+from controller.schema.stream import ChangedView, TransactionFrameView
+from controller.service.service import Service
+from controller.stream.feed import Frame
 
 MEASURED = {"rx_bps", "tx_bps", "utilisation", "gpu", "source", "memory_bytes", "steps"}
 """What no frame announces: it comes with the samples, or with the next reading."""

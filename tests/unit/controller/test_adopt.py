@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from controller import executor, service
-from controller.errors import ServiceError
-from controller.flows import AttachPoint
-from controller.records import Quarantine
-from controller.state import Connections, State
-from controller.store import Loaded, Store
-from controller.views import AttachRequest, PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.fabric import executor
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.service import service
+from controller.state.records import Quarantine
+from controller.state.state import Connections, State
+from controller.state.writes import Loaded
+from controller.store.store import Store
 from ocs_driver.base import ApplyResult, CircuitRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_recovery import crash

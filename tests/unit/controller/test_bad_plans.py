@@ -10,8 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api import create_app
-from controller.views import PlanRequest
+from controller.api.app import create_app
+from controller.schema.plans import PlanRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered
 

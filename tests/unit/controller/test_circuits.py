@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.circuits import Cabling, RewiringError, homes, recognise, rewire
-from controller.flows import AttachPoint
+from controller.devices.aggregators import AttachPoint
+from controller.transaction.circuits import Cabling, RewiringError, homes, recognise, rewire
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import EngineError, EngineFault, Fenced
-from controller.errors import ServiceError
-from controller.flows import FlowProgram
-from controller.views import AttachRequest, PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices.engine import EngineError, EngineFault, Fenced
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.schema.plans import AttachRequest, PlanRequest
 from pki import CONTROLLER
 from tests.contract.agent_rig import agent_rig, raw
 from tests.unit.controller.fakes import Rack

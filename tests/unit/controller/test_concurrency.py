@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.errors import ServiceError
-from controller.views import AttachRequest
+from controller.base.errors import ServiceError
+from controller.schema.plans import AttachRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit
 

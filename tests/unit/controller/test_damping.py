@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller import events, service
-from controller.aggregators import PortStatus, SwitchConnected, SwitchLost
-from controller.damping import MAX_HOLD_S, SUPPRESS, Damper
-from controller.events import EventLog
+from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
+from controller.reconcile.damping import MAX_HOLD_S, SUPPRESS, Damper
+from controller.service import service
+from controller.state import events
+from controller.state.events import EventLog
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit
 
@@ -59,8 +60,8 @@ async def test_an_aggregator_that_comes_and_goes_is_not_used_until_it_holds_stil
     now = [1000.0]
     rack.service._state.clock = lambda: now[0]
     for _ in range(10):
-        rack.aggregators.post(SwitchLost("as1"))
-        rack.aggregators.post(SwitchConnected("as1"))
+        rack.aggregators.post(AggregatorLost("as1"))
+        rack.aggregators.post(AggregatorConnected("as1"))
     assert set(rack.service._state.unavailable()) == {"gpu2", "gpu3", "gpu5"}
     now[0] += 120
     await rack.until(lambda: not rack.service._state.unavailable())

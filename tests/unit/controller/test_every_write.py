@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import service
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
+from controller.service import service
 from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_failpoints import Homes, check, settle, story
@@ -31,8 +31,8 @@ async def test_a_fault_at_any_durable_write_is_survived(
 ) -> None:
     for name in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
         monkeypatch.setattr(service, name, 0.02)
-    monkeypatch.setattr("controller.service_ends.WRITE_AGAIN_S", 0.02)
-    monkeypatch.setattr("controller.service_fabric.FLUSH_AGAIN_S", 0.02)
+    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.02)
+    monkeypatch.setattr("controller.fabric.mover.FLUSH_AGAIN_S", 0.02)
     for after in range(number % STEP, MOST, STEP):
         (folder := tmp_path / str(after)).mkdir()
         if not await told(folder, fault, after):

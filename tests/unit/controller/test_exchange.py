@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.errors import ServiceError
-from controller.views_allocation import AllocatedJob, Allocation
+from controller.base.errors import ServiceError
+from controller.schema.plans import AllocatedJob, Allocation
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit
 

@@ -17,14 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from controller import failpoints, service
-from controller.engine import RankState
-from controller.errors import ServiceError
-from controller.flows import compile as compile_flows
-from controller.flows import diff
-from controller.records import Quarantine
-from controller.store import PutQuarantine
-from controller.views import PlanRequest
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
+from controller.devices.openflow.rules.compiler import compile as compile_flows
+from controller.devices.openflow.rules.program import diff
+from controller.schema.plans import PlanRequest
+from controller.service import service
+from controller.state.records import Quarantine
+from controller.state.writes import PutQuarantine
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_recovery import crash
 from tests.unit.controller.test_service import submit

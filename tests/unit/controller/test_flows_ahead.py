@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller import flows
-from controller.flows import AttachPoint, FlowProgram, diff
-from controller.service_flows import FlowKeeper
-from controller.state import State
-from controller.views import JobRequest
+from controller.devices.aggregators import AttachPoint
+from controller.devices.openflow.flows import FlowKeeper
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import FlowProgram, diff
+from controller.schema.jobs import JobRequest
+from controller.state.state import State
 from tests.unit.controller.fakes import Rack
 
 
@@ -31,7 +32,7 @@ async def moved(rack: Rack) -> tuple[State, FlowKeeper, dict[str, AttachPoint | 
 
 def wanted(state: State) -> Mapping[str, FlowProgram]:
     places, jobs, held = state.flow_view()
-    return flows.compile(state.site, state.epoch, places, jobs, held)
+    return compiler.compile(state.site, state.epoch, places, jobs, held)
 
 
 def holds_the_intent(rack: Rack, state: State) -> bool:
@@ -50,7 +51,7 @@ async def test_what_was_foreseen_is_not_compiled_again(
     compiled = []
     compile_next = keeper._compiler.next
 
-    def counted(*question: object) -> flows.Compiled:
+    def counted(*question: object) -> compiler.Compiled:
         compiled.append(question)
         return compile_next(*question)  # type: ignore[arg-type]
 
@@ -82,5 +83,7 @@ async def test_what_came_differently_is_compiled_as_it_came(rack: Rack, change: 
     await keeper.install()
     assert holds_the_intent(rack, state)
     if change == "epoch":
-        epochs = {flows.unpack_cookie(r.cookie)[0] for r in rack.aggregators.programs["as0"].rules}
+        epochs = {
+            compiler.unpack_cookie(r.cookie)[0] for r in rack.aggregators.programs["as0"].rules
+        }
         assert state.epoch in epochs and state.epoch - 1 not in epochs

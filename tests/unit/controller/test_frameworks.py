@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from container_mgr.policy import environment_allowed
-from controller.engine import RankLimits
-from controller.errors import ServiceError
-from controller.flows import ROCE_DSCP
-from controller.frameworks import ADJUSTABLE, OWNED, environment, refusals
-from controller.frameworks_nccl import Network, ib_timeout
-from controller.records import JobRecord
-from controller.service_admission import network, rank_specs
-from controller.tolerance import IB_MARGIN, awake_tolerance, ib_budget_s
-from controller.views import JobRequest
+from container_mgr.ranks.policy import environment_allowed
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankLimits
+from controller.devices.openflow.rules.pipeline import ROCE_DSCP
+from controller.ranks.environment import ADJUSTABLE, OWNED, environment, refusals
+from controller.ranks.nccl import Network, ib_timeout
+from controller.ranks.specs import network, rank_specs
+from controller.ranks.tolerance import IB_MARGIN, awake_tolerance, ib_budget_s
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER, Rack
 

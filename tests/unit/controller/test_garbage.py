@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from controller.garbage import NEVER, full_collections_put_off
+from controller.fabric.gc_pause import NEVER, full_collections_put_off
 
 
 def test_they_are_put_off_until_the_last_block_has_ended() -> None:

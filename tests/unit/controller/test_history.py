@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.errors import ServiceError
-from controller.flows import AttachPoint
-from controller.port_stats import WIRE, PortBlock, PortCounters, WireBody
-from controller.ring_buffer import LEVELS, RingBuffer
-from controller.telemetry_rates import RateTable
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.devices.counters import WIRE, PortBlock, PortCounters
+from controller.devices.openflow.wire.port_stats import WireBody
+from controller.telemetry.history import LEVELS, RingBuffer
+from controller.telemetry.rates import RateTable
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit
 
@@ -90,7 +91,7 @@ def test_a_disk_that_refuses_costs_history_and_nothing_else(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("controller.ring_file.os.pwrite", full)
+    monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", full)
     ring = filled(tmp_path, 30)
     ring.flush()
     assert ring.latest(START + 29).values[:, 0, 0].tolist() == list(range(30))
@@ -108,7 +109,7 @@ def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.Monk
         go.wait(60)
         return pwrite(*arguments)
 
-    monkeypatch.setattr("controller.ring_file.os.pwrite", late)
+    monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", late)
     ring = filled(tmp_path, 1000, at_once=True)  # more than may wait
     day = ring.read(START, START + 1000)
     assert day.values[-1, 0, 0] == 984.5, "what waits for the disk can be read"

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from controller import service
-from controller.engine import RankState, RankStatus
-from controller.errors import ServiceError
-from controller.flows import FlowProgram
-from controller.store import PutJob, Write
-from controller.views import AttachRequest, JobView, PlanRequest, TransactionView
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState, RankStatus
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.schema.jobs import JobView
+from controller.schema.plans import AttachRequest, PlanRequest, TransactionView
+from controller.service import service
+from controller.state.writes import PutJob, Write
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
 
@@ -181,7 +182,7 @@ async def test_the_name_of_a_job_is_free_as_soon_as_it_is_seen_to_have_ended(
 async def test_a_restart_that_waits_lets_the_next_job_of_that_name_alone(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.restarts.FIRST_WAIT_S", 0.3)
+    monkeypatch.setattr("controller.jobs.restart_policy.FIRST_WAIT_S", 0.3)
     await submit(rack, "red", 2, restart="on-failure")
     await rack.state("red", "running")
     rack.engine.exit("red", 0, 1)

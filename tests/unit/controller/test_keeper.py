@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller import keeper
+from controller.daemon import keeper
 from testbed.rack import procfs
 from tests.contract.openflow_tls import Trust, shows
 from tests.unit.controller.test_daemon import site_file, start
@@ -224,7 +224,7 @@ load = lambda: None
 """
 
 SILENT = """
-from controller.pulse import BEAT
+from controller.daemon.pulse import BEAT
 keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 20, 20
 first = Path("first")
 def serve(handed, pulse):
@@ -291,7 +291,7 @@ def test_a_first_controller_that_refuses_to_start_ends_the_parent(
 def test_an_heir_that_refuses_to_start_is_followed_by_another(tmp_path: Path) -> None:
     """The disk may be full for a while; the switches' connections stay meanwhile."""
     lives = """
-from controller.pulse import READY
+from controller.daemon.pulse import READY
 keeper.SIGN_S = 0.05
 def serve(handed, pulse):
     lives = len(list(Path(".").glob("life-*")))
@@ -341,7 +341,7 @@ def test_one_whose_loop_is_silent_is_killed_and_followed(
 
 def test_one_that_is_told_to_end_is_not_killed_for_its_silence(tmp_path: Path) -> None:
     slow = """
-from controller.pulse import BEAT
+from controller.daemon.pulse import BEAT
 keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.05, 40, 5
 def serve(handed, pulse):
     pulse(BEAT)

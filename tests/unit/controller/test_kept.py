@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import state
-from controller.views import AttachRequest, JobRequest
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest
+from controller.state import state
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.mirror import Mirror
 

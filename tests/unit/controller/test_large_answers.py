@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from console.cli.client import Client
-from console.cli.settings import Settings
-from controller import slices
+from console.cli.ask.client import Client
+from console.cli.ask.settings import Settings
 from controller.api import paging
 from controller.api.app import create_app
-from controller.records import JobRecord
-from controller.ring_buffer import RingBuffer
-from controller.service_jobviews import JobViews
-from controller.telemetry_series import MOST_SAMPLES
-from controller.views import JobRequest, JobView
+from controller.base import slices
+from controller.schema.jobs import JobRequest, JobView
+from controller.state.records import JobRecord
+from controller.telemetry.history import RingBuffer
+from controller.views.jobs import JobViews
+from controller.views.series import MOST_SAMPLES
 from tests.unit.controller.fakes import Rack
 
 LARGE = ("/jobs", "/endpoints", "/aggregators", "/containers", "/top", "/site", "/series")
@@ -218,7 +218,7 @@ async def test_a_series_is_bounded_however_far_one_looks_back(
         rack.service._telemetry.history.append(now - 600 + second, values)
     whole = (await client.get("/series?since_s=600")).json()
     assert len(whole["times"]) > 500
-    monkeypatch.setattr("controller.telemetry_series.MOST_SAMPLES", 200)
+    monkeypatch.setattr("controller.views.series.MOST_SAMPLES", 200)
     few = (await client.get("/series?since_s=600")).json()
     assert 40 <= len(few["times"]) <= 50
     assert few["interval_s"] == 13.0  # 601 moments of 4 ranks, 200 samples

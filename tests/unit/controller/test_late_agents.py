@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller import service, service_recovery
-from controller.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
-from controller.views import AttachRequest, EventView, PlanRequest
+from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
+from controller.jobs import recovery
+from controller.schema.fabric import EventView
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.service import service
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_recovery import crash, plan_and_begin
 from tests.unit.controller.test_service import submit
@@ -20,7 +22,7 @@ from tests.unit.controller.test_service import submit
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
     monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
-    monkeypatch.setattr(service_recovery, "AGAIN_S", 0.05)
+    monkeypatch.setattr(recovery, "AGAIN_S", 0.05)
 
 
 class Late:

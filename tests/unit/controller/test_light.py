@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controller.errors import ServiceError
-from controller.ring_buffer import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer
-from controller.telemetry_power import OpticalPower
+from controller.base.errors import ServiceError
+from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer
+from controller.telemetry.light import OpticalPower
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsUnreachable
 from tests.unit.controller.fakes import Rack

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from container_mgr.log_form import log_form
-from controller import logs
+from controller.daemon import logs
 
 
 @pytest.fixture(autouse=True)

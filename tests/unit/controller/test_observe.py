@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from controller import service
-from controller.agent_engine import AgentEngine
-from controller.engine import RankSample, RankState, RankStatus
-from controller.telemetry import Telemetry
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.engine import RankSample, RankState, RankStatus
+from controller.service import service
+from controller.telemetry.throughput import Telemetry
 from tests.contract.agent_rig import agent_rig
 from tests.contract.engine_contract import SLEEP, until
 from tests.unit.controller.fakes import Rack

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
 from ocs_driver.base import Alarm, PortHealth, PortInfo
 from tests.unit.controller.fakes import FakeOcs, Rack
 

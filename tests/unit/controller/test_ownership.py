@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import ocs_driver
-from controller.daemon import make_driver
-from controller.flows import AttachPoint
-from controller.views import PlanRequest
+from controller.daemon.compose import make_driver
+from controller.devices.aggregators import AttachPoint
+from controller.schema.plans import PlanRequest
 from ocs_driver.base import CircuitRequest, OcsDriver
 from ocs_driver.grid import Grid
 from sitefile.model import SwitchCable

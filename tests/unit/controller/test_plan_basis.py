@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller.errors import ServiceError
-from controller.flows import AttachPoint
-from controller.records import Quarantine
-from controller.views import AttachRequest, PlanRequest, PlanView
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.schema.plans import AttachRequest, PlanRequest, PlanView
+from controller.state.records import Quarantine
 from scheduler.model import Policy
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit

@@ -18,8 +18,8 @@ import pytest_asyncio
 import uvicorn
 
 from console.cli.main import main
-from controller.api import create_app
-from controller.views import PlanRequest
+from controller.api.app import create_app
+from controller.schema.plans import PlanRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered
 

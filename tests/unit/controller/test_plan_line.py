@@ -10,13 +10,13 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller import plan_line
-from controller.api import create_app
-from controller.errors import ServiceError
-from controller.plan_line import WAITING, PlanLine
-from controller.views import PlanRequest, PlanView
-from scheduler import regroup
+from controller.api.app import create_app
+from controller.base.errors import ServiceError
+from controller.plans import line as plan_line
+from controller.plans.line import WAITING, PlanLine
+from controller.schema.plans import PlanRequest, PlanView
 from scheduler.model import Fabric, Limits, Plan
+from scheduler.regroup import plan as regroup
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from controller.engine import RankStatus
-from controller.views import JobView
-from scheduler.queue_model import Preemption, QueuePolicy
+from controller.devices.engine import RankStatus
+from controller.schema.jobs import JobView
+from scheduler.queue.model import Preemption, QueuePolicy
 from sitefile import Scheduling, load_site
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.test_queue import submit, waiting

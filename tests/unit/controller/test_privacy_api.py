@@ -14,15 +14,15 @@ from typing import Any
 
 import httpx
 
-from controller.accounts import Accounts, Project
-from controller.api.access import Access
 from controller.api.app import PARTS, create_app
-from controller.api.redact import ANOTHER, Redactor
-from controller.api.scoped import Scoped
-from controller.authz import Owned, Principal, Role
-from controller.views import JobView, PlanHintView, WaitView
-from scheduler.queue_model import Preemption
-from scheduler.queue_model import Project as Share
+from controller.api.gate.access import Access
+from controller.api.scope.redact import ANOTHER, Redactor
+from controller.api.scope.scoped import Scoped
+from controller.people.accounts import Accounts, Project
+from controller.people.authz import Owned, Principal, Role
+from controller.schema.jobs import JobView, PlanHintView, WaitView
+from scheduler.queue.model import Preemption
+from scheduler.queue.model import Project as Share
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER, Rack
 

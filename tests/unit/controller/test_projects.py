@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from controller.accounts import Accounts
-from controller.accounts import Project as Account
-from controller.projects import shared_projects
-from scheduler.queue_model import Project
+from controller.people.accounts import Accounts
+from controller.people.accounts import Project as Account
+from controller.people.projects import shared_projects
+from scheduler.queue.model import Project
 from sitefile import Scheduling, load_site
 from tests.unit.controller.fakes import PAPER
 

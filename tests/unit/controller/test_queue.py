@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.errors import ServiceError
-from controller.records import JobRecord
-from controller.service_queue import TELL_AT_ONCE
-from controller.views import JobRequest, JobView, PlanRequest
-from scheduler.queue_model import Hold, Preemption, Project, QueuePolicy
+from controller.base.errors import ServiceError
+from controller.jobs.queue import TELL_AT_ONCE
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.plans import PlanRequest
+from controller.state.records import JobRecord
+from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
 from tests.unit.controller.fakes import PAPER, Rack
 

@@ -9,16 +9,18 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from controller import restarts, service_ends, service_watch
-from controller.views import EndpointView, JobRequest, JobView
+from controller.jobs import restart_policy, watch
+from controller.ranks import ends
+from controller.schema.fabric import EndpointView
+from controller.schema.jobs import JobRequest, JobView
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import submit
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(service_watch, "SICK_LOOKS", 2)
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(watch, "SICK_LOOKS", 2)
 
 
 async def until(rack: Rack, name: str, **wanted: object) -> JobView:
@@ -70,7 +72,7 @@ async def test_all_ranks_well_is_no_failure(rack: Rack) -> None:
 async def test_a_job_that_waits_to_start_again_can_be_cancelled(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarts, "FIRST_WAIT_S", 30.0)
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 30.0)
     await submit(rack, "red", 2, restart="on-failure")
     await until(rack, "red", state="running")
     rack.engine.exit("red", 0, 1)
@@ -111,7 +113,7 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
 async def test_a_driver_that_hangs_for_a_moment_costs_no_job(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_watch, "SICK_LOOKS", 1000)
+    monkeypatch.setattr(watch, "SICK_LOOKS", 1000)
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
     idle = next(e.name for e in await rack.service.endpoints() if e.name not in running.endpoints)
@@ -145,7 +147,7 @@ async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack
 async def test_a_cancel_ends_even_if_a_server_never_answers(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_ends, "STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(ends, "STOP_TIMEOUT_S", 0.2)
     await submit(rack, "red", 2)
     await until(rack, "red", state="running")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.engine import RankState
-from controller.views import PlanRequest, PlanView
+from controller.devices.engine import RankState
+from controller.schema.plans import PlanRequest, PlanView
 from ocs_driver.base import ApplyResult, CircuitRequest, Mode
 from tests.unit.controller.fakes import FakeOcs, Rack
 from tests.unit.controller.test_service import scattered, submit

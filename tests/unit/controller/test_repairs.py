@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from controller import executor, service
-from controller.drift import Vanished, stray_ranks
-from controller.drift_policy import DriftPolicy
-from controller.engine import RankState
-from controller.errors import ServiceError
-from controller.views import AttachRequest, EventView, PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
+from controller.fabric import executor
+from controller.reconcile.drift import Vanished, stray_ranks
+from controller.reconcile.drift_policy import DriftPolicy
+from controller.schema.fabric import EventView
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.service import service
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
 

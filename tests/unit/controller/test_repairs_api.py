@@ -12,9 +12,9 @@ import pytest_asyncio
 import typer
 from typer.testing import CliRunner
 
-from console.cli import repairs
+from console.cli.verbs import repairs
 from controller.api.app import create_app
-from controller.records import Quarantine
+from controller.state.records import Quarantine
 from tests.unit.controller.fakes import Rack
 
 

@@ -16,14 +16,15 @@ import pytest
 import pytest_asyncio
 from pydantic import TypeAdapter, ValidationError
 
-from container_mgr import policy
+from container_mgr.ranks import policy
 from controller.api.app import create_app
-from controller.errors import ServiceError
-from controller.records import JobRecord
-from controller.service_admission import MAX_JOB_BYTES, check_possible, rank_specs
-from controller.store import PutJob
-from controller.views import JobRequest
-from controller.views_base import STORED
+from controller.base.errors import ServiceError
+from controller.jobs.admission import MAX_JOB_BYTES, check_possible
+from controller.ranks.specs import rank_specs
+from controller.schema.base import STORED
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
+from controller.state.writes import PutJob
 from sitefile import CabledSite, load_site
 from sitefile.jobfile import JobName
 from sitefile.scheduling import MAX_WAITING

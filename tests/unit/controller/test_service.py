@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from controller.engine import RankState
-from controller.errors import ServiceError
-from controller.views import JobRequest, JobView, PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.plans import PlanRequest
 from scheduler.model import Locality, Policy
 from tests.unit.controller.fakes import Rack
 

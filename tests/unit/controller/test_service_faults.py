@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller import executor, switches
-from controller.aggregators import AggregatorError
-from controller.engine import RankState
-from controller.errors import ServiceError
-from controller.flows import AttachPoint, FlowProgram
-from controller.views import PlanRequest
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AggregatorError, AttachPoint
+from controller.devices.engine import RankState
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.fabric import executor
+from controller.schema.plans import PlanRequest
 from ocs_driver.base import ApplyResult
 from ocs_driver.errors import OcsTimeout
 from tests.unit.controller.fakes import Rack
@@ -128,8 +129,8 @@ async def test_switch_that_vanishes_after_the_cut_is_waited_for(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "AWAY_PAUSE_S", 0.1)
-    monkeypatch.setattr(switches, "BACKOFF_S", (0.05,))
-    monkeypatch.setattr(switches, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(optical, "BACKOFF_S", (0.05,))
+    monkeypatch.setattr(optical, "CHECK_EVERY_S", 0.05)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())

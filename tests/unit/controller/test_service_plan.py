@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from controller.circuits import rewire
-from controller.flows import AttachPoint
-from controller.service_plan import predicted_dark_time_s
-from controller.views import JobRequest, PlanRequest, PlanView
+from controller.devices.aggregators import AttachPoint
+from controller.fabric.dark_time import predicted_dark_time_s
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest, PlanView
+from controller.transaction.circuits import rewire
 from ocs_driver.base import BusyPort, Capabilities
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER, Rack

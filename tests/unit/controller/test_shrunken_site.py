@@ -10,8 +10,8 @@ import httpx
 import yaml
 
 from controller.api.app import create_app
-from controller.records import Quarantine
-from controller.views import JobRequest
+from controller.schema.jobs import JobRequest
+from controller.state.records import Quarantine
 from sitefile import CabledSite, load_site
 from tests.unit.controller.fakes import PAPER, FakeEngine, Rack
 

@@ -10,9 +10,9 @@ import re
 import httpx
 import pytest
 
-from controller.errors import ServiceError
-from controller.sinks import QUEUED, SyslogSink, WebhookSink, sink_of, syslog_line
-from controller.views import EventView
+from controller.base.errors import ServiceError
+from controller.schema.fabric import EventView
+from controller.stream.sinks import QUEUED, SyslogSink, WebhookSink, sink_of, syslog_line
 
 
 def event(number: int, message: str = "light moved") -> EventView:
@@ -61,7 +61,7 @@ async def test_syslog_gets_every_event() -> None:
 async def test_a_webhook_is_tried_again_and_told_once_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.sinks.BACKOFF_S", (0.01,))
+    monkeypatch.setattr("controller.stream.sinks.BACKOFF_S", (0.01,))
     seen: list[int] = []
     whole = asyncio.Event()
     failures = 2

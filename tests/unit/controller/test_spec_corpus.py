@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from container_mgr import policy
-from controller.views import JobRequest
+from container_mgr.ranks import policy
+from controller.schema.jobs import JobRequest
 from protos import agent_pb2 as pb
 
 ASKS: tuple[dict[str, Any], ...] = (

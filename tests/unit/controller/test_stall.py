@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.stall import History, Stall, judge
+from controller.telemetry.stalls import History, Stall, judge
 
 TALK = [1e8, 1e8, 1e8, 1e8]
 HUSH = [0.0, 900.0, 0.0, 0.0]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import startup
-from controller.errors import ServiceError
-from controller.listen import PeopleOptions, api_socket
+from controller.base.errors import ServiceError
+from controller.daemon import start
+from controller.daemon.listen import PeopleOptions, api_socket
 
 
 def test_what_a_dying_predecessor_holds_is_waited_for(tmp_path: Path) -> None:
@@ -21,12 +21,12 @@ def test_what_a_dying_predecessor_holds_is_waited_for(tmp_path: Path) -> None:
     address = "{}:{}".format(*busy.getsockname())
     for close in (held.close, busy.close):
         threading.Timer(1.5, close).start()
-    with startup.only_one(tmp_path), api_socket(address, PeopleOptions()) as api:
+    with start.only_one(tmp_path), api_socket(address, PeopleOptions()) as api:
         assert api.getsockname() == ("127.0.0.1", int(address.rpartition(":")[2]))
 
 
 def test_an_address_that_somebody_keeps_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "LETTING_GO_S", 0.1)
+    monkeypatch.setattr(start, "LETTING_GO_S", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as busy,
         pytest.raises(ServiceError, match="in use") as caught,

@@ -31,21 +31,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from controller import (
-    executor,
-    failpoints,
-    flows,
-    service,
-    service_ends,
-    service_fabric,
-    service_queue,
-    switches,
-)
-from controller.engine import RankState
-from controller.errors import ServiceError
-from controller.flows import AttachPoint
-from controller.of_program import diff
-from controller.views import JobRequest, PlanRequest, PlanView
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankState
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import diff
+from controller.fabric import executor, mover
+from controller.jobs import queue
+from controller.ranks import ends as service_ends
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest, PlanView
+from controller.service import service
 from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_failpoints import Reaper
@@ -65,9 +63,9 @@ FAST = {
         "FLUSH_EVERY_S": 0.02,
         "DRIFT_EVERY_S": 0.1,
     },
-    service_queue: {"SCHEDULE_EVERY_S": 0.1},
+    queue: {"SCHEDULE_EVERY_S": 0.1},
     service_ends: {"WRITE_AGAIN_S": 0.02},
-    service_fabric: {"FLUSH_AGAIN_S": 0.02},
+    mover: {"FLUSH_AGAIN_S": 0.02},
     executor: {
         "QUALIFY_TIMEOUT_S": 0.15,
         "LOOK_AFTER_S": 0.1,
@@ -75,7 +73,7 @@ FAST = {
         "RETURN_WAIT_S": 0.2,
         "AWAY_PAUSE_S": 0.02,
     },
-    switches: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
+    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
 }
 """The same controller with less patience: every wait is a device in memory."""
 
@@ -333,7 +331,7 @@ class Story(RuleBasedStateMachine):
     def _flows_right(self) -> bool:
         state = self.rack.service._state
         attachments, jobs, held = state.flow_view()
-        wanted = flows.compile(self.rack.site, state.epoch, attachments, jobs, held)
+        wanted = compiler.compile(self.rack.site, state.epoch, attachments, jobs, held)
         have = self.rack.aggregators.programs
         return not any(diff(have[name], wanted[name]) for name in wanted)
 

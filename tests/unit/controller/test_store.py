@@ -7,11 +7,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from controller import store_rows
-from controller.errors import ServiceError
-from controller.flows import AttachPoint
-from controller.records import Event, JobRecord, Quarantine
-from controller.store import (
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import MoveView, PhaseView, TransactionView
+from controller.state.records import Event, JobRecord, Quarantine
+from controller.state.writes import (
     Intent,
     PutAttachments,
     PutEvents,
@@ -19,9 +20,9 @@ from controller.store import (
     PutJob,
     PutQuarantine,
     PutTransaction,
-    Store,
 )
-from controller.views import JobRequest, MoveView, PhaseView, TransactionView
+from controller.store import tables
+from controller.store.store import Store
 
 JOB = JobRecord(
     name="red",
@@ -117,7 +118,7 @@ async def test_attachments_are_replaced_by_what_differs(tmp_path: Path) -> None:
     await store.commit(PutAttachments(before, 1))
     await store.commit(PutAttachments(after, 2))
     with store._engine.connect() as db:
-        since = {row.endpoint: row.epoch for row in db.execute(sa.select(store_rows.ATTACHMENTS))}
+        since = {row.endpoint: row.epoch for row in db.execute(sa.select(tables.ATTACHMENTS))}
     assert since == {"gpu0": 2, "gpu1": 2, "gpu2": 1, "gpu4": 2}
     await store.close()
     again = await opened_and_loaded(tmp_path)
@@ -144,7 +145,7 @@ async def test_two_endpoints_on_one_port_are_refused(tmp_path: Path) -> None:
 async def test_old_transactions_are_forgotten_but_none_that_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_rows, "KEPT_TRANSACTIONS", 2)
+    monkeypatch.setattr(tables, "KEPT_TRANSACTIONS", 2)
     store = await opened(tmp_path)
     await store.commit(PutTransaction(VIEW, INTENT))
     for n in range(2, 6):
@@ -184,7 +185,7 @@ async def test_writes_are_durable_and_journaled(tmp_path: Path) -> None:
 
 
 def test_the_schema_compiles_for_postgresql() -> None:
-    for table in store_rows.META.sorted_tables:
+    for table in tables.META.sorted_tables:
         dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
         text = str(sa.schema.CreateTable(table).compile(dialect=dialect))
         assert text.strip().startswith("CREATE TABLE")

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller.errors import ServiceError
-from controller.store import PutFacts, Store
-from controller.views import PlanRequest
+from controller.base.errors import ServiceError
+from controller.schema.plans import PlanRequest
+from controller.state.writes import PutFacts
+from controller.store.store import Store
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
 

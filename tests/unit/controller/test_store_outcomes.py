@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller import failpoints
-from controller.errors import ServiceError
-from controller.service_interrupted import Interrupted
-from controller.views import AttachRequest, PlanRequest
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.reconcile.interrupted import Interrupted
+from controller.schema.plans import AttachRequest, PlanRequest
 from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_recovery import crash
@@ -27,8 +27,8 @@ REFUSALS = [fault for fault in FAULTS if fault != "torn"]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.service.FLUSH_EVERY_S", 0.05)
-    monkeypatch.setattr("controller.service_ends.WRITE_AGAIN_S", 0.05)
+    monkeypatch.setattr("controller.service.service.FLUSH_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.05)
 
 
 async def mended(rack: Rack) -> None:

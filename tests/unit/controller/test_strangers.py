@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import ServiceError
-from controller.flows import FlowProgram
-from controller.of_program import FlowRule, RuleKey, ToController, diff
-from controller.strangers import still_spared, strangers
-from controller.views import JobRequest
+from controller.base.errors import ServiceError
+from controller.devices.openflow.rules.program import FlowProgram, diff
+from controller.devices.openflow.rules.rule import FlowRule, RuleKey, ToController
+from controller.ranks.strangers import still_spared, strangers
+from controller.schema.jobs import JobRequest
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER, FakeAggregators, Rack
 from tests.unit.controller.test_service import submit

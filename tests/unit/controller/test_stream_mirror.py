@@ -14,12 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from controller import executor, service, service_queue, service_watch, switches
-from controller.aggregators import PortStatus, SwitchConnected, SwitchLost
-from controller.errors import ServiceError
-from controller.service_feed import MANY
-from controller.views import AttachRequest, JobRequest, PlanRequest
-from controller.views_stream import ChangedView, TransactionFrameView
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
+from controller.fabric import executor
+from controller.jobs import queue, watch
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.stream import ChangedView, TransactionFrameView
+from controller.service import service
+from controller.stream.publisher import MANY
 from ocs_driver.base import PortPower
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.mirror import Mirror
@@ -28,10 +32,10 @@ ENDPOINTS = [f"gpu{n}" for n in range(6)]
 STEPS = 14
 FAST = {
     service: {"REPAIR_EVERY_S": 0.02, "OBSERVE_EVERY_S": 0.02, "DRIFT_EVERY_S": 0.1},
-    service_queue: {"SCHEDULE_EVERY_S": 0.1},
-    service_watch: {"SICK_LOOKS": 3},
+    queue: {"SCHEDULE_EVERY_S": 0.1},
+    watch: {"SICK_LOOKS": 3},
     executor: {"QUALIFY_TIMEOUT_S": 0.15, "LOOK_AFTER_S": 0.1, "PROBE_TIMEOUT_S": 0.02},
-    switches: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
+    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
 }
 
 
@@ -140,7 +144,9 @@ class Story:
     async def do_lose_an_aggregator(self) -> None:
         away = self._rack.aggregators.away
         self._rack.aggregators.away = away ^ {"as1"}
-        self._rack.aggregators.post(SwitchConnected("as1", ()) if away else SwitchLost("as1"))
+        self._rack.aggregators.post(
+            AggregatorConnected("as1", ()) if away else AggregatorLost("as1")
+        )
 
     async def do_flap(self) -> None:
         at = self._rack.service._state.attachments

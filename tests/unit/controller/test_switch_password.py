@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.daemon import make_driver
-from controller.errors import ServiceError
+from controller.base.errors import ServiceError
+from controller.daemon.compose import make_driver
 from sitefile import PasswordRef, SwitchCable
 
 URL = "calient+tl1://admin@127.0.0.1:3082"

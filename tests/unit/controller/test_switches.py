@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller import switches as module
-from controller.switches import SwitchBank
+from controller.devices import optical as module
+from controller.devices.optical import SwitchBank
 from ocs_driver.base import ApplyResult, CircuitMap, CircuitRequest, Mode
 from ocs_driver.errors import OcsUnreachable
 from tests.contract.ocs_rig import Clock, until

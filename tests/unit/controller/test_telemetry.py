@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.flows import AttachPoint
-from controller.port_stats import PortBlock, PortCounters
-from controller.telemetry import AT_ONCE, Rates, Telemetry
-from controller.views import PlanRequest
+from controller.devices.aggregators import AttachPoint
+from controller.devices.counters import PortBlock, PortCounters
+from controller.schema.plans import PlanRequest
+from controller.telemetry.throughput import AT_ONCE, Rates, Telemetry
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from controller import service_plan
-from controller.errors import ServiceError
-from controller.frameworks import environment
-from controller.frameworks_nccl import Network
-from controller.records import JobRecord
-from controller.tolerance import IB_MARGIN, ib_budget_s, judge
-from controller.views import JobRequest, PlanRequest
+from controller.base.errors import ServiceError
+from controller.plans import document
+from controller.ranks.environment import environment
+from controller.ranks.nccl import Network
+from controller.ranks.tolerance import IB_MARGIN, ib_budget_s, judge
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest
+from controller.state.records import JobRecord
 from scheduler.model import Policy
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.test_service import scattered, submit
@@ -34,7 +35,7 @@ def test_the_emitted_budget_is_four_times_the_longest_bulk() -> None:
     env = environment("red", 0, ["10.0.0.1"], {}, dark_s=0.52, network=Network())
     budget = ib_budget_s(env)
     assert budget is not None
-    assert budget >= IB_MARGIN * (0.5 + service_plan.CONTROL_S)
+    assert budget >= IB_MARGIN * (0.5 + document.CONTROL_S)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ async def test_a_plan_that_a_job_does_not_bear_is_refused_with_the_reason(rack: 
 async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_plan, "CONTROL_S", 5.0)
+    monkeypatch.setattr(document, "CONTROL_S", 5.0)
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.make_plan(PlanRequest())
     assert {b.verdict for b in plan.budgets} == {"downgraded"}

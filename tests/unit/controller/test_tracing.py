@@ -9,8 +9,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode
 
-from controller.tracing import trace_transaction
-from controller.views import TransactionView
+from controller.schema.plans import TransactionView
+from controller.stream.tracing import trace_transaction
 
 STARTED = 1_700_000_000.0
 

@@ -6,7 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from controller.transaction_model import (
+from controller.transaction.instructions import (
+    AwaitLull,
+    AwaitQuiet,
+    Drain,
+    FailJob,
+    Qualify,
+    QuiesceJob,
+    ResumeJob,
+    Route,
+    SetDeadline,
+    Switch,
+    WriteLog,
+)
+from controller.transaction.model import (
     AbortAsked,
     AllQualified,
     DeadlinePassed,
@@ -26,20 +39,7 @@ from controller.transaction_model import (
     Qualified,
     Switched,
 )
-from controller.transaction_orders import (
-    AwaitLull,
-    AwaitQuiet,
-    Drain,
-    FailJob,
-    Qualify,
-    QuiesceJob,
-    ResumeJob,
-    Route,
-    SetDeadline,
-    Switch,
-    WriteLog,
-)
-from controller.transaction_steps import ATTEMPTS, AWAY_ATTEMPTS
+from controller.transaction.phases import ATTEMPTS, AWAY_ATTEMPTS
 from scheduler.model import Policy
 from tests.unit.controller.transaction_walk import NEW, OLD, Walk, good_answers, transaction
 

@@ -7,8 +7,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.transaction import handle
-from controller.transaction_model import (
+from controller.transaction.instructions import (
+    Instruction,
+    ResumeJob,
+    Route,
+    Switch,
+)
+from controller.transaction.machine import handle
+from controller.transaction.model import (
     AbortAsked,
     AllQualified,
     DeadlinePassed,
@@ -19,12 +25,6 @@ from controller.transaction_model import (
     Qualified,
     Transaction,
     Written,
-)
-from controller.transaction_orders import (
-    Instruction,
-    ResumeJob,
-    Route,
-    Switch,
 )
 from scheduler.model import Policy
 from tests.unit.controller.transaction_walk import Walk, answer, transaction

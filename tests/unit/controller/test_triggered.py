@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller import service_regroup
-from controller.errors import ServiceError
-from controller.records import JobRecord
-from controller.step_meter import StepMeter, roads_of
-from controller.views import AttachRequest, JobRequest, PlanRequest, PlanView, TransactionView
-from scheduler.budgets import PauseBudget
+from controller.base.errors import ServiceError
+from controller.plans import automatic
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
+from controller.state.records import JobRecord
+from controller.telemetry.steps import StepMeter, roads_of
 from scheduler.model import Job
-from scheduler.triggers import TriggerPolicy
+from scheduler.policy.budgets import PauseBudget
+from scheduler.policy.triggers import TriggerPolicy
 from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.test_service import scattered, submit
@@ -40,7 +41,7 @@ async def reasons(rack: Rack, *wanted: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_regroup, "REGROUP_EVERY_S", 0.02)
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
 
 
 async def test_nothing_moves_by_itself_by_default(rack: Rack) -> None:
@@ -118,7 +119,7 @@ async def stale(rack: Rack, times: int) -> list[str]:
 @pytest_asyncio.fixture
 async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
     """A scattered job; the trigger fires when the test looks, and once an hour at most."""
-    monkeypatch.setattr(service_regroup, "REGROUP_EVERY_S", 3600.0)
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 3600.0)
     rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
     await rack.up()
     await scattered(rack)

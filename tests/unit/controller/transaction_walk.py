@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from controller.circuits import Link, SwitchChange
-from controller.flows import AttachPoint
-from controller.transaction import begin, handle, validate
-from controller.transaction_model import (
+from controller.devices.aggregators import AttachPoint
+from controller.transaction.circuits import Link, SwitchChange
+from controller.transaction.instructions import (
+    Instruction,
+)
+from controller.transaction.machine import begin, handle, validate
+from controller.transaction.model import (
     Cause,
     Drained,
     Event,
@@ -28,9 +31,6 @@ from controller.transaction_model import (
     Switched,
     Transaction,
     Written,
-)
-from controller.transaction_orders import (
-    Instruction,
 )
 from scheduler.model import Policy
 

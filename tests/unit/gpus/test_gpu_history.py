@@ -13,14 +13,15 @@ import pytest
 import pytest_asyncio
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from container_mgr import nvml, wire
-from container_mgr.held import Sample
+from container_mgr.hardware import nvml
+from container_mgr.ranks.living import Sample
+from container_mgr.rpc import messages
 from container_mgr.values import RankKey
-from controller.agent_wire import samples_of
-from controller.api.metrics_gpu import of_gpus
-from controller.engine import RankSample
-from controller.ring_buffer import GPU_COLUMNS, RingBuffer
-from controller.telemetry import Telemetry
+from controller.api.routes.metrics_gpu import of_gpus
+from controller.devices.agents.messages import samples_of
+from controller.devices.engine import RankSample
+from controller.telemetry.history import GPU_COLUMNS, RingBuffer
+from controller.telemetry.throughput import Telemetry
 from tests.nvml import mock
 from tests.unit.api.fake_service import FakeService
 from tests.unit.controller.fakes import Rack
@@ -56,7 +57,7 @@ def sampled(reading: nvml.Reading, time: float) -> RankSample:
     """Send a reading over the wire of the agents."""
     container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
     one = Sample(container, reading.utilisation, reading.memory_bytes, reading)
-    (found,) = samples_of(wire.telemetry_of(time, [one]), time)
+    (found,) = samples_of(messages.telemetry_of(time, [one]), time)
     return found
 
 

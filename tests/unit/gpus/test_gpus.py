@@ -9,9 +9,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from container_mgr import nvml
-from container_mgr.gpus import Gpus, Slot, verdict
-from container_mgr.nvml import Reading
+from container_mgr.hardware import nvml
+from container_mgr.hardware.gpus import Gpus, Slot, verdict
+from container_mgr.hardware.nvml import Reading
 from tests.nvml import mock
 
 A, B = "GPU-aaaa", "GPU-bbbb"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.aggregators import AggregatorEvent, OpenFlowAggregators
+from controller.devices.aggregators import AggregatorEvent
+from controller.devices.openflow.aggregators import OpenFlowAggregators
 from sitefile.model import CabledSite
 from tests.unit.openflow.sites import make_site
 

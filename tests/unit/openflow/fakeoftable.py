@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from controller.of_program import (
-    FlowDiff,
-    FlowProgram,
+from controller.devices.openflow.rules.program import FlowDiff, FlowProgram
+from controller.devices.openflow.rules.rule import (
     FlowRule,
     Goto,
     GroupRule,

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from controller import of_arp, ofmsgs
-from controller.flows import PROBE_MAC
-from controller.of_program import FlowRule, RuleKey, match
-from controller.ofkit import ofproto as ofp
-from controller.ofkit import parser, take_frames
+from controller.devices.openflow.rules.pipeline import PROBE_MAC
+from controller.devices.openflow.rules.rule import FlowRule, RuleKey, match
+from controller.devices.openflow.session import messages
+from controller.devices.openflow.session.osken import ofproto as ofp
+from controller.devices.openflow.session.osken import parser, take_frames
+from controller.devices.openflow.wire import arp
 
 _TABLE_FULL = (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
 
@@ -129,7 +130,7 @@ class FakeSwitch:
 
     def _flow_mod(self, frame: bytes, xid: int) -> None:
         mod = parser.OFPFlowMod.parser(_Far, 4, ofp.OFPT_FLOW_MOD, len(frame), xid, frame)
-        rule = ofmsgs.read_rule(mod)
+        rule = messages.read_rule(mod)
         if self.refuse(rule):
             self.send(message(ofp.OFPT_ERROR, xid, struct.pack("!HH", *_TABLE_FULL) + frame[:64]))
         elif mod.command == ofp.OFPFC_ADD:
@@ -162,7 +163,7 @@ def foreign_rule() -> tuple[FlowRule, bytes]:
 
 def arp_reply(ip: str, mac: str) -> bytes:
     """What the owner of ``ip`` answers to our probe."""
-    frame = bytearray(of_arp.probe_frame(ip, PROBE_MAC))
+    frame = bytearray(arp.probe_frame(ip, PROBE_MAC))
     owner = bytes.fromhex(mac.replace(":", ""))
     asker = frame[6:12]
     frame[0:12] = asker + owner

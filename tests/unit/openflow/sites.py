@@ -1,6 +1,6 @@
 """Sites for the OpenFlow tests: endpoints on aggregators that are joined by uplinks."""
 
-from controller.flows import AttachPoint
+from controller.devices.aggregators import AttachPoint
 from sitefile.model import AggregatorCable, CabledSite, EndpointCable, Port, Uplink
 
 ACCESS_PORTS = 8

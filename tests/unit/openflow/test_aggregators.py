@@ -8,16 +8,17 @@ from contextlib import suppress
 
 import pytest
 
-from controller import flows, ofmsgs
-from controller.aggregators import (
+from controller.devices.aggregators import (
+    AggregatorConnected,
     AggregatorError,
-    PortCounters,
+    AggregatorLost,
     PortStatus,
-    SwitchConnected,
-    SwitchLost,
 )
-from controller.of_program import diff
-from controller.ofkit import ofproto as ofp
+from controller.devices.counters import PortCounters
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.session import messages
+from controller.devices.openflow.session.osken import ofproto as ofp
 from tests.unit.openflow.conftest import Control
 from tests.unit.openflow.fakeswitch import FakeSwitch, arp_reply, foreign_rule
 from tests.unit.openflow.sites import attach
@@ -28,7 +29,7 @@ DEADLINE_S = 10.0
 
 
 def programs(control: Control, epoch: int = 1, jobs=RED):
-    return flows.compile(control.site, epoch, PLACES, jobs)
+    return compiler.compile(control.site, epoch, PLACES, jobs)
 
 
 def changes(switch: FakeSwitch) -> int:
@@ -46,7 +47,7 @@ async def joined(control: Control, *dpids: int) -> list[FakeSwitch]:
 async def test_a_switch_is_announced_once_its_tables_are_known(control):
     await joined(control, 0xA0, 0xA1)
     assert control.aggregators.connected() == {"as0", "as1"}
-    assert set(control.events) == {SwitchConnected("as0"), SwitchConnected("as1")}
+    assert set(control.events) == {AggregatorConnected("as0"), AggregatorConnected("as1")}
     assert control.aggregators.carrier("as0") == {1: True, 2: True}
 
 
@@ -85,12 +86,12 @@ async def test_a_reconnected_switch_with_the_right_tables_is_not_touched(control
     await control.aggregators.install(wanted, deadline_s=DEADLINE_S)
     before = changes(switch)
     await switch.disconnect()
-    await control.until(lambda: SwitchLost("as0") in control.events)
+    await control.until(lambda: AggregatorLost("as0") in control.events)
     assert control.aggregators.connected() == frozenset()
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
     assert changes(switch) == before
-    assert control.events[-1] == SwitchConnected("as0")
+    assert control.events[-1] == AggregatorConnected("as0")
 
 
 async def test_a_switch_that_comes_back_empty_or_altered_is_repaired(control):
@@ -217,7 +218,7 @@ async def test_stop_posts_no_loss_and_can_be_repeated(control):
     await joined(control)
     await control.aggregators.stop()
     await control.aggregators.stop()
-    assert control.events == [SwitchConnected("as0")]
+    assert control.events == [AggregatorConnected("as0")]
     assert control.aggregators.connected() == frozenset()
 
 
@@ -233,7 +234,7 @@ def test_messages_leave_in_kind_order(control):
     wanted = programs(control)["as0"]
     kinds = [
         {type(about).__name__ for about in batch.about}
-        for batch in ofmsgs.batches(diff(programs(control, 1, {})["as0"], wanted))
+        for batch in messages.batches(diff(programs(control, 1, {})["as0"], wanted))
     ]
     assert kinds == [{"GroupRule"}, *[{"FlowRule"}] * 3]
 

@@ -10,9 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import flows, ofmsgs
-from controller.flows import PROBE_MAC, AttachPoint, FlowError
-from controller.of_program import FlowDiff, FlowProgram, diff, unpack_cookie
+from controller.devices.aggregators import AttachPoint
+from controller.devices.openflow.rules import compiler as flows
+from controller.devices.openflow.rules.compiler import FlowError
+from controller.devices.openflow.rules.pipeline import PROBE_MAC
+from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
+from controller.devices.openflow.rules.rule import unpack_cookie
+from controller.devices.openflow.session import messages
 from sitefile import load_site
 from tests.unit.openflow.fakeoftable import (
     CONTROLLER,
@@ -138,8 +142,8 @@ def test_roce_gets_the_class_that_the_site_file_names(tmp_path, dscp, written):
     ((_, _, frame),) = fabric.leaves(frames(site, "gpu0", "gpu1")[1], "as0", 1)
     assert frame["ip_dscp"] == written
     rules = programs["as0"].rules
-    packed = b"".join(batch.data for batch in ofmsgs.batches(FlowDiff(add=rules)))
-    assert packed == b"".join(map(ofmsgs.by_os_ken, rules))
+    packed = b"".join(batch.data for batch in messages.batches(FlowDiff(add=rules)))
+    assert packed == b"".join(map(messages.by_os_ken, rules))
 
 
 def test_held_endpoints_neither_send_nor_receive_but_answer_probes():

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller import of_front
-from controller.aggregators import AggregatorEvent, OpenFlowAggregators, SwitchConnected
-from controller.of_front import Front
-from controller.of_handed import HandedOver
+from controller.daemon import relay
+from controller.daemon.handover import HandedOver
+from controller.daemon.relay import Front
+from controller.devices.aggregators import AggregatorConnected, AggregatorEvent
+from controller.devices.openflow.aggregators import OpenFlowAggregators
 from tests.unit.openflow.fakeswitch import FakeSwitch, message
 from tests.unit.openflow.sites import make_site
 
@@ -157,7 +158,7 @@ def test_a_living_controller_that_hangs_up_is_obeyed(stage: Stage) -> None:
     stage.hears(kept, 8)
     near.close()
     stage.until(lambda: any(line.left_at is not None for line in stage.front._lines))
-    stage.now += of_front.DOUBT_S
+    stage.now += relay.DOUBT_S
     stage.until(lambda: stage.hung_up(switch) or stage.hung_up(other))
     kept.send(message(HELLO, 1))
     alive = other if stage.hung_up(switch) else switch
@@ -221,7 +222,7 @@ def test_a_switch_that_leaves_is_gone_for_the_controller_too(stage: Stage) -> No
 def test_a_side_that_does_not_read_is_not_read_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_front, "MOST_WAITING_BYTES", 1 << 16)
+    monkeypatch.setattr(relay, "MOST_WAITING_BYTES", 1 << 16)
     control = stage.controller()
     switch = stage.call()
     near = stage.given(control)
@@ -295,7 +296,7 @@ async def test_the_controllers_openflow_side_works_over_it() -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not posted:  # noqa: ASYNC110 - posted by another thread
                 await asyncio.sleep(0.01)
-        assert isinstance(posted[0], SwitchConnected)
+        assert isinstance(posted[0], AggregatorConnected)
         await aggregators.stop()
         async with asyncio.timeout(PATIENCE_S):
             await switch.closed()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import flows, ofmsgs
-from controller.flow_rules import Address, Member, Probed, static_rules
-from controller.of_blocks import TABLES, Block, Rules
-from controller.of_program import FlowDiff, FlowProgram, Output, ToGroup, diff
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.blocks import TABLES, Block, Rules
+from controller.devices.openflow.rules.pipeline import Address, Member, Probed, static_rules
+from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
+from controller.devices.openflow.rules.rule import Output, ToGroup
+from controller.devices.openflow.session import messages
 from tests.unit.openflow.sites import attach, make_site
 
 MACS = st.binary(min_size=6, max_size=6).map(lambda raw: raw.hex(":"))
@@ -36,9 +38,9 @@ BLOCKS = st.one_of(
 def test_any_blocks_are_packed_as_os_ken_packs_their_rules(blocks: list[Block]) -> None:
     """Also where a percent sign, or what the templates were learned from, is in the values."""
     steps = FlowDiff(remove=Rules(blocks), add=Rules(blocks, TABLES[::-1]))
-    theirs = [ofmsgs._bytes(ofmsgs._remove(rule)) for rule in steps.remove]
-    theirs += [ofmsgs.by_os_ken(rule) for rule in steps.add]
-    assert b"".join(batch.data for batch in ofmsgs.batches(steps)) == b"".join(theirs)
+    theirs = [messages._bytes(messages._remove(rule)) for rule in steps.remove]
+    theirs += [messages.by_os_ken(rule) for rule in steps.add]
+    assert b"".join(batch.data for batch in messages.batches(steps)) == b"".join(theirs)
 
 
 def test_the_bytes_that_templates_are_learned_from_are_packed_like_others() -> None:
@@ -48,20 +50,20 @@ def test_the_bytes_that_templates_are_learned_from_are_packed_like_others() -> N
     ):
         for known in (block, block.sample()):
             rules = Rules((known,))
-            (batch,) = ofmsgs.batches(FlowDiff(remove=rules))
-            assert batch.data == b"".join(ofmsgs._bytes(ofmsgs._remove(r)) for r in rules)
+            (batch,) = messages.batches(FlowDiff(remove=rules))
+            assert batch.data == b"".join(messages._bytes(messages._remove(r)) for r in rules)
 
 
 def test_every_message_is_about_its_rule() -> None:
     site = make_site()
     places = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1))
-    program = flows.compile(site, 1, places, {"red": ("gpu0", "gpu1", "gpu2")})["as0"]
+    program = compiler.compile(site, 1, places, {"red": ("gpu0", "gpu1", "gpu2")})["as0"]
     steps = diff(FlowProgram("as0", 0, Rules(())), program)
     rules = []
-    for batch in ofmsgs.batches(steps):
+    for batch in messages.batches(steps):
         if isinstance(batch.about, Rules):
             rules += list(batch.about)
-            data = b"".join(ofmsgs.by_os_ken(rule) for rule in batch.about)
+            data = b"".join(messages.by_os_ken(rule) for rule in batch.about)
             assert batch.data == data
     assert set(rules) == set(program.rules)
     assert [rule.table for rule in rules] == sorted((r.table for r in rules), reverse=True)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import flows, of_wire, ofmsgs
-from controller.of_program import (
-    FlowDiff,
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import FlowDiff
+from controller.devices.openflow.rules.rule import (
     FlowRule,
     Foreign,
     Goto,
@@ -21,6 +21,8 @@ from controller.of_program import (
     WriteMetadata,
     match,
 )
+from controller.devices.openflow.session import messages
+from controller.devices.openflow.wire import packing
 from tests.unit.openflow.sites import attach, make_site
 
 SITE = make_site()
@@ -75,14 +77,14 @@ RULES = st.builds(
 @settings(max_examples=300)
 @given(RULES)
 def test_any_rule_of_ours_is_packed_as_os_ken_packs_it(rule: FlowRule) -> None:
-    assert of_wire.add(rule) == ofmsgs._bytes(ofmsgs._add(rule))
-    assert of_wire.remove(rule) == ofmsgs._bytes(ofmsgs._remove(rule))
+    assert packing.add(rule) == messages._bytes(messages._add(rule))
+    assert packing.remove(rule) == messages._bytes(messages._remove(rule))
 
 
 def test_every_compiled_rule_takes_the_short_way() -> None:
-    for program in flows.compile(SITE, 7, PLACES, JOBS).values():
+    for program in compiler.compile(SITE, 7, PLACES, JOBS).values():
         for rule in program.rules:
-            assert of_wire.add(rule) == ofmsgs._bytes(ofmsgs._add(rule))
+            assert packing.add(rule) == messages._bytes(messages._add(rule))
 
 
 @pytest.mark.parametrize(
@@ -93,21 +95,21 @@ def test_every_compiled_rule_takes_the_short_way() -> None:
     ],
 )
 def test_a_strangers_rule_is_left_to_os_ken(stranger: FlowRule) -> None:
-    assert of_wire.remove(stranger) is None
-    (batch,) = ofmsgs.batches(FlowDiff(remove=(stranger,)))
-    assert batch.data == ofmsgs._bytes(ofmsgs._remove(stranger))
+    assert packing.remove(stranger) is None
+    (batch,) = messages.batches(FlowDiff(remove=(stranger,)))
+    assert batch.data == messages._bytes(messages._remove(stranger))
 
 
 def test_a_rule_read_from_a_switch_is_never_written_back() -> None:
     rule = FlowRule(0, 1, (), (Foreign("meter:1"),), 0)
-    assert of_wire.add(rule) is None
+    assert packing.add(rule) is None
     with pytest.raises(ValueError, match="never written back"):
-        list(ofmsgs.batches(FlowDiff(add=(rule,))))
+        list(messages.batches(FlowDiff(add=(rule,))))
 
 
 def test_a_batch_is_stamped_with_its_transaction_ids() -> None:
     groups = (GroupRule(1, (5, 6)), GroupRule(2, (7,)))
-    (batch,) = ofmsgs.batches(FlowDiff(add_groups=groups))
+    (batch,) = messages.batches(FlowDiff(add_groups=groups))
     assert list(batch.about) == list(groups)
     data = batch.stamped([0x01020304, 0x7FFFFFFF])
     assert data[4:8] == b"\x01\x02\x03\x04"

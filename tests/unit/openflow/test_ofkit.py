@@ -17,8 +17,10 @@ import pytest
 from os_ken.controller import event
 from os_ken.lib import hub
 
-from controller import aggregators, of_liveness, ofkit
-from controller.ofkit import ofproto as ofp
+from controller.devices.openflow import aggregators
+from controller.devices.openflow.session import liveness as of_liveness
+from controller.devices.openflow.session import osken
+from controller.devices.openflow.session.osken import ofproto as ofp
 from tests.unit.openflow.fakeswitch import FakeSwitch, message
 
 ROOT = Path(__file__).parents[3]
@@ -31,12 +33,12 @@ class Numbered(event.EventBase):
         self.number = number
 
 
-class Careless(ofkit.OSKenApp):
+class Careless(osken.OSKenApp):
     def __init__(self) -> None:
         super().__init__()
         self.handled: queue.Queue[int] = queue.Queue()
 
-    @ofkit.set_ev_cls(Numbered)
+    @osken.set_ev_cls(Numbered)
     def on_number(self, ev: Numbered) -> None:
         self.handled.put(ev.number)
         if ev.number == 1:
@@ -71,7 +73,7 @@ def test_trap_2_an_event_wait_times_out():
 SERVE = """
 import asyncio, structlog, sys
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-from controller.aggregators import OpenFlowAggregators
+from controller.devices.openflow.aggregators import OpenFlowAggregators
 from tests.unit.openflow.fakeswitch import FakeSwitch
 from tests.unit.openflow.sites import make_site
 async def call(address):
@@ -148,7 +150,7 @@ async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
     """How long it may be silent is left out until it is silent for ever: this loop may be late."""
     patience = of_liveness.SILENT_INTERVALS
     monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
-    monkeypatch.setattr(ofkit, "ECHO_INTERVAL_S", 0.02)
+    monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
@@ -217,8 +219,8 @@ async def test_a_half_message_of_the_greatest_length_waits_without_harm(control)
 
 
 async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
-    monkeypatch.setattr(ofkit, "HANDSHAKE_LIMIT_S", 0.05)
-    monkeypatch.setattr(ofkit, "ECHO_INTERVAL_S", 0.02)
+    monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 0.05)
+    monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
     switch = FakeSwitch(0xA0)
     switch.answers = False
     await switch.connect(control.address)
@@ -226,8 +228,8 @@ async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
 
 
 async def test_too_many_strangers_are_turned_away(control, monkeypatch):
-    monkeypatch.setattr(ofkit, "STRANGERS_LIMIT", 1)
-    monkeypatch.setattr(ofkit, "HANDSHAKE_LIMIT_S", 3600.0)
+    monkeypatch.setattr(osken, "STRANGERS_LIMIT", 1)
+    monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 3600.0)
     monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     quiet = [FakeSwitch(0xA0), FakeSwitch(0xA1), FakeSwitch(0xBAD)]
     late = FakeSwitch(0xA0)
@@ -241,7 +243,7 @@ async def test_too_many_strangers_are_turned_away(control, monkeypatch):
 
 async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
     """As they do when a new controller takes them over from the keeper."""
-    monkeypatch.setattr(ofkit, "STRANGERS_LIMIT", 0)
+    monkeypatch.setattr(osken, "STRANGERS_LIMIT", 0)
     switches = [FakeSwitch(0xA0), FakeSwitch(0xA1)]
     for switch in switches:
         switch.answers = False  # none has said yet who it is
@@ -273,7 +275,7 @@ class Answering(FakeSwitch):
 
 
 async def test_an_overfull_send_queue_ends_the_session_and_never_blocks(control, monkeypatch):
-    monkeypatch.setattr(ofkit, "SEND_QUEUE_BYTES", 10)
+    monkeypatch.setattr(osken, "SEND_QUEUE_BYTES", 10)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await asyncio.wait_for(switch.closed(), 20)
@@ -296,12 +298,14 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
 
 def test_frames_are_taken_whole():
     buffer = bytearray(message(2, 7) + message(3, 8, b"abc") + b"\x04")
-    assert [frame[1] for frame in ofkit.take_frames(buffer)] == [2, 3]
+    assert [frame[1] for frame in osken.take_frames(buffer)] == [2, 3]
     assert buffer == b"\x04"
 
 
 def test_eventlet_is_never_imported():
-    script = "import sys, controller.aggregators; sys.exit('eventlet' in sys.modules)"
+    script = (
+        "import sys, controller.devices.openflow.aggregators; sys.exit('eventlet' in sys.modules)"
+    )
     assert python(script).wait(60) == 0
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.of_program import (
-    FlowDiff,
-    FlowProgram,
+from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
+from controller.devices.openflow.rules.rule import (
     FlowRule,
     Foreign,
     Goto,
@@ -17,7 +16,6 @@ from controller.of_program import (
     ToController,
     ToGroup,
     WriteMetadata,
-    diff,
     match,
     pack_cookie,
     unpack_cookie,

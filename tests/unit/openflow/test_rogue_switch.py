@@ -9,10 +9,12 @@ from contextlib import suppress
 
 import pytest
 
-from controller import aggregators, of_link, ofkit
-from controller.aggregators import AggregatorError
-from controller.of_program import FlowProgram, FlowRule, match
-from controller.ofkit import ofproto as ofp
+from controller.devices.aggregators import AggregatorError
+from controller.devices.openflow import aggregators
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.devices.openflow.rules.rule import FlowRule, match
+from controller.devices.openflow.session import conversation, osken
+from controller.devices.openflow.session.osken import ofproto as ofp
 from tests.unit.openflow.fakeswitch import (
     FakeSwitch,
     arp_reply,
@@ -65,7 +67,7 @@ async def test_a_hello_byte_by_byte_is_cut(control, monkeypatch):
     good = FakeSwitch(0xA0)
     await good.connect(control.address)
     await control.until(lambda: control.aggregators.connected() == {"as0"})
-    monkeypatch.setattr(ofkit, "HANDSHAKE_LIMIT_S", 0.3)  # its own handshake has all its time
+    monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 0.3)  # its own handshake has all its time
     reader, writer = await asyncio.open_connection(*control.address)
     cut = asyncio.create_task(until_hung_up(reader))
     with suppress(OSError):
@@ -126,7 +128,7 @@ async def test_a_flood_of_refusals_costs_no_turn_and_names_a_few(control):
 
 
 async def test_an_answer_without_end_ends_the_session(control, monkeypatch):
-    monkeypatch.setattr(of_link, "ENTRIES", 1000)
+    monkeypatch.setattr(conversation, "ENTRIES", 1000)
     _, bad = await both(control)
     pieces = b"".join(flow_stats(*foreign_rule()) for _ in range(100))
 
@@ -146,14 +148,14 @@ async def test_an_answer_without_end_ends_the_session(control, monkeypatch):
 async def test_answers_with_unknown_transaction_ids_are_not_even_decoded(control, monkeypatch):
     _, bad = await both(control)
     decoded = []
-    real = ofkit.ofproto_parser.msg
+    real = osken.ofproto_parser.msg
 
     def decode(session, *header):
         if session.id == bad.dpid:
             decoded.append(header[1])
         return real(session, *header)
 
-    monkeypatch.setattr(ofkit.ofproto_parser, "msg", decode)
+    monkeypatch.setattr(osken.ofproto_parser, "msg", decode)
     body = struct.pack("!HH4x", ofp.OFPMP_FLOW, 0) + flow_stats(*foreign_rule()) * 500
     for xid in range(1000):
         bad.send(message(ofp.OFPT_MULTIPART_REPLY, xid, body))
@@ -172,7 +174,7 @@ async def test_ports_that_are_invented_take_no_memory_and_a_storm_ends_the_sessi
     for port in range(1, 10_000):
         bad.port_status(port, up=True)
     await bad.closed()
-    assert len(control.aggregators.carrier("as1")) <= of_link.PORTS
+    assert len(control.aggregators.carrier("as1")) <= conversation.PORTS
     assert await unharmed(control)
 
 

@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 
-from controller import flows, of_link, ofapp
-from controller.aggregators import (
-    AggregatorError,
-    AggregatorEvent,
-    OpenFlowAggregators,
-    SwitchConnected,
-)
-from controller.ofapp import Reply, SessionDown, SessionUp
-from controller.ofkit import ofproto as ofp
-from controller.ofkit import parser, take_frames
+from controller.devices.aggregators import AggregatorConnected, AggregatorError, AggregatorEvent
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.session import app, conversation
+from controller.devices.openflow.session.app import Reply, SessionDown, SessionUp
+from controller.devices.openflow.session.osken import ofproto as ofp
+from controller.devices.openflow.session.osken import parser, take_frames
 from tests.unit.openflow.conftest import Control
 from tests.unit.openflow.fakeswitch import FakeSwitch
 from tests.unit.openflow.sites import attach, make_site
@@ -34,7 +31,7 @@ SITE = make_site()
 
 def program(jobs: Mapping[str, tuple[str, ...]] | None = None) -> Any:
     red = {"red": ("gpu0", "gpu1", "gpu2")}
-    return flows.compile(SITE, 1, PLACES, red if jobs is None else jobs)["as0"]
+    return compiler.compile(SITE, 1, PLACES, red if jobs is None else jobs)["as0"]
 
 
 class Silent:
@@ -123,7 +120,7 @@ async def test_a_greeting_that_fails_does_not_end_the_next_session() -> None:
     heir = crossing.comes()
     await crossing.serves(heir, crossing.aggregators.connected)
     assert not heir.over
-    assert crossing.events == [SwitchConnected("as0")]
+    assert crossing.events == [AggregatorConnected("as0")]
 
 
 async def test_a_session_is_announced_only_once_its_own_tables_are_known() -> None:
@@ -141,7 +138,7 @@ async def test_a_session_is_announced_only_once_its_own_tables_are_known() -> No
     assert crossing.events == []
     assert not crossing.aggregators.connected()
     await crossing.serves(heir, crossing.aggregators.connected)
-    assert crossing.events == [SwitchConnected("as0")]
+    assert crossing.events == [AggregatorConnected("as0")]
 
 
 @pytest.mark.parametrize("batch", range(4))
@@ -211,7 +208,7 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The switch tells of them on the session's thread, the announcement is made on another."""
-    carrier = ofapp._has_carrier
+    carrier = app._has_carrier
 
     def meanwhile(port: Any) -> bool:
         runtime = control.aggregators._runtime
@@ -220,7 +217,7 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
             session.ports[1000 + len(session.ports)] = port
         return carrier(port)
 
-    monkeypatch.setattr(ofapp, "_has_carrier", meanwhile)
+    monkeypatch.setattr(app, "_has_carrier", meanwhile)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
@@ -230,15 +227,15 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
 async def test_a_greeting_that_breaks_is_made_again(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = of_link.Link._read
+    read = conversation.Link._read
 
     async def broken(*_: Any) -> Any:
         raise ValueError("something in the tables that nobody has foreseen")
 
-    monkeypatch.setattr(of_link.Link, "_read", broken)
+    monkeypatch.setattr(conversation.Link, "_read", broken)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(switch.has_left)
-    monkeypatch.setattr(of_link.Link, "_read", read)
+    monkeypatch.setattr(conversation.Link, "_read", read)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)

@@ -9,15 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import of_arp, of_meter
-from controller.aggregators import SwitchRefused
-from controller.events import EventLog
-from controller.flows import PROBE_MAC
-from controller.of_listen import listening_socket, split_address
-from controller.of_liveness import BARRIER_PATIENCE_S, SILENT_INTERVALS, Liveness, Verdict
-from controller.of_meter import Allowance, Meter
-from controller.of_peer import RECORD_BYTES, Certificate, Peer, is_pinned, pinned
-from controller.service_links import LinkWatch
+from controller.base.addresses import split_address
+from controller.devices.aggregators import AggregatorRefused
+from controller.devices.openflow.rules.pipeline import PROBE_MAC
+from controller.devices.openflow.session import meter as of_meter
+from controller.devices.openflow.session.listen import listening_socket
+from controller.devices.openflow.session.liveness import (
+    BARRIER_PATIENCE_S,
+    SILENT_INTERVALS,
+    Liveness,
+    Verdict,
+)
+from controller.devices.openflow.session.meter import Allowance, Meter
+from controller.devices.openflow.session.peer import (
+    RECORD_BYTES,
+    Certificate,
+    Peer,
+    is_pinned,
+    pinned,
+)
+from controller.devices.openflow.wire import arp
+from controller.reconcile.links import LinkWatch
+from controller.state.events import EventLog
 from sitefile.model import AggregatorCable
 from tests.unit.openflow.fakeswitch import arp_reply
 
@@ -53,7 +66,7 @@ def test_an_answered_barrier_protects_no_longer():
 
 
 def test_probe_frame_follows_rfc_5227():
-    frame = of_arp.probe_frame("10.77.0.1", PROBE_MAC)
+    frame = arp.probe_frame("10.77.0.1", PROBE_MAC)
     assert len(frame) == 60
     assert frame[:6] == b"\xff" * 6
     assert frame[28:32] == bytes(4)
@@ -62,10 +75,10 @@ def test_probe_frame_follows_rfc_5227():
 
 def test_arp_replies_are_read_and_nothing_else():
     reply = arp_reply("10.77.0.1", "02:00:00:00:01:01")
-    assert of_arp.parse_reply(reply) == of_arp.ArpReply("10.77.0.1", "02:00:00:00:01:01")
-    assert of_arp.parse_reply(of_arp.probe_frame("10.77.0.1", PROBE_MAC)) is None
-    assert of_arp.parse_reply(reply[:30]) is None
-    assert of_arp.parse_reply(bytes(60)) is None
+    assert arp.parse_reply(reply) == arp.ArpReply("10.77.0.1", "02:00:00:00:01:01")
+    assert arp.parse_reply(arp.probe_frame("10.77.0.1", PROBE_MAC)) is None
+    assert arp.parse_reply(reply[:30]) is None
+    assert arp.parse_reply(bytes(60)) is None
 
 
 def test_allowance_refills_with_time():
@@ -163,8 +176,8 @@ def test_people_are_told_of_a_claimant_once_a_minute_and_aggregator(tmp_path):
     watch = LinkWatch(state)
     for n in range(180):
         now = 1000.0 + n
-        watch.take(SwitchRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
-    watch.take(SwitchRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
+        watch.take(AggregatorRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
+    watch.take(AggregatorRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
     events = state.events.since(0, 100)
     assert [e.object for e in events] == ["aggregator/as0"] * 3 + ["aggregator/as1"]
     assert events[-1].message == "refused 10.0.0.9:1, without TLS: pinned to y"

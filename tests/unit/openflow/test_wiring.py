@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.flow_wiring import Wiring
+from controller.devices.openflow.rules.routes import Wiring
 from tests.unit.openflow.sites import UPLINK_BASE, make_site
 
 SIZE = 7

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Policy, Site
-from scheduler.state import capacities
+from scheduler.occupancy import capacities
 
 PAPER_SERVERS = {
     "gpu0": "srv0",

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import metrics
-from scheduler.buckets import Buckets
-from scheduler.index import FabricIndex
 from scheduler.model import Fabric, Job, Locality, Move, Placement, Request
-from scheduler.placement import place
-from scheduler.state import all_homes, capacities, occupied
+from scheduler.occupancy import all_homes, capacities, occupied
+from scheduler.placement.buckets import Buckets
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
 from tests.unit.scheduler.racks import fabrics, paper, uniform
 
 

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.choice import best_fit, one
-from scheduler.index import FabricIndex
 from scheduler.metrics import span
 from scheduler.model import (
     Aggregator,
@@ -21,8 +19,10 @@ from scheduler.model import (
     Site,
     Wait,
 )
-from scheduler.placement import place
-from scheduler.state import all_homes, check
+from scheduler.occupancy import all_homes, check
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
+from scheduler.placement.selection import best_fit, one
 from tests.unit.scheduler.racks import PAPER_HOMES, fabrics, paper, uniform
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model import Fabric, Job, Locality, Request
-from scheduler.queue import decide
-from scheduler.queue_model import (
+from scheduler.queue.decide import decide
+from scheduler.queue.model import (
     PROMISE_S,
     Decisions,
     Pending,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.index import FabricIndex
 from scheduler.model import Fabric, Job, Locality, Request
-from scheduler.queue import Queue, decide
-from scheduler.queue_model import (
+from scheduler.placement.index import FabricIndex
+from scheduler.queue.decide import Queue, decide
+from scheduler.queue.model import (
     Decisions,
     Hold,
     Pending,

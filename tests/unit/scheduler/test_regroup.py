@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plan_states import scattered
-from scheduler.counting import count
-from scheduler.exact import Model, Shape
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Objective, Plan, Site
-from scheduler.regroup import DARK_TIME_S, plan
-from scheduler.state import FabricError, all_homes, check
-from scheduler.terms import EXCESS, MOVES, PAUSED
+from scheduler.occupancy import FabricError, all_homes, check
+from scheduler.regroup.counting import count
+from scheduler.regroup.plan import DARK_TIME_S, plan
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 from tests.unit.scheduler import brute
 from tests.unit.scheduler.racks import (
     CASE_A,

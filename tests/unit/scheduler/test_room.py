@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import room
-from scheduler.index import FabricIndex
 from scheduler.metrics import span
 from scheduler.model import (
     Aggregator,
@@ -23,9 +21,11 @@ from scheduler.model import (
     Site,
     Wait,
 )
-from scheduler.placement import place
+from scheduler.occupancy import check
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
+from scheduler.regroup import make_room
 from scheduler.scores import Scorer
-from scheduler.state import check
 from tests.unit.scheduler.racks import crowded, fabrics
 
 QUICK = Limits(time_limit_s=2.0)
@@ -36,7 +36,7 @@ QUICK = Limits(time_limit_s=2.0)
 def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, count: int) -> None:
     request = Request("new", count, Locality.STRICT)
     before = place(fabric, request)
-    plan = room.make_room(fabric, request, QUICK)
+    plan = make_room.make_room(fabric, request, QUICK)
     if plan is None:
         return
     assert isinstance(before, Wait)
@@ -60,7 +60,7 @@ def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, coun
 def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> None:
     index = FabricIndex(fabric)
     before = index.snapshot()
-    found = room.quick(index, Request("new", count, Locality.STRICT), lambda name: True)
+    found = make_room.quick(index, Request("new", count, Locality.STRICT), lambda name: True)
     assert index.snapshot() == before
     if found is None:
         return
@@ -98,13 +98,13 @@ def _scattered() -> Fabric:
 def test_limits_bound_what_room_may_cost() -> None:
     fabric = _scattered()
     request = Request("new", 3, Locality.STRICT)
-    plan = room.make_room(fabric, request, QUICK)
+    plan = make_room.make_room(fabric, request, QUICK)
     assert plan is not None
     assert (plan.running_moves, plan.jobs_paused, plan.paused_gpus) == (1, ("red",), 2)
     assert plan.bound.running_moves == 1
-    assert room.make_room(fabric, request, replace(QUICK, max_jobs_paused=0)) is None
-    assert room.make_room(fabric, request, replace(QUICK, max_moves=0)) is None
+    assert make_room.make_room(fabric, request, replace(QUICK, max_jobs_paused=0)) is None
+    assert make_room.make_room(fabric, request, replace(QUICK, max_moves=0)) is None
     pinned = replace(fabric, jobs=(Job("red", ("g0", "g1"), pinned=True),))
-    assert room.make_room(pinned, request, QUICK) is None
-    assert room.make_room(fabric, Request("new", 9, Locality.STRICT), QUICK) is None
-    assert room.make_room(fabric, Request("new", 2, Locality.STRICT), QUICK) is None
+    assert make_room.make_room(pinned, request, QUICK) is None
+    assert make_room.make_room(fabric, Request("new", 9, Locality.STRICT), QUICK) is None
+    assert make_room.make_room(fabric, Request("new", 2, Locality.STRICT), QUICK) is None

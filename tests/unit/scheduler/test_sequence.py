@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Plan, Site
-from scheduler.regroup import plan
-from scheduler.sequence import Batches, SequenceError, least_batches, sequence
-from scheduler.state import FabricError, all_homes, check, moves_between
+from scheduler.occupancy import FabricError, all_homes, check, moves_between
+from scheduler.regroup.batches import Batches, SequenceError, least_batches, sequence
+from scheduler.regroup.plan import plan
 from tests.unit.scheduler.racks import CASE_A, crowded, fabrics, paper, uniform
 
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.budgets import PauseBudget, free_at, why_not
-from scheduler.steptime import Calibration, Interval, Roads, StepProfile
-from scheduler.triggers import (
+from scheduler.policy.budgets import PauseBudget, free_at, why_not
+from scheduler.policy.triggers import (
     Blocked,
     Moment,
     Trigger,
@@ -19,7 +18,10 @@ from scheduler.triggers import (
     excess_since,
     fire,
 )
-from scheduler.worth import USUAL_RUN_S, Stake, Verdict, remaining_s, slowdown, weigh
+from scheduler.policy.worth import USUAL_RUN_S, Stake, Verdict, remaining_s, slowdown, weigh
+from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.profile import StepProfile
+from scheduler.steptime.sites import Roads
 
 NOON = 86400.0 * 100 + 43200.0
 QUIET = Moment(NOON, excess_span=0, excess_since=None, scheduled_at=NOON - 10)

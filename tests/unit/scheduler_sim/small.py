@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from scheduler.index import DARK
 from scheduler.model import Aggregator, Endpoint, Site
+from scheduler.placement.index import DARK
 from scheduler.sim.cluster import Cluster
 from scheduler.sim.gavel import GavelTable
 from scheduler.sim.trace import Trace, TraceJob

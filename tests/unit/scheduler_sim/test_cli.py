@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from console.cli.errors import CliError
-from console.cli.simulate import simulate
+from console.cli.verbs.simulate import simulate
 from tests.unit.scheduler_sim.test_replay import FIGURES
 
 SITE = {

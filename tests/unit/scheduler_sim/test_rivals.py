@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.gather import gather
 from scheduler.metrics import total_excess_span
 from scheduler.model import Job, Limits
-from scheduler.regroup import plan
-from scheduler.rivals.fgd import GradientDescent
-from scheduler.rivals.hived import BuddyCells
-from scheduler.rivals.leaves import widest_first
+from scheduler.regroup.one_job import gather
+from scheduler.regroup.plan import plan
 from scheduler.sim.cluster import Cluster, Live, Settings, Start, empty_cluster
 from scheduler.sim.engine import Policy
 from scheduler.sim.policies import POLICIES, make_policy
+from scheduler.sim.rivals.fgd import GradientDescent
+from scheduler.sim.rivals.hived import BuddyCells
+from scheduler.sim.rivals.leaves import widest_first
 from scheduler.sim.slowdown import GavelSlowdown
 from scheduler.sim.trace import TraceJob
 from tests.unit.scheduler_sim.small import site, table, trace

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import Locality, Request
-from scheduler.queue import Queue
-from scheduler.queue_model import Pending, QueuePolicy
+from scheduler.queue.decide import Queue
+from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
 from scheduler.sim.engine import replay
 from scheduler.sim.policies import BestFit

@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.steptime import (
-    PAPER_CORE_RATE,
-    PAPER_PROFILE,
-    Calibration,
-    RingRates,
-    StepProfile,
-    Trainer,
-    completion_s,
-    links_of,
-    max_min,
-    uplinks_of,
-)
+from scheduler.steptime.calibrate import Calibration
+from scheduler.steptime.fluid import Trainer, completion_s
+from scheduler.steptime.profile import PAPER_CORE_RATE, PAPER_PROFILE, StepProfile
+from scheduler.steptime.rings import RingRates, links_of, max_min, uplinks_of
 
 SAMPLES = 1200
 PAIR = (("as0", "as1"), ("as1", "as0"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.views import JobRequest
+from controller.schema.jobs import JobRequest
 from sitefile import SiteFileError, job_schema, load_job
 from sitefile.jobfile import MAX_BYTES, JobFileModel, command
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.budgets import PauseBudget
-from scheduler.queue_model import Project
+from scheduler.policy.budgets import PauseBudget
+from scheduler.queue.model import Project
 from sitefile import Rates, SiteFileError, load_site
 from tests.unit.controller.fakes import PAPER
 

@@ -1,0 +1,48 @@
+"""The shape of a verb that asks the controller one thing and prints the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from console.cli.ask.options import connect, one_of
+from console.cli.show import output as out
+from console.cli.show.output import Output
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+Columns = Mapping[str, Callable[[Document], object]]
+"""What stands under each head of a table, of one item."""
+
+
+def answer(
+    ctx: typer.Context,
+    output: Output,
+    ask: Callable[[Client], Document],
+    show: Callable[[Document], None],
+) -> Document:
+    """Ask, print the answer as a document or as ``show`` does, and return it."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    with connect(ctx) as client:
+        found = ask(client)
+    tell(found, output, show)
+    return found
+
+
+def tell(found: Document, output: Output, show: Callable[[Document], None]) -> None:
+    """Print what was found as a document, or as ``show`` does."""
+    if output.structured:
+        out.document(found, output)
+    else:
+        show(found)
+
+
+def table(columns: Columns) -> Callable[[Document], None]:
+    """Return what shows the items of a page as a table."""
+    return lambda page: out.show_table(
+        tuple(columns), [tuple(of(item) for of in columns.values()) for item in page["items"]]
+    )

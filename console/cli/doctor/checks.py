@@ -1,0 +1,163 @@
+"""What ``doctor`` looks at: each check finds a fact, a verdict and a fix."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from console.cli.doctor.finding import Finding
+from console.cli.doctor.server import examine_server
+
+_DOCKER_SOCKET = Path("/var/run/docker.sock")
+_PROGRAMS: Mapping[str, tuple[Sequence[str], str]] = {
+    "Open vSwitch": (
+        ("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovsdb-tool"),
+        "openvswitch-switch",
+    ),
+    "iproute2": (("ip", "tc"), "iproute2"),
+}
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_LEAST_DISK_BYTES = 6 * 2**30
+_LEAST_MEMORY_BYTES = 4 * 2**30
+
+
+def examine() -> list[Finding]:
+    """Run every check; reads only, changes nothing, needs no root."""
+    checks: Sequence[Callable[[], Finding]] = (
+        _system,
+        _python,
+        _root,
+        *(lambda name=name: _programs(name) for name in _PROGRAMS),
+        _docker,
+        _image_builder,
+        _cgroups,
+        _cores,
+        _memory,
+        _disk,
+        _plots,
+        _nvml,
+        _switches,
+    )
+    return [*(check() for check in checks), *examine_server()]
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
+
+
+def _system() -> Finding:
+    name = platform.system()
+    found = f"{name} {platform.release()} {platform.machine()}"
+    if name != "Linux":
+        return Finding("system", "missing", found, "use Linux: the rack is made of its namespaces")
+    return Finding("system", "ok", found)
+
+
+def _python() -> Finding:
+    return Finding("Python", "ok", platform.python_version())
+
+
+def _root() -> Finding:
+    if os.geteuid() != 0:
+        return Finding(
+            "root", "warning", f"uid {os.geteuid()}", "run `testbed` and `demo` with sudo"
+        )
+    return Finding("root", "ok", "yes")
+
+
+def _programs(name: str) -> Finding:
+    programs, package = _PROGRAMS[name]
+    missing = [program for program in programs if _which(program) is None]
+    if missing:
+        return Finding(name, "missing", f"no {', '.join(missing)}", f"apt-get install {package}")
+    return Finding(name, "ok", ", ".join(programs))
+
+
+def _docker() -> Finding:
+    if _DOCKER_SOCKET.exists():
+        return Finding("Docker Engine", "ok", f"{_DOCKER_SOCKET}")
+    if _which("dockerd") is None:
+        return Finding("Docker Engine", "missing", "no dockerd", "apt-get install docker.io")
+    return Finding("Docker Engine", "ok", "none runs; the rack starts a private one")
+
+
+def _image_builder() -> Finding:
+    if _which("mmdebstrap") is None:
+        return Finding(
+            "image builder",
+            "warning",
+            "no mmdebstrap; the image needs a reachable registry",
+            "apt-get install mmdebstrap",
+        )
+    return Finding("image builder", "ok", "mmdebstrap")
+
+
+def _cgroups() -> Finding:
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return Finding("cgroups", "ok", "version 2")
+    if (root / "freezer").exists() and (root / "cpu").exists():
+        return Finding("cgroups", "ok", "version 1 with freezer and cpu")
+    return Finding(
+        "cgroups", "missing", "no freezer or no cpu controller", "mount /sys/fs/cgroup with both"
+    )
+
+
+def _cores() -> Finding:
+    count = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    if count < 2:
+        return Finding("CPU cores", "warning", str(count), "the demo is laid out for 2 or more")
+    return Finding("CPU cores", "ok", str(count))
+
+
+def _memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = f"{total / 2**30:.1f} GiB"
+    if total < _LEAST_MEMORY_BYTES:
+        return Finding("memory", "warning", found, "six training containers need 4 GiB")
+    return Finding("memory", "ok", found)
+
+
+def _disk() -> Finding:
+    place = Path("/var/lib/lightloom")
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{free / 2**30:.1f} GiB free at {place}"
+    if free < _LEAST_DISK_BYTES:
+        return Finding("disk", "warning", found, "the trainer's image needs 6 GiB below /var/lib")
+    return Finding("disk", "ok", found)
+
+
+def _plots() -> Finding:
+    if find_spec("matplotlib") is None:
+        return Finding("matplotlib", "warning", "absent", "pip install 'lightloom[testbed]'")
+    return Finding("matplotlib", "ok", "present")
+
+
+def _nvml() -> Finding:
+    library = ctypes.util.find_library("nvidia-ml")
+    if library is None:
+        return Finding(
+            "NVML",
+            "emulated",
+            "no libnvidia-ml.so; there are no figures of GPUs",
+            "it comes with the NVIDIA driver",
+        )
+    return Finding("NVML", "ok", library)
+
+
+def _switches() -> Finding:
+    return Finding(
+        "optical switch",
+        "emulated",
+        "the rack starts an emulator that speaks TL1 and moves packets",
+        "for a real one: name its URL in the site file, try `lightloom ocs show URL`",
+    )

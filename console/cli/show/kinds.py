@@ -1,0 +1,257 @@
+"""The kinds of objects that ``get`` lists: where they come from, how they are named and shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from console.cli.errors import usage
+from console.cli.show.text import NONE, age, names, percent, rate, size, spread
+
+Document = dict[str, Any]
+Cell = Callable[[Document], object]
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """One kind. ``wide`` columns come after ``columns`` with ``-o wide``."""
+
+    plural: str
+    singular: str
+    columns: Mapping[str, Cell]
+    wide: Mapping[str, Cell]
+    name: Cell
+
+    def heads(self, wide: bool) -> list[str]:
+        """Return the column heads."""
+        return [*self.columns, *(self.wide if wide else ())]
+
+    def row(self, item: Document, wide: bool) -> list[object]:
+        """Return the cells of one object."""
+        cells = [*self.columns.values(), *(self.wide.values() if wide else ())]
+        return [cell(item) for cell in cells]
+
+
+def _field(key: str) -> Cell:
+    def cell(item: Document) -> object:
+        value = item.get(key)
+        return NONE if value is None or value == "" else value
+
+    return cell
+
+
+def _since(key: str) -> Cell:
+    def cell(item: Document) -> object:
+        moment = item.get(key)
+        return NONE if moment is None else age(time.time() - moment)
+
+    return cell
+
+
+def _yes(key: str) -> Cell:
+    return lambda item: "yes" if item.get(key) else "no"
+
+
+def _list(key: str) -> Cell:
+    return lambda item: names(item.get(key) or ())
+
+
+def _rate(key: str) -> Cell:
+    return lambda item: rate(item.get(key))
+
+
+def _percent(key: str) -> Cell:
+    return lambda item: percent(item.get(key))
+
+
+def _clock(key: str) -> Cell:
+    return lambda item: time.strftime("%H:%M:%S", time.localtime(item[key]))
+
+
+def _placed(key: str) -> Cell:
+    """A figure that means something only while the job has endpoints."""
+    return lambda item: item[key] if item.get("endpoints") else NONE
+
+
+def _job_reason(item: Document) -> object:
+    held = item.get("transaction")
+    return item.get("reason") or (f"regroup {held} in progress" if held else NONE)
+
+
+def _home(item: Document) -> object:
+    return item.get("home") or "dark"
+
+
+_RATES: Mapping[str, Cell] = {
+    "RX": _rate("rx_bps"),
+    "TX": _rate("tx_bps"),
+    "UTIL": _percent("utilisation"),
+}
+
+KINDS: Sequence[Kind] = (
+    Kind(
+        "jobs",
+        "job",
+        {
+            "NAME": _field("name"),
+            "STATE": _field("state"),
+            "GPUS": _field("count"),
+            "SPREAD": lambda item: spread(item.get("spread")),
+            "SPAN": _placed("span"),
+            "RING": _placed("ring_crossings"),
+            "AGE": _since("submitted_at"),
+            "REASON": _job_reason,
+        },
+        {
+            "PROJECT": _field("project"),
+            "LOCALITY": _field("locality"),
+            "POLICY": _field("policy"),
+            "RANKS": _list("endpoints"),
+            **_RATES,
+            "RESTARTS": _field("restarts"),
+            "IMAGE": _field("image"),
+        },
+        _field("name"),
+    ),
+    Kind(
+        "endpoints",
+        "endpoint",
+        {
+            "NAME": _field("name"),
+            "STATE": _field("state"),
+            "HOME": _home,
+            "PORT": _field("port"),
+            "JOB": _field("job"),
+            "RANK": _field("rank"),
+            "SERVER": _field("server"),
+            "MODEL": _field("model"),
+            "REASON": _field("reason"),
+        },
+        {
+            "FIBER": _field("fiber"),
+            "IP": _field("ip"),
+            "MAC": _field("mac"),
+            "MEMORY": lambda item: size(item.get("memory_bytes") or None),
+            "EMULATED": _yes("emulated"),
+            **_RATES,
+        },
+        _field("name"),
+    ),
+    Kind(
+        "aggregators",
+        "aggregator",
+        {
+            "NAME": _field("name"),
+            "CONNECTED": _yes("connected"),
+            "PORTS": _field("size"),
+            "USED": _field("used"),
+            "FREE": _field("free"),
+            "ENDPOINTS": _list("endpoints"),
+            "JOBS": _list("jobs"),
+        },
+        {"DPID": _field("dpid")},
+        _field("name"),
+    ),
+    Kind(
+        "switches",
+        "switch",
+        {
+            "NAME": _field("name"),
+            "CONNECTED": _yes("connected"),
+            "VENDOR": _field("vendor"),
+            "MODEL": _field("model"),
+            "PORTS": _field("ports"),
+            "CIRCUITS": _field("circuits"),
+            "FOREIGN": _field("foreign_circuits"),
+            "ERROR": _field("error"),
+        },
+        {"URL": _field("url"), "SERIAL": _field("serial"), "FIRMWARE": _field("firmware")},
+        _field("name"),
+    ),
+    Kind(
+        "circuits",
+        "circuit",
+        {
+            "SWITCH": _field("switch"),
+            "A": _field("a"),
+            "B": _field("b"),
+            "STATE": _field("state"),
+            "ENDPOINT": _field("endpoint"),
+            "AGGREGATOR": _field("aggregator"),
+            "PORT": _field("aggregator_port"),
+        },
+        {"DUPLEX": _yes("duplex"), "NAME": _field("name"), "OWNER": _field("owner")},
+        lambda item: item.get("name") or f"{item['switch']}/{item['a']}",
+    ),
+    Kind(
+        "containers",
+        "container",
+        {
+            "NAME": _field("name"),
+            "STATE": _field("state"),
+            "JOB": _field("job"),
+            "RANK": _field("rank"),
+            "ENDPOINT": _field("endpoint"),
+            "SERVER": _field("server"),
+            "EXIT": _field("exit_code"),
+            "AGE": _since("started_at"),
+            "REASON": _field("reason"),
+        },
+        {
+            "EPOCH": _field("epoch"),
+            **_RATES,
+            "MEMORY": lambda item: size(item.get("memory_bytes")),
+            "SOURCE": _field("source"),
+            "ID": lambda item: str(item.get("container_id") or NONE)[:12],
+        },
+        _field("name"),
+    ),
+    Kind(
+        "events",
+        "event",
+        {
+            "ID": _field("id"),
+            "TIME": _clock("time"),
+            "SEVERITY": _field("severity"),
+            "OBJECT": _field("object"),
+            "REASON": _field("reason"),
+            "MESSAGE": _field("message"),
+        },
+        {"EPOCH": _field("epoch")},
+        _field("id"),
+    ),
+    Kind(
+        "nodes",
+        "node",
+        {
+            "NAME": _field("name"),
+            "REACHABLE": _yes("reachable"),
+            "AGENT": _field("agent"),
+            "ENDPOINTS": _list("endpoints"),
+            "JOBS": _list("jobs"),
+            "CONTAINERS": _field("containers"),
+        },
+        {},
+        _field("name"),
+    ),
+)
+
+
+def find(word: str) -> Kind:
+    """Return the kind called ``word`` in either number; CliError when there is none."""
+    for kind in KINDS:
+        if word in (kind.plural, kind.singular):
+            return kind
+    known = ", ".join(kind.plural for kind in KINDS)
+    if word in ("gpu", "gpus"):
+        known += "; a GPU is an endpoint"
+    raise usage(f"there is no kind of object called {word!r}", f"one of: {known}")
+
+
+def split(word: str, name: str | None) -> tuple[Kind, str | None]:
+    """Read ``job red`` or ``job/red``."""
+    if name is None and "/" in word:
+        word, _, name = word.partition("/")
+    return find(word), name

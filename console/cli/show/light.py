@@ -1,0 +1,46 @@
+"""Light over time, for ``trace --since``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from console.cli.show.text import NONE, sparkline, thinned
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+LIGHT_HEADS = ("AT", "LIGHT", "LEAST DBM", "MOST DBM", "LAST DBM", "HISTORY")
+_WIDTH = 48
+_LEAST_SPAN_DB = 1.0
+"""Less than this is noise, and is not blown up to the height of a line."""
+
+
+def power_series(client: Client, at: str, since_s: float) -> Document:
+    """Return the light at ``ocs0/1.1.1`` over the last ``since_s`` seconds."""
+    switch, port = at.split("/", 1)
+    path = f"/switches/{client.part(switch)}/ports/{client.part(port)}/power"
+    found: Document = client.get(path, since_s=since_s)
+    return found
+
+
+def light_rows(history: Sequence[Document]) -> list[tuple[object, ...]]:
+    """Return two rows a port: what goes into the switch there, and what comes out."""
+    rows: list[tuple[object, ...]] = []
+    for series in history:
+        for word in ("in", "out"):
+            values = series[f"power_{word}_dbm"]
+            known = [v for v in values if v is not None]
+            if not known:
+                rows.append((_at(series), word, NONE, NONE, NONE, "not measured"))
+                continue
+            floor = min(*known, max(known) - _LEAST_SPAN_DB)
+            last = NONE if values[-1] is None else f"{values[-1]:.2f}"
+            line = sparkline(thinned(values, _WIDTH), floor)
+            rows.append((_at(series), word, f"{min(known):.2f}", f"{max(known):.2f}", last, line))
+    return rows
+
+
+def _at(series: Document) -> str:
+    return f"{series['switch']}/{series['port']}"

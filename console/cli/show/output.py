@@ -1,0 +1,196 @@
+"""stdout is data and nothing else, stderr is for people: every verb prints through here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from console.cli.errors import CliError
+from console.cli.show.text import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+
+_WIDTH = 1000
+_ESCAPE, _RESET = "\x1b", "\x1b[0m"
+_TRAILING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
+
+
+class Output(StrEnum):
+    """What ``-o`` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def structured(self) -> bool:
+        """True for the forms that programs read."""
+        return self in (Output.JSON, Output.YAML)
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """True when the command line says ``-o json``; works on lines too broken to parse."""
+    own = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    pairs = pairwise(own)
+    return any(a in ("-ojson", "--output=json") for a in own) or any(
+        flag in ("-o", "--output") and value == "json" for flag, value in pairs
+    )
+
+
+def document(value: Any, output: Output) -> None:
+    """Print one JSON or YAML document on stdout."""
+    sys.stdout.write(text_of(value, output))
+    sys.stdout.flush()
+
+
+def text_of(value: Any, output: Output) -> str:
+    """Return one JSON or YAML document."""
+    if output is Output.YAML:
+        import yaml  # noqa: PLC0415 - start-up time
+
+        text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+        if harmless(text) == text:
+            return text
+        return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=False))
+    return _json(value, indent=2)
+
+
+def harmless(text: str) -> str:
+    """Return JSON or CSV with what could drive a terminal written as ``\\uXXXX``.
+
+    That is everything but line ends that is not printable: C1 controls and DEL, which JSON does
+    not escape, and format characters, which can show text in another order than it has.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _json(value: Any, **form: Any) -> str:
+    return harmless(json.dumps(value, ensure_ascii=False, **form)) + "\n"
+
+
+def ask(question: str) -> None:
+    """Let the operator agree on the terminal. CliError when there is none, or no yes."""
+    if not sys.stdin.isatty():
+        raise CliError("usage", "nobody is there to agree", hint="add --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CliError("unmet", "nothing was done")
+
+
+def json_line(value: Any) -> None:
+    """Print one document on one line: what a watch prints at each change."""
+    sys.stdout.write(_json(value, separators=(",", ":")))
+    sys.stdout.flush()
+
+
+def say(message: str) -> None:
+    """Tell the operator something on stderr: progress, advice."""
+    sys.stderr.write(plain(message) + "\n")
+    sys.stderr.flush()
+
+
+def line(text: str) -> None:
+    """Print one line of data on stdout."""
+    sys.stdout.write(plain(text) + "\n")
+    sys.stdout.flush()
+
+
+def complain(error: CliError, *, as_json: bool) -> None:
+    """Print an error on stderr."""
+    if as_json:
+        sys.stderr.write(_json(error.document()))
+    else:
+        about = f" [{error.object}]" if error.object and error.object not in error.message else ""
+        lines = f"{error.message}{about}".splitlines() or [""]
+        sys.stderr.write(f"error ({error.code}): " + "\n".join(map(plain, lines)) + "\n")
+        if error.hint:
+            sys.stderr.write(f"hint: {plain(error.hint)}\n")
+    sys.stderr.flush()
+
+
+def logs_to_stderr() -> None:
+    """Send what the parts log to stderr, warnings and worse; LIGHTLOOM_DEBUG=1 shows all.
+
+    For verbs that run a part in this process: stdout stays data.
+    """
+    import logging  # noqa: PLC0415 - start-up time
+
+    import structlog  # noqa: PLC0415 - start-up time
+
+    level = logging.DEBUG if os.environ.get("LIGHTLOOM_DEBUG") else logging.WARNING
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"),
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+
+
+def console() -> Console:
+    """Return a rich console on stdout; styled only at a terminal and without NO_COLOR."""
+    from rich.console import Console  # noqa: PLC0415 - start-up time
+
+    return Console(
+        file=sys.stdout,
+        width=_WIDTH,
+        force_terminal=False if os.environ.get("NO_COLOR") else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, head: bool = True) -> Table:
+    """Return a borderless table, one row a line, values escaped."""
+    from rich.table import Table  # noqa: PLC0415 - start-up time
+    from rich.text import Text  # noqa: PLC0415 - start-up time
+
+    made = Table(
+        box=None, pad_edge=False, show_header=head, header_style="bold", padding=(0, 3, 0, 0)
+    )
+    for column in columns:
+        made.add_column(column, no_wrap=True)
+    for row in rows:
+        made.add_row(*(Text(plain(value)) for value in row))
+    return made
+
+
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, head: bool = True
+) -> None:
+    """Print a table on stdout."""
+    show(table(columns, rows, head=head))
+
+
+def show(renderable: RenderableType) -> None:
+    """Print something rich on stdout, without blanks at the ends of lines.
+
+    Lines are never folded to the terminal's width: folded columns can not be read, and a
+    row stays one line for whoever reads it next.
+    """
+    target = console()
+    with target.capture() as captured:
+        target.print(renderable)
+    for text in captured.get().splitlines():
+        kept = _TRAILING.sub("", text)
+        sys.stdout.write(f"{kept}{_RESET if _ESCAPE in kept else ''}\n")
+    sys.stdout.flush()

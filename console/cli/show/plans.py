@@ -1,0 +1,151 @@
+"""Plans and transactions as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from console.cli.show import output as out
+from console.cli.show.text import plural
+
+Document = dict[str, Any]
+
+
+def print_plan(made: Document) -> None:
+    """Print what a plan changes, what it costs and what it gains."""
+    if not made["moves"]:
+        left = made["excess_span_before"]
+        out.line(
+            "Nothing to gain: every job has the least possible span."
+            if left == 0
+            else f"Nothing to gain within these limits: excess span stays {left}."
+        )
+        rows = _left_alone(made)
+        if rows:
+            out.show_table(("", ""), rows, head=False)
+        return
+    if "id" in made:
+        out.line(f"plan {made['id']} for site {made['site']} at epoch {made['epoch']}")
+    out.show_table(
+        ("ENDPOINT", "FROM", "TO"),
+        [(m["endpoint"], m["from"] or "dark", m["to"] or "dark") for m in made["moves"]],
+    )
+    out.line("")
+    rows = [
+        ("excess span", f"{made['excess_span_before']} -> {made['excess_span_after']}"),
+        ("moves", f"{len(made['moves'])} ({made['running_moves']} of running jobs)"),
+        ("stalls", _stalls(made)),
+        ("proven", proof(made)),
+    ]
+    if "circuits" in made:
+        rows += _changes(made)
+    if "batches" in made:
+        rows.append(("batches", _batches(made)))
+    out.show_table(("", ""), rows, head=False)
+
+
+def print_transaction(view: Document) -> None:
+    """Print how far a transaction is, or how it ended."""
+    state = view["state"]
+    if state == "running":
+        out.line(f"transaction/{view['id']} running: {view['phase']}")
+        out.say(f"watch it: lightloom describe transaction {view['id']}")
+        return
+    dark = view.get("dark_time_s") or {}
+    longest = f", longest dark time {max(dark.values()):.3f} s" if dark else ""
+    epoch = view.get("epoch_after")
+    at = f", epoch {epoch}" if epoch is not None else ""
+    took = (view.get("finished_at") or view["started_at"]) - view["started_at"]
+    out.line(
+        f"transaction/{view['id']} {state}: {plural(len(view['moves']), 'move')} "
+        f"in {took:.2f} s{longest}{at}"
+    )
+
+
+def _stalls(made: Document) -> str:
+    jobs = made["jobs_paused"]
+    if not jobs:
+        return "none"
+    cost = f"{plural(made['paused_gpus'], 'GPU')}, {made['pause_gpu_seconds']:.3g} GPU seconds"
+    return f"{', '.join(jobs)} ({cost})"
+
+
+def _batches(made: Document) -> str:
+    batches = made["batches"]
+    most = max(map(len, batches), default=0)
+    proof = "no order has fewer"
+    if len(batches) > made["least_batches"]:
+        proof = f"at least {made['least_batches']} are needed"
+    return f"{len(batches)}, at most {plural(most, 'endpoint')} dark at once; {proof}"
+
+
+def proof(made: Document) -> str:
+    """Say how good a plan is proven to be."""
+    if made["optimal"]:
+        return f"no plan does better ({made['solver_seconds']:.2f} s)"
+    bound = made["bound"]
+    gaps = [
+        _gap("excess span", made["excess_span_after"], bound["excess_span"]),
+        _gap("paused GPUs", made["paused_gpus"], bound["paused_gpus"]),
+        _gap("running moves", made["running_moves"], bound["running_moves"]),
+    ]
+    return f"{'; '.join(gaps)} ({made['solver_seconds']:.2f} s)"
+
+
+def _gap(what: str, value: float, bound: float) -> str:
+    """Say how far a value is from the least that is proven."""
+    if value <= bound + 1e-6:
+        return f"{what} at the least"
+    if bound <= 0:
+        return f"{what} {value:g}, at least {bound:g}"
+    return f"{what} within {100 * (value - bound) / bound:.2g} % of the least"
+
+
+def _changes(made: Document) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for verb in ("break", "make"):
+        for step in made["circuits"].get(verb) or []:
+            port = f"{step['aggregator']}/{step['aggregator_port']}"
+            rows.append(
+                (verb, f"{step['switch']} {step['a']} - {step['b']} ({step['endpoint']} at {port})")
+            )
+    flows = made["flows"]
+    rows.append(("flows", f"{flows['add']} added, {flows['delete']} deleted"))
+    rows.append(("dark time", f"{made['predicted_dark_time_s']:.3f} s predicted"))
+    rows += [(f"bears {budget['job']}", _budget(budget)) for budget in made.get("budgets") or []]
+    rows += [(f"gain {gain['job']}", _gain(gain)) for gain in made["predicted_gain"]]
+    if made.get("worth"):
+        rows.append(("worth it", f"{made['worth']['verdict']}: {made['worth']['reason']}"))
+    if made.get("makes_room_for"):
+        rows.append(("makes room for", f"job {made['makes_room_for']}"))
+    return rows + _left_alone(made)
+
+
+def _left_alone(made: Document) -> list[tuple[str, str]]:
+    return [
+        (f"left alone {entry['job']}", entry["reason"]) for entry in made.get("left_alone") or []
+    ]
+
+
+def _budget(budget: Document) -> str:
+    """How a job bears its dark time."""
+    limit = budget.get("tolerance_s")
+    bears = "any time" if limit is None else f"{limit:.3g} s"
+    text = f"dark {budget['dark_s']:.3f} s, bears {bears} ({budget['policy']})"
+    why = budget.get("reason")
+    return f"{text}; {budget['verdict']}: {why}" if why else text
+
+
+def _gain(gain: Document) -> str:
+    faster, high = gain.get("communication_speedup"), gain.get("step_speedup_high")
+    text = (
+        f"span {gain['span_before']} -> {gain['span_after']}, ring crossings "
+        f"{gain['ring_crossings_before']} -> {gain['ring_crossings_after']}"
+    )
+    if faster:
+        text += f", communication {faster:.2f} times as fast"
+    if high is not None:
+        low = gain["step_speedup_low"]
+        span = f"{high:.2f}" if high - low < 1e-6 else f"{low:.2f} to {high:.2f}"
+        saved = gain["saved_high_s"]
+        text += f", a step {span} times as fast, saves at most {saved:.0f} s of its run time"
+    return text

@@ -1,0 +1,82 @@
+"""``demo``: the paper's experiment on the emulated rack."""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from console.cli.ask.files import reading
+from console.cli.ask.options import OutputOption, one_of
+from console.cli.show import output as out
+from console.cli.show.output import Output
+
+
+class Case(StrEnum):
+    """The paper's two cases: how many GPUs the red and the blue job have."""
+
+    A = "a"
+    B = "b"
+
+
+def demo(
+    case: Annotated[Case, typer.Argument(help="a: red 4 and blue 2 GPUs; b: 3 and 3.")],
+    *,
+    arms: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated: fragmented,reordered,regrouped,live. [default: all]"),
+    ] = None,
+    directory: Annotated[Path, typer.Option("--out", help="Folder for plots and figures.")] = Path(
+        "out"
+    ),
+    site: Annotated[Path | None, typer.Option(help="Site file; the paper's if absent.")] = None,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Measure this machine anew.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Run the paper's experiment on the emulated rack: table, JSON, plots. Needs root.
+
+    A rack that is up is used and left up; otherwise one is brought up and taken down again.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import demo as experiment  # noqa: PLC0415 - loads rack, Docker and plots
+
+    _end_like_an_interrupt()
+    chosen = None if arms is None else [name.strip() for name in arms.split(",")]
+    with reading(site or experiment.PAPER_SITE):
+        result = experiment.run(
+            case.value,
+            arms=chosen,
+            out_dir=directory,
+            site_path=site,
+            recalibrate=recalibrate,
+            progress=out.say,
+        )
+    if output.structured:
+        out.document(result, output)
+    else:
+        out.show(experiment.render(result))
+
+
+def _end_like_an_interrupt() -> None:
+    """Make a plain kill clean up the rack and its jobs as an interrupt does.
+
+    Also for a start in the background, where shells ignore SIGINT. Libraries fork helpers that
+    inherit the handler and are ended by SIGTERM; those must go at once, and clean up nothing.
+    """
+    owner = os.getpid()
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(128 + number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)

@@ -1,0 +1,359 @@
+"""Verbs for jobs: submit, wait, logs, cancel, pause, resume."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.hostlist import expand
+from console.cli.ask.jobfile import (
+    CpuLimitOption,
+    DryRunOption,
+    FileOption,
+    IoLimitOption,
+    MemoryLimitOption,
+    limits,
+    merged,
+)
+from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.errors import CliError, usage
+from console.cli.show import output as out
+from console.cli.show.kinds import split
+from console.cli.show.output import Output
+from console.cli.show.text import duration_s, names, spread
+from console.cli.verbs.objects import fetch, path_part
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+ENDED = frozenset({"completed", "failed", "cancelled"})
+_LOOK_S = 0.3
+
+
+class Locality(StrEnum):
+    """What a job asks of its placement."""
+
+    STRICT = "strict"
+    PREFERRED = "preferred"
+    ANY = "any"
+    REGROUP = "regroup"
+
+
+class Policy(StrEnum):
+    """How the job is treated while its light is moved."""
+
+    LIVE = "live"
+    PAUSE = "pause"
+    RESTART = "restart"
+
+
+class Pull(StrEnum):
+    """When servers fetch the image from its registry."""
+
+    NEVER = "never"
+    MISSING = "missing"
+    ALWAYS = "always"
+
+
+class RankOrder(StrEnum):
+    """How endpoints become ranks."""
+
+    AGGREGATOR = "aggregator"
+    PLACED = "placed"
+
+
+def submit(
+    ctx: typer.Context,
+    *,
+    count: Annotated[int | None, typer.Option("-n", "--count", help="How many GPUs.")] = None,
+    file: FileOption = None,
+    dry_run: DryRunOption = False,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- CMD...", help="Runs once per GPU; the image's own command when absent."
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Chosen by the controller if absent.")] = None,
+    project: Annotated[str | None, typer.Option(help="Project that owns the job.")] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(min=-100, max=100, help="A level is worth an hour of waiting. [default: 0]"),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            help="Expected run time at most (90, 15m, 1h30m); lets it start early where it "
+            "delays nobody. It is not stopped when it takes longer.",
+        ),
+    ] = None,
+    pinned: Annotated[
+        bool, typer.Option("--pinned", help="Never move its light while it runs.")
+    ] = False,
+    preemptible: Annotated[
+        bool,
+        typer.Option(
+            "--preemptible", help="It may be stopped for a higher priority, if the site does that."
+        ),
+    ] = False,
+    locality: Annotated[
+        Locality | None, typer.Option(help="How close the GPUs must be. [default: preferred]")
+    ] = None,
+    policy: Annotated[
+        Policy | None, typer.Option(help="What a regroup does to the job. [default: pause]")
+    ] = None,
+    rank_order: Annotated[
+        RankOrder | None, typer.Option(help="Order of the ring. [default: aggregator]")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Container image; the controller's default if absent.")
+    ] = None,
+    endpoints: Annotated[
+        str | None, typer.Option(help="Exactly these: gpu0,gpu3 or gpu[0-2].")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only GPUs of this model.")] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory", min=0, metavar="GIB", help="Of each GPU at least.")
+    ] = None,
+    cpu_limit: CpuLimitOption = None,
+    memory_limit: MemoryLimitOption = None,
+    io_limit: IoLimitOption = None,
+    dark_tolerance_s: Annotated[
+        float | None,
+        typer.Option(
+            "--dark-tolerance",
+            metavar="S",
+            help="Seconds its network may be dark; from its framework's time-outs if absent.",
+        ),
+    ] = None,
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            metavar="never|on-failure[:N]", help="When a rank dies: end the job, or start it again."
+        ),
+    ] = None,
+    pull: Annotated[
+        Pull | None, typer.Option(help="When servers fetch the image. [default: never]")
+    ] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
+    timeout_s: Annotated[
+        float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Queue a job: one container per GPU. Without a command it trains the demo's model."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
+    given: Document = {
+        "count": count,
+        "name": name,
+        "project": project,
+        "priority": priority,
+        "time_limit_s": None if time_limit is None else duration_s(time_limit),
+        "pinned": pinned or None,
+        "preemptible": preemptible or None,
+        "min_memory_bytes": None if memory_gib is None else int(memory_gib * 2**30),
+        "locality": locality,
+        "policy": policy,
+        "rank_order": rank_order,
+        "image": image,
+        "model": model,
+        "dark_tolerance_s": dark_tolerance_s,
+        "restart": restart,
+        "pull": pull,
+        "command": command or None,
+        "env": _environment(env) if env else None,
+        "endpoints": expand(endpoints) if endpoints else None,
+        **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
+    }
+    request = merged(file, {key: value for key, value in given.items() if value is not None})
+    if dry_run:
+        out.document(request, Output.JSON if output is Output.JSON else Output.YAML)
+        return
+    with connect(ctx) as client:
+        job = client.post("/jobs", request, extra_s=60.0)
+        if wait:
+            job = _wait_for_end(client, job, timeout_s)
+    _print_job(job, output)
+    if job["state"] == "pending":
+        out.say(f"what it waits for: lightloom describe job {job['name']}")
+    if wait and job["state"] != "completed":
+        raise CliError(
+            "failed",
+            f"job {job['name']} {job['state']}: {job.get('reason') or 'no reason given'}",
+            object=f"job/{job['name']}",
+            hint=f"lightloom logs {job['name']}",
+        )
+
+
+def cancel(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="The job's name.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Stop a job, or take it out of the queue."""
+    _act(ctx, job, "cancel", output)
+
+
+def pause(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="The job's name.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Freeze all containers of a job; it keeps its GPUs."""
+    _act(ctx, job, "pause", output)
+
+
+def resume(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="The job's name.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a paused job go on."""
+    _act(ctx, job, "resume", output)
+
+
+def logs(
+    ctx: typer.Context,
+    *,
+    job: Annotated[str, typer.Argument(help="The job's name.")],
+    rank: Annotated[int | None, typer.Option(min=0, help="One rank; all without it.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines a rank.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what the job's containers wrote. -o json prints one document a line."""
+    one_of(output, Output.TABLE, Output.JSON)
+    name = _bare(job)
+    with connect(ctx) as client:
+        path = f"/jobs/{path_part(name)}/logs"
+        entry = None
+        for entry in client.lines(path, follow=follow, rank=rank, tail=tail):
+            if output is Output.JSON:
+                out.json_line(entry)
+            elif sys.stdout.isatty():
+                out.line(_prefix(entry, rank) + entry["text"])
+            else:  # what is piped on arrives as it was written
+                sys.stdout.write(_prefix(entry, rank) + entry["text"] + "\n")
+                sys.stdout.flush()
+        if entry is None and tail != 0:
+            out.say(f"job {name} has written nothing so far")
+
+
+def wait(
+    ctx: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example job/red.")],
+    condition: Annotated[
+        str, typer.Option("--for", metavar="FIELD=VALUE", help="For example state=completed.")
+    ],
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds; then exit code 124.")
+    ] = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Return when a field of an object has a value.
+
+    Exit code 3 when that can not happen any more, 124 when time is up.
+    """
+    kind, name = split(target, None)
+    field, sign, value = condition.partition("=")
+    if name is None or not sign or not field:
+        raise usage("say what to wait for", "lightloom wait job/red --for state=completed")
+    deadline = time.monotonic() + timeout_s
+    with connect(ctx) as client:
+        while True:
+            item = fetch(client, kind, name)
+            if field not in item:
+                known = ", ".join(key for key, v in item.items() if not isinstance(v, list | dict))
+                raise usage(f"a {kind.singular} has no field {field!r}", f"fields: {known}")
+            state = _plain(item[field])
+            if state == value:
+                break
+            if kind.singular == "job" and item["state"] in ENDED:
+                raise CliError(
+                    "unmet",
+                    f"job {name} {item['state']}; {field} stays {state or 'empty'}",
+                    object=target,
+                    hint=f"lightloom describe job {name}",
+                )
+            if time.monotonic() >= deadline:
+                raise CliError(
+                    "timeout",
+                    f"{field} of {target} is {state or 'empty'} after {timeout_s:g} s",
+                    object=target,
+                )
+            time.sleep(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+    if output.structured:
+        out.document(item, output)
+    else:
+        out.line(f"{kind.singular}/{name}")
+
+
+def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
+    with connect(ctx) as client:
+        view = client.post(f"/jobs/{path_part(_bare(job))}/{verb}", extra_s=60.0)
+    _print_job(view, output)
+
+
+def _print_job(job: Document, output: Output) -> None:
+    if output.structured:
+        out.document(job, output)
+    elif output is Output.NAME:
+        out.line(f"job/{job['name']}")
+    else:
+        placed = job["endpoints"] and job["state"] not in ENDED
+        where = f" on {names(job['endpoints'])} ({spread(job['spread'])})" if placed else ""
+        why = f": {job['reason']}" if job.get("reason") else ""
+        out.line(f"job/{job['name']} {job['state']}{where}{why}")
+
+
+def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Document:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    state = ""
+    while job["state"] not in ENDED:
+        if job["state"] != state:
+            state = job["state"]
+            out.say(f"job/{job['name']} {state} {job.get('reason') or ''}".rstrip())
+        if deadline is not None and time.monotonic() > deadline:
+            raise CliError(
+                "timeout",
+                f"job {job['name']} is {state} after {timeout_s:g} s",
+                object=f"job/{job['name']}",
+                hint=f"it goes on; lightloom wait job/{job['name']} --for state=completed",
+            )
+        time.sleep(_LOOK_S)
+        job = client.get(f"/jobs/{path_part(job['name'])}")
+    return job
+
+
+def _environment(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise usage(f"--env {pair!r} is not K=V", "for example --env SEED=7")
+        found[key] = value
+    return found
+
+
+def _bare(job: str) -> str:
+    return job.removeprefix("job/")
+
+
+def _prefix(entry: Document, rank: int | None) -> str:
+    return f"[{entry['rank']}] " if rank is None else ""
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

@@ -1,0 +1,73 @@
+"""Verbs that need no controller: the daemons themselves, the schema, ``doctor``, ``version``."""
+
+from __future__ import annotations
+
+import platform
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from console.cli.ask.options import OutputOption, one_of
+from console.cli.errors import CliError
+from console.cli.show import output as out
+from console.cli.show.output import Output
+
+
+class SchemaOf(StrEnum):
+    """Files that have a published schema."""
+
+    SITE = "site"
+    JOB = "job"
+
+
+def schema(
+    what: Annotated[SchemaOf, typer.Argument(help="Which file.")] = SchemaOf.SITE,
+) -> None:
+    """Print the JSON Schema of the site file or of a job file, for editors and checkers."""
+    from sitefile import job_schema, site_schema  # noqa: PLC0415 - start-up time
+
+    out.document(job_schema() if what is SchemaOf.JOB else site_schema(), Output.JSON)
+
+
+def doctor(output: OutputOption = Output.TABLE) -> None:
+    """Say what this machine has and lacks for the emulated rack and for real devices.
+
+    Exit code 1 when something the emulated rack needs is missing.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    from console.cli.doctor.checks import examine  # noqa: PLC0415 - start-up time
+
+    findings = examine()
+    lacking = [f for f in findings if f.state == "missing"]
+    if output.structured:
+        out.document(
+            {"ok": not lacking, "checks": [finding.document() for finding in findings]}, output
+        )
+    else:
+        out.show_table(
+            ("CHECK", "STATE", "FOUND", "FIX"),
+            [(f.name, f.state, f.found, f.fix) for f in findings],
+        )
+    if lacking:
+        raise CliError(
+            "failed",
+            f"the emulated rack lacks {', '.join(f.name for f in lacking)}",
+            object="machine",
+            hint=lacking[0].fix,
+        )
+
+
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Print the version of this command."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    try:
+        own = installed_version("lightloom")
+    except PackageNotFoundError:
+        own = "unknown"
+    if output.structured:
+        out.document({"version": own, "python": platform.python_version()}, output)
+    else:
+        out.line(f"lightloom {own}")

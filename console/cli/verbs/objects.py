@@ -1,0 +1,193 @@
+"""``get`` and ``describe``: what is there, and one object with all it has."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.complete import of_context, of_kind
+from console.cli.ask.options import OutputOption, WatchOption, connect
+from console.cli.errors import CliError, usage
+from console.cli.show import output as out
+from console.cli.show.describe import print_object
+from console.cli.show.kinds import Kind, find, split
+from console.cli.show.output import Output
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+_EVENT_PAGE = 1000
+_TAIL_EVENTS = 20
+
+
+def get(
+    ctx: typer.Context,
+    *,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="jobs, endpoints, aggregators, switches, circuits, containers, events or nodes",
+            autocompletion=of_kind(),
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="One object; all without it.", autocompletion=of_context)
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    watch: WatchOption = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between looks with -w.")
+    ] = 1.0,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End -w after this many looks.")
+    ] = None,
+) -> None:
+    """List objects, or show one in a line.
+
+    With -w and -o json, every change is one JSON document on one line.
+    """
+    wanted, name = split(kind, name)
+    with connect(ctx) as client:
+        if watch:
+            if output is Output.YAML:
+                raise usage("-w prints a table, names or JSON lines", "leave -o yaml out")
+            _watch(client, wanted, name, output, interval_s=interval_s, count=count)
+        elif name is not None:
+            item = fetch(client, wanted, name)
+            _print(wanted, [item], output, item)
+        else:
+            page = _page(client, wanted)
+            _print(wanted, page["items"], output, page)
+
+
+def fetch(client: Client, kind: Kind, name: str) -> Document:
+    """Return one object; CliError ``not_found`` when there is none of this name."""
+    if kind.singular == "job":
+        return client.get(f"/jobs/{path_part(name)}")
+    items: list[Document] = _page(client, kind)["items"]
+    for item in items:
+        if str(kind.name(item)) == name:
+            return item
+    some = [str(kind.name(item)) for item in items[:12]]
+    raise CliError(
+        "not_found",
+        f"there is no {kind.singular} called {name}",
+        object=f"{kind.singular}/{name}",
+        hint=f"there are: {', '.join(some)}" if some else f"there are no {kind.plural}",
+    )
+
+
+def path_part(name: str) -> str:
+    """Return ``name`` fit for a URL path."""
+    from urllib.parse import quote  # noqa: PLC0415 - start-up time
+
+    return quote(name, safe="")
+
+
+def describe(
+    ctx: typer.Context,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="A kind, as for get, or transaction.",
+            autocompletion=of_kind(with_transactions=True),
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="The object's name.", autocompletion=of_context)
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one object with its conditions and its latest events."""
+    if name is None and "/" in kind:
+        kind, _, name = kind.partition("/")
+    if name is None:
+        raise usage("describe needs a name", f"for example: lightloom describe {kind} NAME")
+    with connect(ctx) as client:
+        if kind in ("transaction", "transactions"):
+            title, item = "transaction", client.get(f"/transactions/{path_part(name)}")
+        else:
+            found = find(kind)
+            title, item = found.singular, fetch(client, found, name)
+        about = f"{title}/{name}"
+        events = [e for e in _events(client, 0) if e["object"] == about][-_TAIL_EVENTS:]
+    if output is Output.NAME:
+        out.line(about)
+    elif output.structured:
+        out.document({**item, "events": events}, output)
+    else:
+        print_object(title, name, item, events)
+
+
+def _page(client: Client, kind: Kind, since: int = 0) -> Document:
+    """Return a whole list; of events, those after ``since``."""
+    if kind.singular != "event":
+        return client.whole(f"/{kind.plural}")
+    events = _events(client, since)
+    return {"items": events, "epoch": client.get("/health")["epoch"]}
+
+
+def _events(client: Client, since: int) -> list[Document]:
+    """Return all events after ``since``, page by page."""
+    found: list[Document] = []
+    while True:
+        page: list[Document] = client.get("/events", since=since, limit=_EVENT_PAGE)["items"]
+        found += page
+        if len(page) < _EVENT_PAGE:
+            return found
+        since = page[-1]["id"]
+
+
+def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Document) -> None:
+    if output.structured:
+        out.document(whole, output)
+        return
+    if output is Output.NAME:
+        for item in items:
+            out.line(f"{kind.singular}/{kind.name(item)}")
+        return
+    wide = output is Output.WIDE
+    rows = [kind.row(item, wide) for item in items]
+    if rows:
+        out.show_table(kind.heads(wide), rows)
+    else:
+        out.say(f"there are no {kind.plural}")
+
+
+def _watch(
+    client: Client,
+    kind: Kind,
+    name: str | None,
+    output: Output,
+    *,
+    interval_s: float,
+    count: int | None,
+) -> None:
+    """Show every object once, then each again when it changes."""
+    shown: dict[str, Document] = {}
+    wide, looks, since = output is Output.WIDE, 0, 0
+    while True:
+        found = [fetch(client, kind, name)] if name else _page(client, kind, since)["items"]
+        fresh = [item for item in found if shown.get(str(kind.name(item))) != item]
+        if kind.singular == "event":  # they never change: only newer ones are asked for
+            since = max((item["id"] for item in found), default=since)
+        else:
+            shown = {str(kind.name(item)): item for item in found}
+        if output is Output.JSON:
+            for item in fresh:
+                out.json_line(item)
+        elif output is Output.NAME:
+            for item in fresh:
+                out.line(f"{kind.singular}/{kind.name(item)}")
+        elif fresh:
+            rows = [kind.row(item, wide) for item in fresh]
+            out.show_table(kind.heads(wide), rows, head=looks == 0 or sys.stdout.isatty())
+        looks += 1
+        if count is not None and looks >= count:
+            return
+        time.sleep(interval_s)

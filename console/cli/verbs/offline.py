@@ -1,0 +1,87 @@
+"""``plan --state``: the planner on a file, without a controller."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from console.cli.ask.files import reading
+from console.cli.errors import CliError
+from scheduler.model import Limits, Objective, Plan
+from scheduler.occupancy import all_homes, moves_between
+from scheduler.regroup.batches import SequenceError, sequence
+from scheduler.regroup.plan import plan
+from sitefile import load_state
+
+Document = dict[str, Any]
+
+
+def plan_state(
+    path: Path, request: Document, *, max_dark: int | None = None, whole: bool = True
+) -> Document:
+    """Plan for a state file; options of the command line win over the file's limits.
+
+    With ``max_dark`` the plan is put in order as well, and says so under ``batches``: lists of
+    endpoints that are dark together. Where idle endpoints end then follows from the order.
+    """
+    with reading(path):
+        fabric, limits = load_state(path)
+    limits = _with_options(limits, request)
+    known = [job.name for job in fabric.jobs]
+    if limits.only_job is not None and limits.only_job not in known:
+        raise CliError(
+            "not_found",
+            f"{path} has no job called {limits.only_job}",
+            object=f"job/{limits.only_job}",
+            hint=f"there are: {', '.join(known)}" if known else "there are no jobs",
+        )
+    made = plan(fabric, limits, clock=time.perf_counter)
+    if max_dark is None:
+        return document(made)
+    try:
+        order = sequence(fabric, made, max_dark, whole=whole)
+    except SequenceError as error:
+        hint = f"give --max-dark {error.needed}"
+        raise CliError(
+            "invalid",
+            str(error),
+            object="--max-dark",
+            hint=f"{hint}, or --split-jobs to pause a job more than once" if whole else hint,
+        ) from None
+    after = order.homes_after
+    moves = moves_between(fabric.site, all_homes(fabric), after)
+    return document(dataclasses.replace(made, moves=moves, homes_after=after)) | {
+        "batches": [[move.endpoint for move in batch] for batch in order.batches],
+        "least_batches": order.least,
+    }
+
+
+def document(made: Plan) -> Document:
+    """Return a plan under the names of the command line's contract."""
+    return {
+        "moves": [
+            {"endpoint": move.endpoint, "from": move.source, "to": move.target}
+            for move in made.moves
+        ],
+        "homes_after": dict(made.homes_after),
+        "excess_span_before": made.excess_span_before,
+        "excess_span_after": made.excess_span_after,
+        "running_moves": made.running_moves,
+        "jobs_paused": list(made.jobs_paused),
+        "paused_gpus": made.paused_gpus,
+        "pause_gpu_seconds": made.pause_gpu_seconds,
+        "bound": dataclasses.asdict(made.bound),
+        "optimal": made.optimal,
+        "solver_seconds": made.solver_seconds,
+    }
+
+
+def _with_options(limits: Limits, request: Document) -> Limits:
+    given = dict(request)
+    if "job" in given:
+        given["only_job"] = given.pop("job")
+    if "objective" in given:
+        given["objective"] = Objective(given["objective"])
+    return dataclasses.replace(limits, **given)

@@ -1,0 +1,267 @@
+"""``whoami``, ``token``, ``project`` and ``audit``: who may do what, and who did what."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.asking import Columns, answer, table, tell
+from console.cli.ask.options import OutputOption, one_of
+from console.cli.errors import CliError, usage
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.text import NONE, age, names
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+_SPAN = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([smhd])$")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+token = typer.Typer(no_args_is_help=True, help="Tokens: who may do what. For admins.")
+project = typer.Typer(no_args_is_help=True, help="Projects: who jobs belong to.")
+audit = typer.Typer(no_args_is_help=True, help="The audit trail: who did what. For admins.")
+
+
+def whoami(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+    """Show who you are to the controller and what you may do."""
+    answer(ctx, output, lambda client: client.get("/whoami"), _show_whoami)
+
+
+def _show_whoami(view: Document) -> None:
+    rows = [
+        ("name", view["name"]),
+        ("role", names(view["roles"])),
+        ("projects", names(view["projects"])),
+        ("may", " ".join(view["may"])),
+        ("token", view["token"] or "none: the controller asks for none"),
+        ("expires", _left(view["expires_at"])),
+    ]
+    out.show_table(("", ""), rows, head=False)
+
+
+@token.command("create")
+def create_token(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The person or program that gets it: alice.")],
+    *,
+    role: Annotated[str, typer.Option(help="admin, operator, user or viewer.")] = "user",
+    projects: Annotated[
+        list[str] | None, typer.Option("--project", help="A project; may be repeated; * is all.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="Life time: 12h, 30d. Without it: until revoked.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Write the token there (mode 0600), not here.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a token. It is shown once: the controller keeps only its hash."""
+    body: Document = {"name": name, "role": role, "projects": projects or []}
+    if expires is not None:
+        body["expires_s"] = _seconds(expires)
+    if file is not None and file.exists():
+        raise usage(f"{file} exists", "name a new file")
+
+    def make(client: Client) -> Document:
+        view = client.post("/tokens", body)
+        if file is not None:
+            _keep(file, view.pop("token"))
+            out.say(f"the token is in {file}")
+        return view
+
+    def show(view: Document) -> None:
+        if "token" in view:
+            out.line(view["token"])
+            out.say(f"token {view['id']} of {name}: keep it, it is not shown again")
+
+    answer(ctx, output, make, show)
+
+
+@token.command("list")
+def list_tokens(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+    """List all tokens; never their secrets."""
+    columns: Columns = {
+        "ID": lambda t: t["id"],
+        "NAME": lambda t: t["name"],
+        "ROLE": lambda t: t["role"],
+        "PROJECTS": lambda t: names(t["projects"]),
+        "STATE": lambda t: t["state"],
+        "AGE": lambda t: age(time.time() - t["created_at"]),
+        "EXPIRES": lambda t: _left(t["expires_at"]),
+        "USED": lambda t: _ago(t["last_used_at"]),
+    }
+    answer(ctx, output, lambda client: client.whole("/tokens"), table(columns))
+
+
+@token.command("revoke")
+def revoke_token(
+    ctx: typer.Context,
+    ident: Annotated[str, typer.Argument(metavar="ID", help="As in `token list`.")],
+    *,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End a token at once and for good."""
+    answer(
+        ctx,
+        output,
+        lambda client: client.delete(f"/tokens/{client.part(ident)}"),
+        lambda view: out.line(f"token/{ident} of {view['name']} is {view['state']}"),
+    )
+
+
+@project.command("create")
+def put_project(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Its name; again to change its weight and quota.")],
+    *,
+    weight: Annotated[float, typer.Option(min=0.001, help="Share relative to others.")] = 1.0,
+    quota: Annotated[int | None, typer.Option(min=0, help="Endpoints at once.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a project, or change its weight and quota."""
+    body = {"name": name, "weight": weight, "quota": quota}
+    answer(
+        ctx,
+        output,
+        lambda client: client.put(f"/projects/{client.part(name)}", body),
+        lambda _: out.line(f"project/{name}"),
+    )
+
+
+@project.command("list")
+def list_projects(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+    """List the projects you belong to."""
+    columns: Columns = {
+        "NAME": lambda p: p["name"],
+        "WEIGHT": lambda p: p["weight"],
+        "QUOTA": lambda p: NONE if p["quota"] is None else p["quota"],
+        "JOBS": lambda p: p["jobs"],
+        "ENDPOINTS": lambda p: p["endpoints"],
+    }
+    answer(ctx, output, lambda client: client.whole("/projects"), table(columns))
+
+
+@audit.command("show")
+def show_audit(
+    ctx: typer.Context,
+    *,
+    since: Annotated[
+        int | None, typer.Option(min=0, help="Records after this one; default: the newest.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 200,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show who asked for what, and how it ended."""
+    columns: Columns = {
+        "SEQ": lambda r: r["seq"],
+        "TIME": lambda r: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r["time"])),
+        "WHO": lambda r: r["actor"],
+        "ROLE": lambda r: r["role"],
+        "FROM": lambda r: r["remote"] or NONE,
+        "DID": lambda r: r["action"],
+        "OBJECT": lambda r: r["object"] or NONE,
+        "STATUS": lambda r: r["outcome"],
+        "COUNT": lambda r: r["count"],
+        "EPOCH": _epochs,
+    }
+    answer(
+        ctx, output, lambda client: client.get("/audit", since=since, limit=limit), table(columns)
+    )
+
+
+@audit.command("verify")
+def verify_audit(
+    ctx: typer.Context,
+    *,
+    expect: Annotated[
+        str, typer.Option(help="A head printed by an earlier verify: SEQ:HASH.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Check this trail, without a controller.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check that no record of the trail was changed, taken out or cut off. Exit code 3 if so."""
+    if file is None:
+        view = answer(
+            ctx,
+            output,
+            lambda client: client.get("/audit/verification", expect=expect or None),
+            _show_verdict,
+        )
+    else:
+        one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+        view = _verified(file, expect)
+        tell(view, output, _show_verdict)
+    if not view["ok"]:
+        raise CliError(
+            "unmet",
+            f"the audit trail is not whole: {view['problem']}",
+            object="audit",
+            hint="keep the files as evidence",
+        )
+
+
+def _show_verdict(view: Document) -> None:
+    if view["ok"]:
+        out.line(f"{view['records']} records, whole; head {view['head']}")
+
+
+def _verified(file: Path, expect: str) -> Document:
+    from controller.people.audit_files import verify  # noqa: PLC0415 - start-up time
+
+    if not file.is_file():
+        raise usage(f"{file} can not be read", "it is audit.jsonl in the state directory")
+    verdict = verify(file, expect)
+    return {
+        "ok": verdict.ok,
+        "records": verdict.records,
+        "head": verdict.head,
+        "problem": verdict.problem,
+    }
+
+
+def _epochs(record: Document) -> str:
+    before, after = record["epoch_before"], record["epoch_after"]
+    return str(after) if before == after else f"{before}>{after}"
+
+
+def _seconds(text: str) -> float:
+    found = _SPAN.match(text)
+    if found is None:
+        raise usage(f"{text!r} is no life time", "for example 12h or 30d")
+    return float(found.group(1)) * _UNITS_S[found.group(2)]
+
+
+def _left(moment: float | None) -> str:
+    if moment is None:
+        return "never"
+    left = moment - time.time()
+    return f"in {age(left)}" if left > 0 else "past"
+
+
+def _ago(moment: float | None) -> str:
+    return NONE if moment is None else f"{age(time.time() - moment)} ago"
+
+
+def _keep(file: Path, secret: str) -> None:
+    import os  # noqa: PLC0415 - start-up time
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="ascii") as kept:
+            kept.write(secret + "\n")
+    except OSError as error:
+        raise CliError(
+            "failed",
+            f"{file} can not be written: {error.strerror}",
+            object=str(file),
+            hint="the token was made: revoke it, then try another file",
+        ) from None

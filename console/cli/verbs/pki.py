@@ -1,0 +1,100 @@
+"""``lightloom pki``: the site's certificate authority, and a certificate for each daemon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from console.cli.ask.options import OutputOption, one_of
+from console.cli.errors import usage
+from console.cli.show import output as out
+from console.cli.show.output import Output
+
+app = typer.Typer(
+    name="pki",
+    help="Certificates for the controller, the agents and the aggregators (mutual TLS).",
+    no_args_is_help=True,
+)
+DEFAULT_DIR = Path("/etc/lightloom/pki")
+
+
+class Role(StrEnum):
+    """Daemons that have a certificate."""
+
+    AGENT = "agent"
+    AGGREGATOR = "aggregator"
+    CONTROLLER = "controller"
+
+
+DirOption = Annotated[Path, typer.Option("--dir", help="Where the authority lies.")]
+
+
+@app.command()
+def init(
+    directory: DirOption = DEFAULT_DIR,
+    site: Annotated[str, typer.Option(help="The site's name.")] = "site",
+    days: Annotated[int, typer.Option(min=1, max=36500, help="How long it is good.")] = 3650,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make the authority. Its key signs all daemons: keep it off the servers."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    from pki import Authority  # noqa: PLC0415 - start-up time
+
+    Authority.create(directory, site, now=datetime.now(UTC), days=days)
+    if output.structured:
+        out.document({"authority": str(directory)}, output)
+    else:
+        out.line(f"authority of {site} in {directory}; ca-key.pem is its secret")
+
+
+@app.command()
+def issue(
+    *,
+    role: Annotated[Role, typer.Argument(help="agent, aggregator or controller.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The agent's server, or the aggregator, as the site file names it;"
+            " as0,as1 for one Open vSwitch that is both."
+        ),
+    ] = None,
+    directory: DirOption = DEFAULT_DIR,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Default: DIR/NAME or DIR/controller.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is good.")] = 397,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write cert.pem, key.pem and ca.pem for one daemon; again: renew them."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    if (role is Role.CONTROLLER) == (name is not None):
+        raise usage(
+            "an agent needs its server's name, an aggregator its own; a controller has none",
+            "lightloom pki issue agent SERVER | aggregator NAME | controller",
+        )
+    from pki import Authority  # noqa: PLC0415 - start-up time
+
+    authority = Authority.load(directory)
+    where = target or directory / (name or Role.CONTROLLER.value)
+    now = datetime.now(UTC)
+    if name is None:
+        issued = authority.issue_controller(where, now=now, days=days)
+    elif role is Role.AGENT:
+        issued = authority.issue_agent(name, where, now=now, days=days)
+    else:
+        issued = authority.issue_aggregators(name.split(","), where, now=now, days=days)
+    if output.structured:
+        out.document(
+            {
+                "name": issued.name,
+                "directory": str(issued.directory),
+                "expires": issued.expires.isoformat(),
+            },
+            output,
+        )
+    else:
+        out.line(f"{issued.name} in {issued.directory}, good until {issued.expires:%Y-%m-%d}")

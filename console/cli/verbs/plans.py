@@ -1,0 +1,276 @@
+"""``plan``, ``apply`` and ``defrag``: see a regroup, carry one out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.options import OutputOption, YesOption, connect, one_of
+from console.cli.errors import CHANGES_PENDING, CliError, usage
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.plans import print_plan, print_transaction
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+_LOOK_S = 0.1
+_LINE_S = 30.0
+"""Longest wait for the plans that the controller computes first."""
+_RUNNING = frozenset({"running", "rolling_back"})
+
+
+class Objective(StrEnum):
+    """What a plan spares, after it has lowered the excess span."""
+
+    PAUSES = "pauses"
+    MOVES = "moves"
+
+
+JobOption = Annotated[
+    str | None,
+    typer.Option("--job", help="Bring this job together only, or make room for it if it waits."),
+]
+MaxPausedOption = Annotated[
+    int | None, typer.Option("--max-jobs-paused", min=0, help="Budget of paused jobs.")
+]
+MaxMovesOption = Annotated[
+    int | None, typer.Option("--max-moves", min=0, help="Budget of moved running GPUs.")
+]
+ObjectiveOption = Annotated[
+    Objective | None, typer.Option(help="What to spare after the excess span. [default: pauses]")
+]
+TimeLimitOption = Annotated[
+    float | None, typer.Option("--time-limit", min=0.01, help="Seconds to search. [default: 10]")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Ignore cool-down and pause budgets; pins still hold.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
+]
+
+
+def plan(
+    ctx: typer.Context,
+    *,
+    job: JobOption = None,
+    max_jobs_paused: MaxPausedOption = None,
+    max_moves: MaxMovesOption = None,
+    objective: ObjectiveOption = None,
+    time_limit_s: TimeLimitOption = None,
+    force: ForceOption = False,
+    state: Annotated[
+        Path | None, typer.Option(help="Plan for this state file, without a controller.")
+    ] = None,
+    max_dark: Annotated[
+        int | None,
+        typer.Option(
+            "--max-dark", min=1, help="With --state: order the moves, so many dark at once."
+        ),
+    ] = None,
+    split_jobs: Annotated[
+        bool, typer.Option("--split-jobs", help="With --max-dark: a job may pause repeatedly.")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="Save the plan for `lightloom apply`.")
+    ] = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit code 3 when there is a gain.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compute a regroup and show what it would change. Changes nothing."""
+    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
+    request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
+    if state is not None:
+        from console.cli.verbs.offline import plan_state  # noqa: PLC0415 - loads the solver
+
+        found = plan_state(state, request, max_dark=max_dark, whole=not split_jobs)
+    elif max_dark is not None:
+        raise usage("--max-dark orders the plan of a state file", "give --state FILE")
+    else:
+        with connect(ctx) as client:
+            found = _make(client, request)
+    if file is not None:
+        _save(found, file)
+    if output.structured:
+        out.document(found, output)
+    else:
+        print_plan(found)
+    if file is not None:
+        out.say(f"saved to {file}" + ("" if state else f"; carry it out: lightloom apply {file}"))
+    if detailed_exitcode and found["moves"]:
+        raise typer.Exit(CHANGES_PENDING)
+
+
+def apply(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A plan saved with --out; - reads stdin.")],
+    *,
+    yes: YesOption = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    timeout_s: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Carry out a saved plan, exactly as saved.
+
+    Refused with exit code 6 when the fabric moved since the plan was made.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    saved = _load(file)
+    if not saved["moves"]:
+        out.say("the plan moves nothing; there is nothing to do")
+        if output.structured:
+            out.document(None, output)
+        return
+    if not yes and str(file) != "-" and sys.stdin.isatty():
+        _ask(saved)
+    with connect(ctx) as client:
+        done = _carry_out(client, saved, timeout_s if wait else None)
+    _print_transaction(done, output)
+    _judge(done)
+
+
+def defrag(
+    ctx: typer.Context,
+    *,
+    job: JobOption = None,
+    max_jobs_paused: MaxPausedOption = None,
+    max_moves: MaxMovesOption = None,
+    objective: ObjectiveOption = None,
+    time_limit_s: TimeLimitOption = None,
+    force: ForceOption = False,
+    yes: YesOption = False,
+    timeout_s: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Plan a regroup and carry it out; returns when it has ended.
+
+    -o json prints {"plan", "transaction"}; the transaction is null when there was no gain.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    if not yes and not sys.stdin.isatty():
+        raise usage("defrag moves light under running jobs", "say --yes, or ask at a terminal")
+    request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
+    done: Document | None = None
+    with connect(ctx) as client:
+        made = _make(client, request)
+        if not output.structured:
+            print_plan(made)
+        if made["moves"]:
+            if not yes:
+                _ask(made)
+            done = _carry_out(client, made, timeout_s)
+    if output.structured:
+        out.document({"plan": made, "transaction": done}, output)
+    elif done is not None:
+        print_transaction(done)
+    if done is not None:
+        _judge(done)
+
+
+def _request(
+    job: str | None,
+    max_jobs_paused: int | None,
+    max_moves: int | None,
+    objective: Objective | None,
+    time_limit_s: float | None,
+    *,
+    force: bool,
+) -> Document:
+    given: Document = {
+        "job": job.removeprefix("job/") if job else None,
+        "max_jobs_paused": max_jobs_paused,
+        "max_moves": max_moves,
+        "objective": objective,
+        "time_limit_s": time_limit_s,
+        "force": force or None,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _make(client: Client, request: Document) -> Document:
+    return client.post("/plans", request, extra_s=request.get("time_limit_s", 10.0) + _LINE_S)
+
+
+def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Document:
+    """Start a transaction; with a time-out, watch its phases until it ended."""
+    view = client.post("/transactions", {"plan": made}, extra_s=60.0)
+    if timeout_s is None:
+        return view
+    deadline, phase = time.monotonic() + timeout_s, ""
+    while view["state"] in _RUNNING:
+        if view["phase"] != phase:
+            phase = view["phase"]
+            held = f", waiting for {view['waiting_for']}" if view.get("waiting_for") else ""
+            out.say(f"{view['id']} {view['state']}: {phase}{held}")
+        if time.monotonic() > deadline:
+            raise CliError(
+                "timeout",
+                f"transaction {view['id']} is in phase {phase} after {timeout_s:g} s",
+                object=f"transaction/{view['id']}",
+                hint=f"it goes on; lightloom describe transaction {view['id']}",
+            )
+        time.sleep(_LOOK_S)
+        view = client.get(f"/transactions/{view['id']}")
+    return view
+
+
+def _judge(view: Document) -> None:
+    """Raise when a transaction ended otherwise than planned."""
+    if view["state"] in _RUNNING or view["state"] == "committed":
+        return
+    ports = view.get("quarantined_ports") or []
+    raise CliError(
+        "failed",
+        f"transaction {view['id']} ended {view['state']}: {view.get('error') or view['result']}",
+        object=f"transaction/{view['id']}",
+        hint=f"quarantined: {', '.join(ports)}" if ports else "the fabric is as it was before",
+    )
+
+
+def _print_transaction(view: Document, output: Output) -> None:
+    if output.structured:
+        out.document(view, output)
+    else:
+        print_transaction(view)
+
+
+def _ask(made: Document) -> None:
+    moves, jobs = len(made["moves"]), made.get("jobs_paused") or []
+    stalled = f", stalling {', '.join(jobs)} meanwhile" if jobs else ""
+    if not typer.confirm(f"Move {moves} endpoint(s){stalled}?", default=False, err=True):
+        raise CliError("failed", "not confirmed; nothing was changed")
+
+
+def _save(made: Document, file: Path) -> None:
+    try:
+        file.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise usage(f"{file} can not be written: {error.strerror}") from None
+
+
+def _load(file: Path) -> Document:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        saved = json.loads(text)
+    except OSError as error:
+        raise usage(f"{file} can not be read: {error.strerror}") from None
+    except ValueError:
+        raise usage(f"{file} is not a saved plan", "make one: lightloom plan --out FILE") from None
+    if not isinstance(saved, dict) or not isinstance(saved.get("moves"), list):
+        raise usage(f"{file} is not a saved plan", "make one: lightloom plan --out FILE")
+    if "epoch" not in saved:
+        raise usage(
+            f"{file} was planned from a state file; it belongs to no live fabric",
+            "plan without --state to get one that can be applied",
+        )
+    return saved

@@ -1,0 +1,209 @@
+"""``report``: one job's record as one self-contained page, with plots and a timeline."""
+
+from __future__ import annotations
+
+import html
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.complete import names
+from console.cli.ask.options import connect
+from console.cli.errors import CliError
+from console.cli.show import output as out
+from console.cli.show.plot import Line, Marker, plot
+from console.cli.show.text import NONE, age, rate, spread
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+_MARGIN_S = 10.0
+_LONGEST_S = 31 * 86400.0
+_EVENTS = 1000
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
+color:#1b1f24;background:#fff}
+h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem}
+th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid #d8dee4}
+.small{color:#57606a;font-size:.85rem}svg{width:100%;height:auto}
+.legend span{display:inline-block;margin-right:1rem}.legend i{display:inline-block;width:1.4rem;
+height:3px;vertical-align:middle;margin-right:.3rem}
+@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}
+.small{color:#8b949e}}
+@media(max-width:40rem){table{display:block;overflow-x:auto}}
+"""
+
+
+def report(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))],
+    *,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The page; JOB.html if absent.")
+    ] = None,
+) -> None:
+    """Write a job's record as one page: placement, throughput, utilisation, what happened."""
+    name = job.removeprefix("job/")
+    target = file or Path(f"{name}.html")
+    with connect(ctx) as client:
+        record = client.get(f"/jobs/{client.part(name)}")
+        back_s = min(_LONGEST_S, max(60.0, time.time() - record["submitted_at"] + _MARGIN_S))
+        series = client.get("/series", since_s=back_s, job=name)
+        found = _events(client)
+        moves = client.whole("/transactions")["items"]
+    about = f"job/{name}"
+    own = [e for e in found if e["object"] == about and e["time"] >= record["submitted_at"] - 1]
+    touched = [t for t in moves if name in t["jobs"]]
+    try:
+        target.write_text(page(record, series, own, touched), encoding="utf-8")
+    except OSError as error:
+        raise CliError(
+            "failed", f"{target} can not be written: {error.strerror}", object=str(target)
+        ) from None
+    out.line(str(target))
+
+
+def _events(client: Client) -> list[Document]:
+    """Return all events that are kept, oldest first."""
+    found: list[Document] = client.get("/events", limit=_EVENTS)["items"]
+    if len(found) < _EVENTS:
+        return found
+    found = []  # those were the latest only: from the beginning, page by page
+    last = 1
+    while items := client.get("/events", since=last, limit=_EVENTS)["items"]:
+        found += items
+        last = items[-1]["id"]
+    return found
+
+
+def page(
+    job: Document, series: Document, events: Sequence[Document], moves: Sequence[Document]
+) -> str:
+    """Return the page. Everything that came from outside is escaped; nothing is fetched."""
+    title = f"Job {job['name']}"
+    markers = [Marker(t["started_at"], _words(t)) for t in moves]
+    plots = "".join(_plots(series, markers)) or '<p class="small">No samples are kept.</p>'
+    parts = [
+        f"<h1>{_e(title)}</h1>",
+        f'<p class="small">{_e(_headline(job))}</p>',
+        _facts(job),
+        "<h2>Throughput and utilisation</h2>",
+        plots,
+        "<h2>Ranks</h2>",
+        _table(
+            ("Rank", "Endpoint", "Home", "Server", "State", "Exit", "Dark time"),
+            [
+                (
+                    r["rank"],
+                    r["endpoint"],
+                    r["home"] or "dark",
+                    r["server"],
+                    r["state"],
+                    NONE if r["exit_code"] is None else r["exit_code"],
+                    f"{r['dark_time_s']:.3f} s",
+                )
+                for r in job["ranks"]
+            ],
+        ),
+        "<h2>Moves of light</h2>",
+        _table(
+            ("Time", "Transaction", "Moves", "Dark time", "Result"),
+            [
+                (
+                    _clock(t["started_at"]),
+                    t["id"],
+                    ", ".join(f"{m['endpoint']}: {m['from']} to {m['to']}" for m in t["moves"]),
+                    f"{max(t['dark_time_s'].values(), default=0.0):.3f} s",
+                    f"{t['state']}: {t['result'] or t['error']}",
+                )
+                for t in moves
+            ],
+        ),
+        "<h2>Timeline</h2>",
+        _table(
+            ("Time", "Severity", "Reason", "Message"),
+            [(_clock(e["time"]), e["severity"], e["reason"], e["message"]) for e in events],
+        ),
+        f'<p class="small">Written by lightloom at {_e(_clock(time.time()))}. Samples of '
+        f"{series['interval_s']:g} s each.</p>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'\">"
+        f"<title>{_e(title)}</title><style>{_STYLE}</style></head><body>"
+        + "\n".join(parts)
+        + "</body></html>\n"
+    )
+
+
+def _plots(series: Document, markers: Sequence[Marker]) -> list[str]:
+    times = series["times"]
+    found = []
+    for title, key, scale, unit in (
+        ("Received", "rx_bps", 1.0, "bit/s"),
+        ("Sent", "tx_bps", 1.0, "bit/s"),
+        ("Utilisation", "utilisation", 100.0, "%"),
+        ("Temperature of the GPUs", "temperature_c", 1.0, "°C"),
+        ("Power of the GPUs", "power_w", 1.0, "W"),
+    ):
+        lines = [
+            Line(
+                f"rank {line['rank']} ({line['endpoint']})",
+                [math.nan if v is None else v * scale for v in line[key]],
+            )
+            for line in series["containers"]
+            if line.get(key) is not None
+        ]
+        if times and lines:
+            found.append(plot(title, times, lines, markers, unit=unit))
+    return found
+
+
+def _headline(job: Document) -> str:
+    end = job["finished_at"] or time.time()
+    ran = age(end - job["started_at"]) if job["started_at"] else "not started"
+    return f"{job['state']}, {job['count']} endpoints, {spread(job['spread'])}, ran {ran}"
+
+
+def _facts(job: Document) -> str:
+    rows = [
+        ("Project", job["project"]),
+        ("Image", job["image"]),
+        ("Command", " ".join(job["command"]) or NONE),
+        ("Locality, policy", f"{job['locality']}, {job['policy']}"),
+        ("Span", f"{job['span']}, excess {job['excess_span']}, {job['ring_crossings']} crossings"),
+        ("Restarts", job["restarts"]),
+        ("Now", f"{rate(job['rx_bps'])} received, {rate(job['tx_bps'])} sent"),
+        ("Reason", job["reason"] or NONE),
+    ]
+    return _table(("", ""), rows)
+
+
+def _words(transaction: Document) -> str:
+    return f"{transaction['cause']} {transaction['id']}: {transaction['state']}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
+        return '<p class="small">None.</p>'
+    head = "".join(f"<th>{_e(h)}</th>" for h in heads) if any(heads) else ""
+    body = "".join("<tr>" + "".join(f"<td>{_e(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def _e(value: object) -> str:
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    return html.escape(text, quote=True)

@@ -1,0 +1,116 @@
+"""``testbed`` and ``demo``: the emulated rack on this machine and the experiment run on it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from console.cli.ask.files import reading
+from console.cli.ask.options import OutputOption, one_of
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.text import age, rate
+
+Document = dict[str, Any]
+_RUN_DIR = Path("/run/lightloom/rack")
+
+app = typer.Typer(
+    help="The emulated rack with controller and agents on this machine.", no_args_is_help=True
+)
+
+RunDirOption = Annotated[
+    Path, typer.Option("--run-dir", help="Where the rack keeps processes, sockets and logs.")
+]
+
+
+def _default_site() -> Path:
+    import testbed  # noqa: PLC0415 - start-up time
+
+    return Path(testbed.__file__).parent / "sites" / "paper.yaml"
+
+
+@app.command()
+def up(
+    site: Annotated[
+        Path | None, typer.Option(help="Site file; the paper's rack if absent.")
+    ] = None,
+    run_dir: RunDirOption = _RUN_DIR,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Bring the rack up: switches, aggregators, agents, controller. Needs root."""
+    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import rack  # noqa: PLC0415 - start-up time
+
+    file = site or _default_site()
+    started = time.monotonic()
+    with reading(file):
+        status = rack.up(file, run_dir, progress=out.say)
+    out.say(f"up after {time.monotonic() - started:.1f} s; try: lightloom get endpoints")
+    _print(status.to_dict(), output, run_dir)
+
+
+@app.command()
+def down(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
+    """Take the rack down; leaves no process, namespace, link or container behind."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import rack  # noqa: PLC0415 - start-up time
+
+    rack.down(run_dir, progress=out.say)
+    _print(rack.status(run_dir).to_dict(), output, run_dir)
+
+
+@app.command("status")
+def show(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
+    """Say what runs and which parts are emulated."""
+    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import rack  # noqa: PLC0415 - start-up time
+
+    _print(rack.status(run_dir).to_dict(), output, run_dir)
+
+
+def _print(status: Document, output: Output, run_dir: Path) -> None:
+    if output.structured:
+        out.document(status, output)
+        return
+    rows = [("state", status["state"])]
+    if status["site"]:
+        from testbed.token import token_file  # noqa: PLC0415 - start-up time
+
+        rows += [
+            ("site", f"{status['site']} ({status['site_file']})"),
+            ("controller", status["url"]),
+            ("console", f"{status['url']} in a browser; its token is in {token_file(run_dir)}"),
+            ("image", status["image"] or "none yet"),
+            ("links", _rates(status)),
+            ("age", age(time.time() - status["started_at"])),
+        ]
+    rows += [("left behind", entry) for entry in status["remains"]]
+    out.show_table(("", ""), rows, head=False)
+    if status["remains"]:
+        out.say("remove it: lightloom testbed down")
+    if status["parts"]:
+        out.line("")
+        out.show_table(
+            ("PROCESS", "PID", "RUNS", "LOG"),
+            [
+                (part["name"], part["pid"], "yes" if part["alive"] else "NO", part["log"])
+                for part in status["parts"]
+            ],
+        )
+    if status["emulated"]:
+        out.line("")
+        out.show_table(
+            ("EMULATED", "STANDS FOR", "PLAYED BY"),
+            [(part["name"], part["stands_for"], part["played_by"]) for part in status["emulated"]],
+        )
+
+
+def _rates(status: Document) -> str:
+    access, between = status["access_bps"], status["inter_aggregator_bps"]
+    return f"access {rate(access)}, between aggregators {rate(between)}"

@@ -1,0 +1,178 @@
+"""``top``: throughput and utilisation of the last second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.options import OutputOption, WatchOption, connect
+from console.cli.errors import usage
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.text import NONE, celsius, percent, rate, size, sparkline, spread, watts
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+History = dict[str, deque[float | None]]
+_SAMPLES = 30
+_GPU: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
+    "TEMP": ("temperature_c", celsius),
+    "POWER": ("power_w", watts),
+}
+
+
+class What(StrEnum):
+    """What ``top`` shows."""
+
+    JOBS = "jobs"
+    CONTAINERS = "containers"
+    ENDPOINTS = "endpoints"
+
+
+def top(
+    ctx: typer.Context,
+    what: Annotated[What, typer.Argument(help="What to show.")] = What.JOBS,
+    *,
+    output: OutputOption = Output.TABLE,
+    watch: WatchOption = False,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End -w after this many seconds.")
+    ] = None,
+) -> None:
+    """Show live throughput and utilisation.
+
+    With -w and -o json, one document a second on one line.
+    """
+    if watch and output is Output.YAML:
+        raise usage("-w prints a table, names or JSON lines", "leave -o yaml out")
+    with connect(ctx) as client:
+        if watch and sys.stdout.isatty() and not output.structured and output is not Output.NAME:
+            _full_screen(client, what, wide=output is Output.WIDE, count=count)
+            return
+        history = _remembered(client, what) if watch and not output.structured else {}
+        looks = 0
+        while True:
+            _show(client.get("/top"), what, output, history, watch=watch)
+            looks += 1
+            if not watch or (count is not None and looks >= count):
+                return
+            time.sleep(1.0)
+
+
+def _full_screen(client: Client, what: What, *, wide: bool, count: int | None) -> None:
+    """Show the whole screen anew each second until interrupted, and leave it as it was."""
+    from rich.console import Group  # noqa: PLC0415 - start-up time
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    history = _remembered(client, what)
+    looks = 0
+    with Live(console=out.console(), screen=True, auto_refresh=False) as screen:
+        while count is None or looks < count:
+            view = client.get("/top")
+            rows: list[Document] = view[what.value]
+            heads, cells = _with_history(what, rows, history, wide=wide)
+            title = Text(f"lightloom top {what.value}   {_foot(view)}   Ctrl-C ends", style="bold")
+            screen.update(Group(title, Text(""), out.table(heads, cells)), refresh=True)
+            looks += 1
+            time.sleep(1.0)
+
+
+def _remembered(client: Client, what: What) -> History:
+    """Return the last half minute as the controller kept it: the first screen has a line too."""
+    found: dict[str, list[float | None]] = {}
+    for line in client.get("/series", since_s=_SAMPLES)["containers"]:
+        name = {
+            What.JOBS: line["job"],
+            What.CONTAINERS: f"{line['job']}/{line['rank']}",
+            What.ENDPOINTS: line["endpoint"],
+        }[what]
+        others = found.get(name, [None] * len(line["rx_bps"]))
+        found[name] = [
+            b if a is None else a if b is None else a + b
+            for a, b in zip(others, line["rx_bps"], strict=True)
+        ]
+    return {name: deque(values, maxlen=_SAMPLES) for name, values in found.items()}
+
+
+def _with_history(
+    what: What, rows: list[Document], history: History, *, wide: bool
+) -> tuple[list[str], list[list[object]]]:
+    """Return the table with a sparkline of what each row received in the last half minute."""
+    for row in rows:
+        history.setdefault(row["name"], deque(maxlen=_SAMPLES)).append(row["rx_bps"])
+    for name in history.keys() - {row["name"] for row in rows}:
+        del history[name]
+    heads, cells = _table(what, rows, wide)
+    heads = [*heads, "HISTORY"]
+    for row, line in zip(rows, cells, strict=True):
+        line.append(sparkline(history[row["name"]]))
+    return heads, cells
+
+
+def _foot(view: Document) -> str:
+    access = f", access links {rate(view['access_bps'])}" if view["access_bps"] else ""
+    return f"epoch {view['epoch']}, excess span {view['excess_span']}{access}"
+
+
+def _show(view: Document, what: What, output: Output, history: History, *, watch: bool) -> None:
+    rows: list[Document] = view[what.value]
+    kept = ("time", "epoch", "access_bps", "excess_span")
+    if output.structured:
+        found = {**{key: view[key] for key in kept}, what.value: rows}
+        if watch:
+            out.json_line(found)
+        else:
+            out.document(found, output)
+        return
+    if output is Output.NAME:
+        for row in rows:
+            out.line(f"{what.value.removesuffix('s')}/{row['name']}")
+        return
+    wide = output is Output.WIDE
+    if rows:
+        heads, cells = (
+            _with_history(what, rows, history, wide=wide) if watch else _table(what, rows, wide)
+        )
+        out.show_table(heads, cells)
+    else:
+        out.say(f"there are no {what.value}")
+    out.say(_foot(view))
+
+
+def _table(what: What, rows: list[Document], wide: bool) -> tuple[list[str], list[list[object]]]:
+    common = ["STATE", "RX", "TX", "UTIL"]
+    heads = {
+        What.JOBS: ["NAME", *common, "SPREAD", "EXCESS"],
+        What.CONTAINERS: ["NAME", *common, "JOB", "RANK", "ENDPOINT", "HOME"],
+        What.ENDPOINTS: ["NAME", *common, "HOME", "JOB", "RANK"],
+    }[what]
+    if wide and what is not What.JOBS:
+        heads.append("MEMORY")
+    # Only where some GPU tells: a column of dashes helps nobody.
+    heads += [h for h, (key, _) in _GPU.items() if any(row.get(key) is not None for row in rows)]
+    return heads, [[_cell(row, head) for head in heads] for row in rows]
+
+
+def _cell(row: Document, head: str) -> object:
+    if head in _GPU:
+        key, written = _GPU[head]
+        return written(row.get(key))
+    if head == "MEMORY":
+        return size(row["memory_bytes"])
+    if head in ("RX", "TX"):
+        return rate(row[f"{head.lower()}_bps"])
+    if head == "UTIL":
+        return percent(row["utilisation"])
+    if head == "SPREAD":
+        return spread(row["spread"])
+    value = row["excess_span" if head == "EXCESS" else head.lower()]
+    return NONE if value is None else value

@@ -1,0 +1,162 @@
+"""A rank as the engine's create call wants it. Pure; nothing of a request passes unseen.
+
+The only place that knows which engine options a container of ours has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
+from container_mgr.hardware.gpu_binding import GpuBinding
+from container_mgr.values import RankSpec
+
+CPU_PERIOD_US = 50_000
+"""CFS period; short, so that a stand-in's share is felt within a training step."""
+
+HOME = "/tmp"  # noqa: S108 - of the container: the one place where every image may write
+
+_LOG_MAX_SIZE = "10m"
+_LOG_MAX_FILES = 3
+_NOWHERE = "void"
+"""To nvidia-container-runtime: show no GPU, whatever the image's environment says."""
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """What every container of this agent is held to, where its job asks for no less."""
+
+    memory_bytes: int
+    pids: int = 2048
+    nic_wait_s: int = 60
+    """How long a command waits for its NIC's carrier before the container gives up."""
+
+
+@dataclass(slots=True, frozen=True)
+class RdmaBinding:
+    """A rank's own RDMA device and the nodes below ``/dev`` that programs open to use it."""
+
+    device: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Host:
+    """What does not depend on the rank: the server's name and the agent's places on it."""
+
+    server: str
+    parent: str
+    """Parent cgroup, as :func:`cgroup_parent` writes it."""
+    entry: Path
+    limits: Limits
+    block_device: str = ""
+    """Disk below the engine's data, for limits on it; empty when it has none."""
+    dev: Path = Path("/dev")
+    """Where this server's device nodes lie."""
+    remapped_users: bool = False
+    """The engine runs containers in a user namespace (``userns-remap``)."""
+
+
+@dataclass(slots=True, frozen=True)
+class Program:
+    """What an image brings: its id, so that what was looked at is what runs, and its command."""
+
+    image_id: str
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ()
+
+
+def cgroup_parent(name: str, driver: str) -> str:
+    """Write the parent cgroup the way the engine's cgroup driver wants it."""
+    return f"{name}.slice" if driver == "systemd" else f"/{name}"
+
+
+def create_arguments(
+    spec: RankSpec,
+    *,
+    host: Host,
+    program: Program,
+    rank_dir: Path,
+    term: int,
+    gpu: GpuBinding | None = None,
+    rdma: RdmaBinding | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of the SDK's ``create_container`` and ``create_host_config``.
+
+    The command is the image's entry point plus the rank's command (the image's own when
+    the rank has none), run through our entry script.
+    """
+    limits = host.limits
+    memory = spec.limits.memory_bytes or limits.memory_bytes
+    scratch = f"rw,nosuid,nodev,exec,mode=1777,size={memory // 2}"
+    container = {
+        "image": program.image_id,
+        "name": spec.key.container,
+        "hostname": f"{spec.key.job}-{spec.key.rank}",
+        "entrypoint": [
+            *("/bin/sh", ENTRY_PATH),
+            *(str(limits.nic_wait_s), "1" if spec.gpu_uuid else "0"),
+        ],
+        "command": [*program.entrypoint, *(spec.command or program.command)],
+        "environment": {
+            "HOME": HOME,
+            **spec.env,
+            # Ours come last: an image or a job never chooses GPUs.
+            "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        },
+        "labels": spec.labels(host.server, term, rdma.device if rdma else ""),
+    }
+    options: dict[str, Any] = {
+        "network_mode": "none",
+        "init": True,  # without it a program without a handler would never see SIGTERM as pid 1
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "read_only": True,
+        "tmpfs": {
+            "/tmp": scratch,  # noqa: S108 - of the container
+            "/var/tmp": scratch,  # noqa: S108
+            "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+            # Signs are empty files; images choose their own user.
+            READY_DIR: "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
+        },
+        "shm_size": memory // 2,
+        "cgroup_parent": host.parent,
+        "pids_limit": spec.limits.pids or limits.pids,
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "binds": [f"{host.entry}:{ENTRY_PATH}:ro", f"{rank_dir}:{GIVEN_DIR}:ro"],
+        "log_config": {
+            "Type": "json-file",
+            "Config": {"max-size": _LOG_MAX_SIZE, "max-file": str(_LOG_MAX_FILES)},
+        },
+        "restart_policy": {"Name": "no"},
+    }
+    if spec.limits.cores is not None and spec.emulated_share is None:
+        options["cpu_period"] = CPU_PERIOD_US
+        options["cpu_quota"] = cpu_quota_us(spec.limits.cores)
+    for option, bps in (
+        ("device_read_bps", spec.limits.read_bps),
+        ("device_write_bps", spec.limits.write_bps),
+    ):
+        if bps is not None:
+            options[option] = [{"Path": host.block_device, "Rate": bps}]
+    nodes = [*(gpu.nodes if gpu else ()), *(rdma.nodes if rdma else ())]
+    if nodes:
+        options["devices"] = [f"{host.dev / node}:/dev/{node}:rw" for node in nodes]
+    if gpu is not None and gpu.request is not None:
+        options["device_requests"] = [dict(gpu.request)]
+    if rdma is not None:
+        options["cap_add"] = ["IPC_LOCK"]  # verbs pin the memory they register
+        options["ulimits"] = [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+        if host.remapped_users:
+            options["userns_mode"] = "host"  # pinning counts against the initial user namespace
+    return container, options
+
+
+def cpu_quota_us(share: float) -> int:
+    """CFS quota for ``share`` cores; the kernel takes nothing below 1 ms."""
+    return max(1000, round(share * CPU_PERIOD_US))

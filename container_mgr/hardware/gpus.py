@@ -1,0 +1,132 @@
+"""The GPUs of this server: one thread each, so that one that hangs keeps nobody else waiting.
+
+The threads are daemons and only ever write their own slot; the event loop only reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from container_mgr.hardware.nvml import DEFAULT_LIBRARY, FATAL_XIDS, Device, GpuLostError, Reading
+
+INTERVAL_S = 1.0
+HANG_S = 3.0
+"""A look that takes longer means that the driver hangs. A healthy one takes under 0.2 s."""
+FRESH_S = 3.5
+_LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class Slot:
+    """What is known of one GPU. Times are monotonic seconds."""
+
+    begun: float | None = None
+    """When the look began that has not ended yet."""
+    read_at: float | None = None
+    reading: Reading = field(default_factory=Reading)
+    lost: str = ""
+    index: int | None = None
+    minor: int | None = None
+
+
+def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
+    """Say what is wrong with a GPU, nothing when it is fit. Pure."""
+    if _hangs(slot, now, hang_s):
+        return "NVML hangs on this GPU"
+    if slot.lost:
+        return f"the GPU is lost: {slot.lost}"
+    xid = slot.reading.xid
+    if xid is not None and xid in FATAL_XIDS:
+        return f"Xid {xid}: {FATAL_XIDS[xid]}"
+    return "" if slot.read_at is not None else "the GPU was not read yet"
+
+
+def _hangs(slot: Slot, now: float, hang_s: float) -> bool:
+    begun = slot.begun  # read once: the look may end between two lines
+    return begun is not None and now - begun > hang_s
+
+
+class Gpus:
+    """Watches GPUs by UUID. Never blocks its caller."""
+
+    def __init__(
+        self,
+        uuids: Sequence[str],
+        *,
+        library: str = DEFAULT_LIBRARY,
+        interval_s: float = INTERVAL_S,
+        hang_s: float = HANG_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._library = library
+        self._interval_s = interval_s
+        self._hang_s = hang_s
+        self._clock = clock
+        self._slots = {uuid: Slot() for uuid in uuids}
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for uuid, slot in self._slots.items():
+            thread = threading.Thread(
+                target=self._watch, args=(uuid, slot), name=f"gpu {uuid}", daemon=True
+            )
+            thread.start()
+
+    def stop(self) -> None:
+        """End the watch without waiting for calls that hang."""
+        self._stop.set()
+
+    def settled(self) -> bool:
+        """True once every GPU was read, is lost or hangs."""
+        now = self._clock()
+        return all(
+            s.read_at is not None or s.lost or _hangs(s, now, self._hang_s)
+            for s in self._slots.values()
+        )
+
+    def wait_until_settled(self, timeout_s: float) -> None:
+        """Block until :meth:`settled`; a GPU that hangs is not waited for."""
+        deadline = time.monotonic() + timeout_s
+        while not self.settled() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
+    def why_unfit(self, uuid: str) -> str:
+        """Say what is wrong with a GPU, nothing when it is fit."""
+        slot = self._slots.get(uuid)
+        return "not watched" if slot is None else verdict(slot, self._clock(), self._hang_s)
+
+    def reading(self, uuid: str) -> Reading | None:
+        """Return the latest figures, None when there are no fresh ones."""
+        slot = self._slots.get(uuid)
+        if slot is None or slot.read_at is None or self._clock() - slot.read_at > FRESH_S:
+            return None
+        return slot.reading
+
+    def indices(self) -> dict[str, int]:
+        """Return NVML's index of every GPU that has one."""
+        return {u: s.index for u, s in self._slots.items() if s.index is not None}
+
+    def minor(self, uuid: str) -> int | None:
+        """Return the N of a GPU's ``/dev/nvidiaN``, None when the driver does not say."""
+        slot = self._slots.get(uuid)
+        return slot.minor if slot else None
+
+    def _watch(self, uuid: str, slot: Slot) -> None:
+        device: Device | None = None
+        while not self._stop.is_set():
+            slot.begun = self._clock()
+            try:
+                if device is None:
+                    device = Device(self._library, uuid)
+                    slot.index, slot.minor = device.index, device.minor
+                slot.reading = device.read()
+                slot.lost, slot.read_at = "", self._clock()
+            except GpuLostError as error:
+                slot.lost = str(error)
+                device = None  # found again by its UUID, should it come back
+            slot.begun = None
+            self._stop.wait(self._interval_s)

@@ -1,0 +1,132 @@
+"""What this server has to hand out, besides containers: its endpoints' GPUs, RDMA devices, room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from container_mgr.docker.arguments import RdmaBinding
+from container_mgr.hardware import gpu_binding
+from container_mgr.hardware import sysfs as hardware
+from container_mgr.hardware.gpu_binding import GpuBinding
+from container_mgr.hardware.gpus import Gpus
+from container_mgr.hardware.jobmap import JobMap
+from container_mgr.hardware.nvml import Reading
+from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
+
+
+class Kit:
+    """Finds each rank's devices, and knows which of them are fit. Never blocks for long.
+
+    ``endpoints`` None serves whatever NIC lies in the server's own network namespace: an
+    emulated server has nothing else in it.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, ServedEndpoint] | None,
+        facts: ServerFacts,
+        *,
+        gpus: Gpus | None = None,
+        cdi: frozenset[str] = frozenset(),
+        job_map: Path | None = None,
+        digest_only: bool = False,
+        registries: Collection[str] = (),
+        sysfs: Path = hardware.SYSFS,
+        dev: Path = Path("/dev"),
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self.endpoints = endpoints
+        self.facts = facts
+        self.digest_only = digest_only
+        self.registries = tuple(registries)
+        self._gpus = gpus
+        self._cdi = cdi
+        self._job_map = job_map
+        self._sysfs = sysfs
+        self._dev = dev
+        self._proc = proc
+
+    def attach(self, endpoint: str) -> Attach:
+        """How an endpoint's NIC gets into its container."""
+        served = (self.endpoints or {}).get(endpoint)
+        return served.attach if served else Attach.MOVE
+
+    def gpu(self, uuid: str) -> GpuBinding | None:
+        """Return how a rank gets its GPU, None for a rank without one."""
+        if not uuid:
+            return None
+        minor = self._gpus.minor(uuid) if self._gpus else None
+        return gpu_binding.choose(uuid, cdi_devices=self._cdi, minor=minor, dev=self._dev)
+
+    def rdma(self, nic: str) -> RdmaBinding | None:
+        """Return the RDMA device of an interface, None when it has none to give away."""
+        if not hardware.exclusive_rdma(self._sysfs):
+            return None
+        for device in hardware.rdma_devices(self._sysfs):
+            if nic in device.nics and device.uverbs:
+                return RdmaBinding(device.name, hardware.rdma_nodes(device))
+        return None
+
+    def nic(self, name: str) -> hardware.Nic | None:
+        """Return what sysfs says of an interface."""
+        return hardware.nic(name, self._sysfs)
+
+    def health(self) -> list[Health]:
+        """Return every endpoint's fitness."""
+        found = []
+        for endpoint in (self.endpoints or {}).values():
+            reason = self.why_unfit(endpoint.gpu_uuid)
+            found.append(Health(endpoint.name, not reason, reason))
+        return found
+
+    def why_unfit(self, uuid: str) -> str:
+        """Say what is wrong with a GPU, nothing when it is fit or is none."""
+        return self._gpus.why_unfit(uuid) if uuid and self._gpus else ""
+
+    def reading(self, uuid: str) -> Reading | None:
+        """Return a GPU's fresh figures."""
+        return self._gpus.reading(uuid) if uuid and self._gpus else None
+
+    def check_free(self, uuid: str, obj: str) -> None:
+        """Raise AgentError when a GPU is unfit or computes for a process that is not ours."""
+        reason = self.why_unfit(uuid)
+        if reason:
+            raise AgentError(
+                "unavailable", obj, f"{uuid}: {reason}", "see nvidia-smi and the kernel's log"
+            )
+        reading = self.reading(uuid)
+        strangers = [pid for pid in (reading.pids if reading else ()) if self._lives(pid)]
+        if strangers:
+            raise AgentError(
+                "conflict",
+                obj,
+                f"{uuid} is used by process {strangers[0]} ({self._program(strangers[0])})",
+                "end it, or take this GPU out of the site file",
+            )
+
+    def map_jobs(self, living: Collection[Container]) -> None:
+        """Tell dcgm-exporter which job is on which GPU. OSError when that cannot be written."""
+        if self._job_map is not None and self._gpus is not None:
+            jobs = {c.gpu_uuid: c.key.job for c in living if c.gpu_uuid}
+            JobMap(self._job_map, self._gpus.indices()).write(jobs)
+
+    def stop(self) -> None:
+        """End the watch."""
+        if self._gpus is not None:
+            self._gpus.stop()
+
+    def _lives(self, pid: int) -> bool:
+        return (self._proc / str(pid)).exists()
+
+    def _program(self, pid: int) -> str:
+        with suppress(OSError):
+            return (self._proc / str(pid) / "comm").read_text(encoding="utf-8").strip()
+        return "?"
+
+
+def server_facts(memory_bytes: int) -> ServerFacts:
+    """Return this machine's cores, and the memory that the engine says it has."""
+    return ServerFacts(os.cpu_count() or 1, memory_bytes)

@@ -1,0 +1,315 @@
+"""Moves a data NIC between a server's network namespace and a container's.
+
+While a NIC is away its alias says whose it is (``lightloom SERVER NAME``). The kernel
+keeps the alias with the interface, so a restarted agent finds every NIC again without
+a file of its own. ``/run/netns/ll-c-…`` holds the container's namespace open, so the
+NIC (a veth, which would die with its namespace) outlives the container.
+
+A thread that enters a namespace leaves it before it returns; the process never moves.
+
+A NIC with an RDMA device takes it along. A macvlan is made for the container and deleted
+with it; the interface below stays where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+import structlog
+from pyroute2 import IPRoute, NetlinkError, netns
+
+from container_mgr.hardware import rdma
+from container_mgr.values import (
+    NIC_IN_CONTAINER,
+    PREFIX,
+    AgentError,
+    Attach,
+    NicReport,
+    NicSpec,
+)
+
+NETNS_DIR = Path("/run/netns")
+CONGESTION_CONTROLS = ("cubic", "reno")
+"""First that the kernel lets a namespace choose: where the machine's default is another,
+cubic may be among the restricted ones (net.ipv4.tcp_allowed_congestion_control), reno never is.
+"""
+
+_ROOM_PREFIX = f"{PREFIX}c-"
+_ALIAS = "lightloom"
+_MACVLAN = "macvlan"
+_ETH_P_ARP = 0x0806
+_KEEP_NEIGHBOURS = Path(f"/proc/sys/net/ipv4/conf/{NIC_IN_CONTAINER}/arp_evict_nocarrier")
+_LINK_SCOPE, _BY_KERNEL = 253, 2
+"""RT_SCOPE_LINK and RTPROT_KERNEL: the route is the address's own, only marked (rtnetlink(7))."""
+_RTO_MIN_MS = 20
+"""Least retransmission time-out; Linux takes 200 ms because others put acknowledgements off."""
+_RTAX_RTO_MIN = 13
+"""The metric's number: it holds only where it is locked (linux/rtnetlink.h)."""
+_SYSCTL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+_log = structlog.get_logger("container_mgr.hardware.nic")
+
+
+@dataclass(slots=True, frozen=True)
+class Nics:
+    """The NICs of one server. ``home`` is its namespace's name, None for the machine's own.
+
+    All methods block and are safe to call from any thread, for different rooms at a time.
+    """
+
+    server: str
+    home: str | None
+
+    def present(self, name: str) -> bool:
+        """Is the NIC in the server's namespace, free to be given away?"""
+        with self._told(name), _inside(self._home_path()), IPRoute() as ip:
+            return bool(ip.link_lookup(ifname=name))
+
+    def bind(
+        self,
+        nic: NicSpec,
+        room: str,
+        pid: int,
+        attach: Attach = Attach.MOVE,
+        rdma_device: str = "",
+    ) -> NicReport:
+        """Give ``nic`` to the namespace of ``pid``, kept open as ``/run/netns/<room>``.
+
+        ``rdma_device`` goes with it. Returns the NIC as it is then. Idempotent: what is
+        done already is not done again. Raises AgentError.
+        """
+        with self._told(nic.name):
+            self._attach(room, pid)
+            if attach is Attach.MACVLAN:
+                self._make_macvlan(nic, room)
+            else:
+                self._send(nic, room)
+            if (
+                rdma_device
+                and not Path(f"/proc/{pid}/root/sys/class/infiniband/{rdma_device}").exists()
+            ):
+                with _inside(self._home_path()):
+                    rdma.move(rdma_device, NETNS_DIR / room)
+            mtu = self._configure(nic, room)
+        if not rdma_device:
+            return NicReport(mtu)
+        if nic.dscp is not None:
+            rdma.mark(rdma_device, nic.dscp)
+        inside = Path(f"/proc/{pid}/root/sys")
+        return NicReport(mtu, rdma_device, rdma.wait_for_gid(rdma_device, nic.ip, inside), nic.dscp)
+
+    def announce(self, nic: NicSpec, room: str) -> None:
+        """Say in the container's name where its address is now (gratuitous ARP, RFC 5227 3).
+
+        For packet switches that learn: after a move the NIC hangs on another port.
+        """
+        mac, ip = bytes.fromhex(nic.mac.replace(":", "")), socket.inet_aton(nic.ip)
+        ethernet = b"\xff" * 6 + mac + struct.pack("!H", _ETH_P_ARP)
+        arp = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + ip
+        with (
+            self._told(nic.name),
+            _inside(NETNS_DIR / room),
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
+        ):
+            wire.bind((NIC_IN_CONTAINER, 0))
+            wire.send(ethernet + arp)
+
+    def release(self, room: str) -> None:
+        """Take our NIC back from ``room`` and close the room. Idempotent. Raises AgentError."""
+        path = NETNS_DIR / room
+        if not path.exists():
+            return
+        with self._told(room):
+            # A file that no namespace is mounted on is what a crash left: nothing is in it.
+            mounted = path.stat().st_dev != path.parent.stat().st_dev
+            names = self._take_back(path) if mounted else []
+            with _inside(self._home_path()), IPRoute() as ip:
+                for name in names:
+                    for index in ip.link_lookup(ifname=name):
+                        # Not before: should it not get here, it must still be known as ours.
+                        ip.link("set", index=index, ifalias="")
+                        ip.link("set", index=index, state="up")
+            with suppress(FileNotFoundError):
+                netns.remove(room)
+
+    def rooms(self) -> dict[str, str]:
+        """Rooms that hold a NIC of this server, each with the NIC's name."""
+        found: dict[str, str] = {}
+        for path in sorted(NETNS_DIR.glob(f"{_ROOM_PREFIX}*")):
+            with suppress(OSError), _inside(path), IPRoute() as ip:
+                names = filter(None, map(self._owner, ip.get_links()))
+                found.update((path.name, name) for name in names)
+        return found
+
+    @contextmanager
+    def _told(self, obj: str) -> Iterator[None]:
+        """Say in the agent's words what the kernel refused."""
+        try:
+            yield
+        except (OSError, NetlinkError) as error:
+            raise AgentError(
+                "failed",
+                f"{self.server}/{obj}",
+                f"the kernel refused to move the NIC: {error}",
+                "is the server's network namespace there? does the agent run as root?",
+            ) from error
+
+    def _attach(self, room: str, pid: int) -> None:
+        path, theirs = NETNS_DIR / room, Path(f"/proc/{pid}/ns/net")
+        if path.exists():
+            if path.stat().st_ino == theirs.stat().st_ino:
+                return
+            self.release(room)
+        try:
+            netns.attach(room, pid)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+    def _send(self, nic: NicSpec, room: str) -> None:
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+            indices = ip.link_lookup(ifname=nic.name)
+            if not indices:
+                return  # there already, or configure() will say that it is nowhere
+            ip.link("set", index=indices[0], state="down")
+            ip.link("set", index=indices[0], ifalias=f"{_ALIAS} {self.server} {nic.name}")
+            ip.link("set", index=indices[0], net_ns_fd=target)
+
+    def _make_macvlan(self, nic: NicSpec, room: str) -> None:
+        """Make a macvlan on the NIC; in bridge mode, so that ranks of one NIC's server meet."""
+        with _inside(NETNS_DIR / room), IPRoute() as ip:
+            if any(self._owner(link) == nic.name for link in ip.get_links()):
+                return
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+            below = ip.link_lookup(ifname=nic.name)
+            if not below:
+                return  # configure() will say that it is nowhere
+            name = f"{PREFIX}{nic.mac.replace(':', '')}"  # 15 characters, as long as Linux takes
+            for left in ip.link_lookup(ifname=name):  # by an agent that died on the way
+                ip.link("del", index=left)
+            ip.link("set", index=below[0], state="up")
+            ip.link(
+                "add", ifname=name, kind=_MACVLAN, link=below[0], macvlan_mode="bridge",
+                address=nic.mac,
+            )  # fmt: skip
+            index = ip.link_lookup(ifname=name)[0]
+            ip.link("set", index=index, ifalias=f"{_ALIAS} {self.server} {nic.name}")
+            ip.link("set", index=index, net_ns_fd=target)
+
+    def _configure(self, nic: NicSpec, room: str) -> int:
+        with _inside(NETNS_DIR / room), IPRoute() as ip:
+            index = next(
+                (li["index"] for li in ip.get_links() if self._owner(li) == nic.name), None
+            )
+            if index is None:
+                raise AgentError(
+                    "not_found",
+                    f"{self.server}/{nic.name}",
+                    "the NIC is neither in the server's namespace nor in the container's",
+                )
+            self._set_congestion_control()
+            link = ip.get_links(index)[0]
+            if link.get_attr("IFLA_IFNAME") != NIC_IN_CONTAINER:
+                ip.link("set", index=index, ifname=NIC_IN_CONTAINER)
+            if link.get_attr("IFLA_ADDRESS") != nic.mac:
+                ip.link("set", index=index, address=nic.mac)
+            if nic.mtu is not None:
+                ip.link("set", index=index, mtu=nic.mtu)
+            if not ip.get_addr(index=index, address=nic.ip):
+                ip.addr("add", index=index, address=nic.ip, prefixlen=nic.prefix_len)
+            ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
+            ip.link("set", index=index, state="up")
+            self._bear_the_dark(ip, nic, index)
+            return int(ip.get_links(index)[0].get_attr("IFLA_MTU"))
+
+    def _bear_the_dark(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
+        """Have TCP lose nothing but the dark time itself when the NIC's light goes and comes."""
+        # Peers' MACs are the site file's for good; Linux would forget them with the carrier, and
+        # what is sent into the dark would then make everyone wait for the next ARP, 1 s later.
+        with suppress(FileNotFoundError):  # before Linux 5.16
+            _KEEP_NEIGHBOURS.write_text("0", encoding="ascii")
+        # Acknowledgements are never put off, so that a frozen job is silent after a round trip, and
+        # nobody need allow for such a delay before sending again what was lost.
+        ip.route(
+            "replace",
+            dst=str(IPv4Interface(f"{nic.ip}/{nic.prefix_len}").network),
+            oif=index,
+            prefsrc=nic.ip,
+            scope=_LINK_SCOPE,
+            proto=_BY_KERNEL,
+            metrics={"quickack": 1, "rto_min": _RTO_MIN_MS, "lock": 1 << _RTAX_RTO_MIN},
+        )
+
+    def _set_congestion_control(self) -> None:
+        # /proc/sys/net is the calling thread's namespace. The machine's own is never touched.
+        for name in CONGESTION_CONTROLS:
+            with suppress(OSError):
+                _SYSCTL.write_text(name, encoding="ascii")
+                return
+        _log.warning("congestion control not set", wanted=CONGESTION_CONTROLS)
+
+    def _take_back(self, room: Path) -> list[str]:
+        names = []
+        with _inside(room), IPRoute() as ip, _open(self._home_path()) as target:
+            self._return_rdma()
+            for link in ip.get_links():
+                name = self._owner(link)
+                if name and _kind(link) == _MACVLAN:
+                    ip.link("del", index=link["index"])
+                elif name:
+                    ip.link("set", index=link["index"], state="down")
+                    ip.link("set", index=link["index"], ifname=name)
+                    ip.link("set", index=link["index"], net_ns_fd=target)
+                    names.append(name)
+        return names
+
+    def _return_rdma(self) -> None:
+        """Send RDMA devices home. One that stays returns with the namespace's end."""
+        try:
+            for device in rdma.here():
+                rdma.move(device, self._home_path())
+        except AgentError as error:
+            _log.warning("RDMA device not returned", reason=str(error))
+
+    def _owner(self, link: object) -> str:
+        """The NIC's name at home when it is ours, else nothing."""
+        alias = link.get_attr("IFLA_IFALIAS") or ""  # type: ignore[attr-defined]
+        tag, _, rest = alias.partition(" ")
+        server, _, name = rest.partition(" ")
+        return name if tag == _ALIAS and server == self.server else ""
+
+    def _home_path(self) -> Path:
+        # /proc/self is the process's first thread, which never enters another namespace.
+        return NETNS_DIR / self.home if self.home else Path("/proc/self/ns/net")
+
+
+def _kind(link: object) -> str:
+    info = link.get_attr("IFLA_LINKINFO")  # type: ignore[attr-defined]
+    return str(info.get_attr("IFLA_INFO_KIND")) if info else ""
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _inside(path: Path) -> Iterator[None]:
+    """Run the body, in this thread alone, inside the network namespace at ``path``."""
+    with _open(Path("/proc/thread-self/ns/net")) as before, _open(path) as wanted:
+        netns.setns(wanted)
+        try:
+            yield
+        finally:
+            netns.setns(before)

@@ -1,0 +1,208 @@
+"""One look at one GPU through NVML. A figure that the device or its driver does not give is None.
+
+NVML is called through nvidia-ml-py alone. The library's path is an argument, so a mock of
+``libnvidia-ml.so`` can take its place. Calls block and may hang for ever when the driver
+does: :mod:`container_mgr.hardware.gpus` gives every GPU a thread of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pynvml
+
+DEFAULT_LIBRARY = "libnvidia-ml.so.1"
+
+FATAL_XIDS: Mapping[int, str] = {
+    48: "double-bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    64: "row remapping failed",
+    74: "NVLink error",
+    79: "fell off the bus",
+    95: "uncontained ECC error",
+    119: "GSP does not answer",
+    120: "GSP error",
+    140: "unrecovered ECC error",
+}
+"""Xids after which a GPU is no good for the next job (NVIDIA, Xid Errors). The others are
+errors of the program that ran, and nobody else's matter."""
+
+_THROTTLES = (
+    (pynvml.nvmlClocksEventReasonSwPowerCap, "sw_power_cap"),
+    (pynvml.nvmlClocksEventReasonHwSlowdown, "hw_slowdown"),
+    (pynvml.nvmlClocksEventReasonSyncBoost, "sync_boost"),
+    (pynvml.nvmlClocksEventReasonSwThermalSlowdown, "sw_thermal"),
+    (pynvml.nvmlClocksEventReasonHwThermalSlowdown, "hw_thermal"),
+    (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, "hw_power_brake"),
+)
+_GONE = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_UNKNOWN,
+    }
+)
+_MHZ = 1_000_000
+_KIB = 1024
+_MAX_NVLINKS = 18
+
+
+class GpuLostError(Exception):
+    """The GPU does not answer as a GPU should; the message is NVML's own word."""
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """Figures of one GPU at one moment. Bytes, hertz, bit/s, degrees Celsius, watts."""
+
+    utilisation: float | None = None
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    pcie_rx_bps: int | None = None
+    pcie_tx_bps: int | None = None
+    pcie_replays: int | None = None
+    nvlinks_up: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    """Processes that compute on it."""
+
+
+class Device:
+    """One GPU, found by its UUID. Methods block."""
+
+    def __init__(self, library: str, uuid: str) -> None:
+        """Open NVML and the GPU. GpuLostError when there is no such GPU or no NVML."""
+        try:
+            _load(library)
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except (pynvml.NVMLError, OSError) as error:
+            raise GpuLostError(_words(error)) from error
+        self._index = _ask(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
+        self._minor = _ask(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
+        self._events = self._listen()
+        self._xid: int | None = None
+
+    @property
+    def index(self) -> int | None:
+        """NVML's index, by which dcgm-exporter names it."""
+        return None if self._index is None else int(self._index)
+
+    @property
+    def minor(self) -> int | None:
+        """The N of ``/dev/nvidiaN``."""
+        return None if self._minor is None else int(self._minor)
+
+    def read(self) -> Reading:
+        """Return what the GPU says now. GpuLostError when it is a GPU no more."""
+        handle = self._handle
+        try:
+            # Every GPU can say how much memory it has; the call tells whether it lives.
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except pynvml.NVMLError as error:
+            if error.value in _GONE:
+                raise GpuLostError(_words(error)) from error
+            memory = None
+        busy = _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+        reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if reasons is None:  # its name before driver 535
+            reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
+        return Reading(
+            utilisation=None if busy is None else busy.gpu / 100,
+            memory_bytes=None if memory is None else memory.used,
+            memory_total_bytes=None if memory is None else memory.total,
+            temperature_c=_ask(
+                lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+            ),
+            power_w=_times(_ask(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
+            sm_clock_hz=self._clock(pynvml.NVML_CLOCK_SM),
+            memory_clock_hz=self._clock(pynvml.NVML_CLOCK_MEM),
+            pcie_rx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_RX_BYTES),
+            pcie_tx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_TX_BYTES),
+            pcie_replays=_ask(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
+            nvlinks_up=self._nvlinks(),
+            ecc_corrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            ecc_uncorrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            xid=self._last_xid(),
+            throttle_reasons=tuple(word for bit, word in _THROTTLES if (reasons or 0) & bit),
+            pids=tuple(sorted(int(process.pid) for process in processes)),
+        )
+
+    def _clock(self, which: int) -> int | None:
+        mhz = _ask(lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, which))
+        return None if mhz is None else int(mhz) * _MHZ
+
+    def _pcie(self, which: int) -> int | None:
+        kib = _ask(lambda: pynvml.nvmlDeviceGetPcieThroughput(self._handle, which))
+        return None if kib is None else int(kib) * _KIB * 8
+
+    def _ecc(self, kind: int) -> int | None:
+        volatile = pynvml.NVML_VOLATILE_ECC
+        found = _ask(lambda: pynvml.nvmlDeviceGetTotalEccErrors(self._handle, kind, volatile))
+        return None if found is None else int(found)
+
+    def _nvlinks(self) -> int | None:
+        states = []
+        for link in range(_MAX_NVLINKS):
+            state = _ask(partial(pynvml.nvmlDeviceGetNvLinkState, self._handle, link))
+            if state is None:
+                break
+            states.append(state)
+        return sum(states) if states else None
+
+    def _listen(self) -> Any:
+        """Ask to be told of Xids; not every GPU can."""
+
+        def register() -> Any:
+            events = pynvml.nvmlEventSetCreate()
+            kinds = pynvml.nvmlEventTypeXidCriticalError
+            pynvml.nvmlDeviceRegisterEvents(self._handle, kinds, events)
+            return events
+
+        return _ask(register)
+
+    def _last_xid(self) -> int | None:
+        while self._events is not None:
+            event = _ask(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
+            if event is None:  # none waits
+                break
+            if self._xid not in FATAL_XIDS:  # what made it unfit is what is shown
+                self._xid = int(event.eventData)
+        return self._xid
+
+
+def _load(library: str) -> None:
+    """Make nvidia-ml-py use this library; it has no other way to be told."""
+    if pynvml.nvmlLib is None:
+        pynvml.nvmlLib = ctypes.CDLL(library)
+
+
+def _ask(question: Callable[[], Any]) -> Any:
+    """Return the answer, None when the device, the driver or the library has none."""
+    try:
+        return question()
+    except pynvml.NVMLError:
+        return None
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _words(error: Exception) -> str:
+    return str(error).strip() or type(error).__name__

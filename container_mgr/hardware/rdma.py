@@ -1,0 +1,79 @@
+"""Gives an RDMA device to a container's network namespace and takes it back.
+
+Only in exclusive mode (``rdma system set netns exclusive``) does a device belong to one
+namespace; in shared mode every container could use every device, so none is given.
+The kernel returns devices of a namespace that ends to the machine's own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from container_mgr.hardware import sysfs as hardware
+from container_mgr.values import AgentError
+
+_TIMEOUT_S = 10
+_GID_WAIT_S = 1.0
+_CONFIGFS = Path("/sys/kernel/config/rdma_cm")
+
+Run = Callable[[Sequence[str]], str]
+
+
+def ask_tool(words: Sequence[str]) -> str:
+    """Run iproute2's ``rdma`` in this thread's namespace. AgentError(failed) with its words."""
+    try:
+        done = subprocess.run(
+            ["rdma", *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        raise AgentError(
+            "failed", "rdma", "there is no such program", "apt-get install iproute2"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise AgentError("timeout", "rdma", f"no answer within {_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise AgentError("failed", "rdma", f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def move(device: str, target: Path, run: Run = ask_tool) -> None:
+    """Move a device from this thread's namespace to the one at ``target``."""
+    run(["dev", "set", device, "netns", str(target)])
+
+
+def here(run: Run = ask_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
+    """Return the RDMA devices of this thread's namespace; in shared mode none is anybody's own."""
+    if not hardware.exclusive_rdma(sysfs):
+        return []
+    listed = json.loads(run(["-j", "dev"]) or "[]")
+    return [str(device["ifname"]) for device in listed]
+
+
+def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S) -> int | None:
+    """Return the index of the RoCEv2 GID of ``ip``; the kernel adds it a moment after the address.
+
+    ``sysfs`` is the tree as the container sees it. None when it does not come.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        index = hardware.gid_index(hardware.gids(device, sysfs), ip)
+        if index is not None or time.monotonic() > deadline:
+            return index
+        time.sleep(0.02)
+
+
+def mark(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
+    """Make connections of the RDMA connection manager on ``device`` carry ``dscp``.
+
+    (Documentation/ABI/testing/configfs-rdma_cm; queue pairs made without it take the
+    class from their program, which gets it as ``NCCL_IB_TC``.)
+    """
+    with suppress(OSError):
+        (configfs / device).mkdir(exist_ok=True)
+        path = configfs / device / "ports/1/default_roce_tos"
+        path.write_text(str(dscp << 2), encoding="ascii")

@@ -1,0 +1,204 @@
+"""Freezes and thaws the ranks of a job, all at once and without asking the engine.
+
+The engine's own pause takes tens of milliseconds a container; the kernel's freezer takes less
+than one. The engine goes on saying ``running`` of a container that was frozen so; states are
+therefore read from the freezer, which outlives the agent and shows what others froze, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from container_mgr.docker.engine import DockerHost, EngineRefusedError, EngineTimeoutError
+from container_mgr.kernel import freezer, in_flight
+from container_mgr.kernel.freezer import Cold, Freezer
+from container_mgr.ranks.batch import Outcome, batch
+from container_mgr.ranks.living import Held
+from container_mgr.values import AgentError, Container
+
+LIMIT_S = 2.0
+"""A process that waits in the kernel for so long (a dead NFS server, a driver) is not frozen."""
+_LOOK_S = 0.001
+"""Between two looks at the sockets of the frozen."""
+
+_log = structlog.get_logger("container_mgr.ranks.freezing")
+
+
+class Freezing:
+    """Lives in one event loop. Where a container's freezer cannot be written, the engine pauses."""
+
+    def __init__(
+        self, engine: DockerHost, *, limit_s: float = LIMIT_S, proc: Path = Path("/proc")
+    ) -> None:
+        self._engine = engine
+        self._limit_s = limit_s
+        self._proc = proc
+
+    async def freeze(self, ranks: Sequence[Held], settle_s: float = 0.0) -> Outcome:
+        """Freeze all; then wait, ``settle_s`` at most, until what they sent is acknowledged.
+
+        A rank that cannot be frozen within the limit runs on and is a fault; the others stay
+        frozen until they are thawed.
+        """
+        ranks = [rank for rank in ranks if not rank.ending]
+        mine, others = _tell_all(ranks)
+        late = await freezer.settle(tuple(mine), frozen=True, limit_s=self._limit_s)
+        faults = [self._not_frozen(mine[one]) for one, cold in late.items() if cold is not None]
+        slow = await batch(others, _name, self._pause)
+        frozen = [as_is(rank.container, rank) for one, rank in mine.items() if one not in late]
+        return Outcome(
+            (*frozen, *slow.containers),
+            (*faults, *slow.faults),
+            # Nobody sends any more, so what is acknowledged now stays so.
+            settled=await self._settled(ranks, settle_s),
+        )
+
+    async def thaw(self, ranks: Sequence[Held]) -> Outcome:
+        """Let all go on, whoever froze them."""
+        mine: dict[Freezer, Held] = {}
+        others = []
+        for rank in ranks:
+            one = rank.freezer
+            if one is None or not rank.ours:
+                others.append(rank)
+                continue
+            try:
+                freezer.tell(one, frozen=False)
+            except OSError as error:
+                _log.error("freezer not written", reason=str(error))
+                others.append(rank)
+            else:
+                rank.ours = False
+                mine[one] = rank
+        late = await freezer.settle(tuple(mine), frozen=False, limit_s=self._limit_s)
+        faults = [_kept(mine[one].container) for one, cold in late.items() if cold is not None]
+        slow = await batch(others, _name, self._thaw_asking)
+        thawed = [as_is(rank.container, rank) for one, rank in mine.items() if one not in late]
+        return Outcome((*thawed, *slow.containers), (*faults, *slow.faults))
+
+    async def release(self, now: Container, rank: Held | None) -> None:
+        """Thaw one container of which the engine has just said ``now``. AgentError.
+
+        Also before it is stopped: frozen processes take no signal, on cgroup v1 not even SIGKILL.
+        """
+        one = rank.freezer if rank is not None else None
+        if now.engine_paused:
+            if one is not None and freezer.look(one) is Cold.THAWED:
+                # Thawed behind the engine's back. It unpauses only what is frozen, and neither
+                # stops nor removes what it believes paused.
+                freezer.tell(one, frozen=True)
+                await freezer.settle([one], frozen=True, limit_s=self._limit_s)
+            await self._engine_call(self._engine.unpause, now, done=lambda c: not c.engine_paused)
+        if rank is not None:
+            rank.ours = False
+        if one is not None and freezer.look(one) not in (None, Cold.THAWED):
+            freezer.tell(one, frozen=False)
+            late = await freezer.settle([one], frozen=False, limit_s=self._limit_s)
+            if late.get(one) is not None:
+                raise _kept(now)
+
+    async def _thaw_asking(self, rank: Held) -> Container:
+        name = _name(rank)
+        now = await self._engine.inspect(name)
+        if now is None or not now.alive:
+            return now or rank.container
+        await self.release(now, rank)
+        return as_is(await self._engine.inspect(name) or now, rank)
+
+    async def _pause(self, rank: Held) -> Container:
+        now = await self._engine.inspect(_name(rank))
+        if now is not None and now.state == "running":
+            await self._engine_call(self._engine.pause, now, done=lambda c: c.state != "running")
+        return await self._engine.inspect(_name(rank)) or rank.container
+
+    async def _engine_call(
+        self,
+        act: Callable[[str], Awaitable[None]],
+        container: Container,
+        *,
+        done: Callable[[Container], bool],
+    ) -> None:
+        """Act once; when the engine is late or says no, look whether it is so all the same."""
+        name = container.key.container
+        try:
+            await act(name)
+        except (EngineTimeoutError, EngineRefusedError):
+            now = await self._engine.inspect(name)
+            if now is not None and not done(now):
+                raise
+
+    async def _settled(self, ranks: Sequence[Held], limit_s: float) -> bool | None:
+        if any(rank.container.rdma_device for rank in ranks):
+            return None  # the adapter sends on its own, and no socket shows it
+        end = time.monotonic() + limit_s
+        waiting = [rank.container.pid for rank in ranks]
+        while True:
+            looks = (asyncio.to_thread(in_flight.settled, pid, self._proc) for pid in waiting)
+            seen = dict(zip(waiting, await asyncio.gather(*looks), strict=True))
+            if None in seen.values():
+                return None
+            waiting = [pid for pid, settled in seen.items() if not settled]
+            if not waiting or time.monotonic() >= end:
+                return not waiting
+            await asyncio.sleep(_LOOK_S)
+
+    def _not_frozen(self, rank: Held) -> AgentError:
+        if rank.ours and rank.freezer is not None:
+            rank.ours = False
+            freezer.tell(rank.freezer, frozen=False)
+        return AgentError(
+            "timeout",
+            _name(rank),
+            f"not frozen within {self._limit_s:g} s: a process of it waits in the kernel",
+            "it runs on; `ps -eo pid,stat,wchan,cmd` on its server shows it in state D",
+        )
+
+
+def as_is(container: Container, rank: Held | None) -> Container:
+    """Return a container in its true state: the kernel, not the engine, knows who is frozen."""
+    if rank is None or rank.freezer is None or not container.alive:
+        return container
+    cold = freezer.look(rank.freezer)
+    if cold is None:
+        return container
+    return replace(container, state="running" if cold is Cold.THAWED else "paused")
+
+
+def _tell_all(ranks: Sequence[Held]) -> tuple[dict[Freezer, Held], list[Held]]:
+    """Tell all freezers, one right after the other; returns those left to the engine as well."""
+    mine: dict[Freezer, Held] = {}
+    others = []
+    for rank in ranks:
+        one = rank.freezer
+        if one is None:
+            others.append(rank)
+            continue
+        try:
+            # What stood frozen before we came was frozen by the engine, or by hand.
+            if freezer.look(one) is Cold.THAWED and freezer.tell(one, frozen=True):
+                rank.ours = True
+        except OSError as error:
+            _log.warning("freezer not written, the engine pauses", reason=str(error))
+            others.append(rank)
+        else:
+            mine[one] = rank
+    return mine, others
+
+
+def _kept(container: Container) -> AgentError:
+    return AgentError(
+        "failed",
+        container.key.container,
+        "is still frozen: the cgroup above it is",
+        "thaw its parent cgroup on the server",
+    )
+
+
+def _name(rank: Held) -> str:
+    return rank.container.key.container

@@ -1,0 +1,246 @@
+"""Starts a batch of ranks: looked at once, then every rank at the same time.
+
+Three calls of the engine a rank (create, start, inspect) and two a batch, where asking
+for each rank by itself takes seven.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from container_mgr.docker.arguments import Host, Program, create_arguments
+from container_mgr.docker.engine import (
+    DockerHost,
+    EngineFailure,
+    EngineRefusedError,
+    EngineTimeoutError,
+)
+from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.nic import Nics
+from container_mgr.kernel.process import is_ending
+from container_mgr.ranks import policy
+from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.values import AgentError, Container, RankSpec, container_in
+
+_log = structlog.get_logger("container_mgr.ranks.launch")
+
+Images = dict[str, "asyncio.Task[Program]"]
+
+
+class Locks(Protocol):
+    """One lock an endpoint."""
+
+    def __getitem__(self, endpoint: str) -> asyncio.Lock:
+        """Return the endpoint's lock."""
+        ...
+
+
+class Launcher:
+    """Starts ranks. What runs and how it is ended is ``ranks.Ranks``' matter."""
+
+    def __init__(
+        self,
+        engine: DockerHost,
+        nics: Nics,
+        kit: Kit,
+        host: Host,
+        *,
+        dirs: Path,
+        locks: Locks,
+        settle: Callable[[Container], Awaitable[None]],
+        remove: Callable[[Container], Awaitable[None]],
+        proc: Path = Path("/proc"),
+    ) -> None:
+        """``settle`` binds the NIC of a running container and watches it."""
+        self._engine = engine
+        self._nics = nics
+        self._kit = kit
+        self._host = host
+        self._dirs = dirs
+        self._locks = locks
+        self._settle = settle
+        self._remove = remove
+        self._proc = proc
+
+    async def start(self, specs: Sequence[RankSpec], term: int) -> Outcome:
+        """Start what does not run yet; every rank succeeds or fails by itself."""
+        try:
+            policy.distinct(specs)
+        except AgentError as error:
+            return Outcome((), (error,))
+        async with AsyncExitStack() as held:
+            # In one order, so that two batches never wait for each other.
+            for endpoint in sorted({spec.endpoint for spec in specs}):
+                await held.enter_async_context(self._locks[endpoint])
+            try:
+                there = await self._engine.list(self._host.server)
+            except EngineFailure as error:
+                return Outcome((), tuple(fault_of(s.key.container, error) for s in specs))
+            images: Images = {}
+            found = {c.key.container: c for c in there}
+            try:
+                return await batch(
+                    specs,
+                    lambda s: s.key.container,
+                    lambda s: self._start(s, found, images, term),
+                )
+            finally:
+                await asyncio.gather(*images.values(), return_exceptions=True)
+
+    async def _start(
+        self, spec: RankSpec, there: Mapping[str, Container], images: Images, term: int
+    ) -> Container:
+        policy.check(
+            spec,
+            self._kit.endpoints,
+            self._kit.facts,
+            disk=self._host.block_device,
+            digest_only=self._kit.digest_only,
+        )
+        name = spec.key.container
+        found = there.get(name)
+        if found is not None and found.digest != spec.digest():
+            raise AgentError(
+                "conflict", name, "runs already with another specification", "use a new epoch"
+            )
+        if found is None:
+            self._check_epoch(spec, there)
+            await self._evict(spec, there)
+            found = await self._create(spec, images, term)
+        if found.state == "created":
+            found = await self._launch(found)
+        if found.alive:
+            try:
+                await self._settle(found)
+            except AgentError:
+                if is_ending(found, self._proc):
+                    # It ended while its NIC was on the way, which then had nowhere to go. How it
+                    # ended is what its job wants to know, so it stays to be looked at.
+                    await asyncio.to_thread(self._nics.release, found.key.room)
+                    return found
+                await self._remove(found)
+                raise
+        return found
+
+    def _check_epoch(self, spec: RankSpec, there: Mapping[str, Container]) -> None:
+        """Refuse what an older plan of the same job asks for while a newer one's ranks live."""
+        key = spec.key
+        newest = max(
+            (c.key.epoch for c in there.values() if c.key.job == key.job and c.alive), default=0
+        )
+        if newest > key.epoch:
+            raise AgentError(
+                "conflict",
+                key.container,
+                f"epoch {key.epoch} is stale: job {key.job} runs with epoch {newest}",
+                "another controller has started it again",
+            )
+
+    async def _evict(self, spec: RankSpec, there: Mapping[str, Container]) -> None:
+        """Refuse an endpoint that is in use; clear away what ended on it."""
+        for other in there.values():
+            if other.endpoint != spec.endpoint and other.nic.name != spec.nic.name:
+                continue
+            if other.alive:
+                raise AgentError(
+                    "conflict",
+                    spec.key.container,
+                    f"endpoint {spec.endpoint} is held by {other.key.container}",
+                    f"cancel job {other.key.job}, or wait for it",
+                )
+            await self._remove(other)
+
+    async def _create(self, spec: RankSpec, images: Images, term: int) -> Container:
+        name = spec.key.container
+        if spec.image not in images:
+            images[spec.image] = asyncio.create_task(self._program(spec.image))
+        try:
+            program = await asyncio.shield(images[spec.image])
+        except AgentError as error:
+            raise AgentError(error.code, name, error.message, error.hint) from error
+        if not (spec.command or program.command or program.entrypoint):
+            raise AgentError("invalid", name, "neither the rank nor its image has a command")
+        self._kit.check_free(spec.gpu_uuid, name)
+        if not await self._is_home(spec.nic.name):
+            raise AgentError(
+                "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
+            )
+        rank_dir = self._dirs / name
+        await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
+        rank_dir.mkdir()
+        rank_dir.chmod(0o755)  # read by the rank, as any user
+        container, host = create_arguments(
+            spec,
+            host=self._host,
+            program=program,
+            rank_dir=rank_dir,
+            term=term,
+            gpu=self._kit.gpu(spec.gpu_uuid),
+            rdma=self._kit.rdma(spec.nic.name),
+        )
+        try:
+            await self._engine.create(container, host)
+        except EngineTimeoutError:
+            _log.warning("create timed out, inspecting", container=name)
+            found = await self._engine.inspect(name)
+            if found is None:
+                raise AgentError(
+                    "timeout", name, "not created in time", "observe, then start again"
+                ) from None
+            return found
+        return Container(
+            id="",
+            key=spec.key,
+            endpoint=spec.endpoint,
+            digest=spec.digest(),
+            nic=spec.nic,
+            share=spec.emulated_share,
+            state="created",
+        )
+
+    async def _is_home(self, nic: str) -> bool:
+        """Say whether a NIC is free; one that could not leave the dead earlier is fetched now."""
+        if await asyncio.to_thread(self._nics.present, nic):
+            return True
+        rooms = await asyncio.to_thread(self._nics.rooms)
+        room = next((room for room, name in rooms.items() if name == nic), None)
+        if room is None:
+            return False
+        holder = await self._engine.inspect(container_in(room))
+        if holder is not None and holder.alive:
+            return False
+        await asyncio.to_thread(self._nics.release, room)
+        _log.info("NIC of a dead container given back", room=room)
+        return await asyncio.to_thread(self._nics.present, nic)
+
+    async def _program(self, reference: str) -> Program:
+        image = await self._engine.image(reference)
+        if image is None:
+            raise AgentError(
+                "not_found",
+                reference,
+                f"image {reference} is not on {self._host.server}",
+                "load it there, or submit with --pull missing",
+            )
+        return Program(image.id, image.entrypoint, image.command)
+
+    async def _launch(self, container: Container) -> Container:
+        name = container.key.container
+        try:
+            await self._engine.start(name)
+        except EngineTimeoutError:
+            _log.warning("start timed out, inspecting", container=name)
+        except EngineRefusedError as error:
+            await self._remove(container)
+            raise AgentError("failed", name, str(error), "does the image have /bin/sh?") from error
+        found = await self._engine.inspect(name)
+        if found is None or found.state == "created":
+            raise AgentError("timeout", name, "not started in time", "observe, then start again")
+        return found

@@ -1,0 +1,185 @@
+"""The containers whose processes live: noticing their end, measuring them, applying their share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from container_mgr.hardware.nvml import Reading as GpuReading
+from container_mgr.kernel import freezer, inside
+from container_mgr.kernel.cgroup import Gauge, Reading, locate
+from container_mgr.kernel.freezer import Freezer
+from container_mgr.kernel.process import open_first
+from container_mgr.values import NIC_IN_CONTAINER, Container
+
+_NET = "/sys/class/net"
+
+_log = structlog.get_logger("container_mgr.ranks.living")
+
+
+@dataclass(slots=True)
+class Held:
+    """One living container. Owned by the event loop."""
+
+    container: Container
+    pidfd: int
+    gauge: Gauge | None
+    freezer: Freezer | None = None
+    """None where it cannot be written; then the engine pauses."""
+    ours: bool = False
+    """We froze it, and the engine does not know."""
+    ending: bool = False
+    """It is being stopped, and must not be frozen on its way out."""
+    last: Reading | None = None
+    last_ns: int = 0
+    share_applied: bool = False
+    oom: bool = False
+    """The kernel killed a process of it for want of memory."""
+    light_seen: bytes = b""
+    """``carrier_changes`` of its NIC when it had light last."""
+
+    def look_for_oom(self) -> None:
+        """Read it from the kernel, whose cgroup outlives the last process by some milliseconds.
+
+        Engines learn it from two notes, of the kill and of the end, and where the second
+        overtakes the first they never tell.
+        """
+        if self.gauge is not None and not self.oom:
+            with suppress(OSError, ValueError):
+                self.oom = self.gauge.oom_kills() > 0
+
+    def light_came_back(self, proc: Path = Path("/proc")) -> bool:
+        """True once after every change that left the NIC with a carrier.
+
+        Read where the container sees it: sysfs shows a mount the namespace it was made in.
+        """
+        pid = self.container.pid
+        try:
+            light = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier", 1, proc)
+            changes = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier_changes", 32, proc)
+        except OSError:
+            return False
+        if light != b"1" or changes == self.light_seen:
+            return False
+        self.light_seen = changes
+        return True
+
+
+@dataclass(slots=True, frozen=True)
+class Sample:
+    """One second of one rank. Of a stand-in, ``utilisation`` is its CPU share's busy fraction."""
+
+    container: Container
+    utilisation: float | None
+    memory_bytes: int | None
+    gpu: GpuReading | None = None
+    """Figures of a real GPU."""
+
+
+@dataclass(slots=True)
+class Living:
+    """All of them, by container name. ``on_end`` is called in the loop when one's init exits.
+
+    A pidfd tells the end at once and whether or not the engine answers (pidfd_open(2)).
+    """
+
+    on_end: Callable[[Container, bool], None]
+    """With whether memory had run out."""
+    proc: Path = Path("/proc")
+    _held: dict[str, Held] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(tuple(self._held.values()))
+
+    def get(self, name: str) -> Held | None:
+        """Return one that lives."""
+        return self._held.get(name)
+
+    def add(self, container: Container) -> None:
+        """Watch a running container; one whose process is gone already is reported as ended."""
+        name = container.key.container
+        if name in self._held:
+            return
+        try:
+            pidfd = open_first(container, self.proc)
+        except ProcessLookupError:
+            self.on_end(container, False)
+            return
+        try:
+            gauge = locate(container.pid)
+        except (OSError, LookupError):
+            gauge = None
+        self._held[name] = Held(
+            container,
+            pidfd,
+            gauge,
+            _freezer(container),
+            share_applied=container.share_applied,
+        )
+        asyncio.get_running_loop().add_reader(pidfd, self._ended, name)
+
+    def forget(self, name: str) -> None:
+        """Stop watching."""
+        held = self._held.pop(name, None)
+        if held is not None:
+            asyncio.get_running_loop().remove_reader(held.pidfd)
+            os.close(held.pidfd)
+
+    def clear(self) -> None:
+        """Stop watching all of them; they go on."""
+        for name in tuple(self._held):
+            self.forget(name)
+
+    def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[Sample]:
+        """Measure every container with a GPU, or with a stand-in since the last call."""
+        now = time.monotonic_ns()
+        found = []
+        for held in self:
+            held.look_for_oom()
+            share = held.container.share
+            gpu = reading_of(held.container.gpu_uuid)
+            if gpu is not None:
+                found.append(Sample(held.container, gpu.utilisation, gpu.memory_bytes, gpu))
+            if share is None or held.gauge is None:
+                continue
+            with suppress(OSError, ValueError):
+                reading = held.gauge.read()
+                busy = None
+                if held.last is not None and now > held.last_ns:
+                    used = reading.cpu_ns - held.last.cpu_ns
+                    # Before the share applies a program may use more; its stand-in is just busy.
+                    busy = min(1.0, max(0.0, used / (now - held.last_ns) / share))
+                held.last, held.last_ns = reading, now
+                found.append(Sample(held.container, busy, reading.memory_bytes))
+        return found
+
+    def _ended(self, name: str) -> None:
+        held = self._held.get(name)
+        if held is not None:
+            held.look_for_oom()
+            self.forget(name)
+            self.on_end(held.container, held.oom)
+
+
+def _freezer(container: Container) -> Freezer | None:
+    try:
+        return freezer.find(container.id, container.pid)
+    except OSError:  # it has ended
+        return None
+    except LookupError as error:
+        _log.warning(
+            "slower freeze: the engine pauses this one",
+            container=container.key.container,
+            reason=str(error),
+        )
+        return None

@@ -1,0 +1,191 @@
+"""What a job may ask of a server. Pure: it looks at the request and at nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+
+from container_mgr.ranks import images
+from container_mgr.values import (
+    AgentError,
+    RankLimits,
+    RankSpec,
+    ServedEndpoint,
+    ServerFacts,
+)
+
+MAX_COMMAND_WORDS = 256
+MAX_COMMAND_BYTES = 64 * 1024
+MAX_ENV_ENTRIES = 128
+MAX_ENV_VALUE_BYTES = 32 * 1024
+MAX_RANKS_VALUE_BYTES = 128 * 1024 - 32
+"""Of the variables that name every rank of a job. Linux takes 128 KiB for one variable, its name
+and its end included (MAX_ARG_STRLEN)."""
+MAX_ENV_BYTES = 512 * 1024
+"""Of all variables together; with the command well below what Linux takes at an exec (2 MiB)."""
+MAX_START_BYTES = 16 * 2**20
+"""Of one call, which carries every rank that a server starts of a job."""
+
+MIN_MEMORY_BYTES = 16 * 2**20
+MAX_PIDS = 65536
+MIN_DISK_BPS = 64 * 1024
+
+MAX_JOB_NAME = 41
+"""With it a container's name, ``ll-<job>-<rank>-<epoch>``, stays within 63 characters."""
+JOB = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME - 2}}}[a-z0-9])?")
+JOB_RULE = f"with a-z, 0-9 and - inside, at most {MAX_JOB_NAME} characters"
+_ENDPOINT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
+_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+_ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+
+_ENV_NAMES = frozenset(
+    {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+    | {"GROUP_RANK", "ROLE_RANK", "HOME", "LANG", "TZ", "PYTHONUNBUFFERED", "PYTHONHASHSEED"}
+)
+_NAMES_RANKS = frozenset({"TF_CONFIG", "LIGHTLOOM_ADDRESSES"})
+_ENV_PREFIXES = (
+    *("LIGHTLOOM_", "TF_", "TORCH_", "NCCL_", "GLOO_", "KERAS_", "XLA_", "JAX_", "GRPC_"),
+    *("PET_", "OMP_", "MKL_", "OPENBLAS_", "HF_", "WANDB_", "APP_", "USER_"),
+)
+
+
+def check(
+    spec: RankSpec,
+    endpoints: Mapping[str, ServedEndpoint] | None,
+    facts: ServerFacts,
+    *,
+    disk: str = "",
+    digest_only: bool = False,
+) -> None:
+    """Raise AgentError(invalid) when ``spec`` asks for what a job may not have.
+
+    ``endpoints`` are those this server serves; None serves whatever NIC lies in the
+    server's own network namespace (an emulated server has nothing else in it). ``disk``
+    is where limits on reading and writing apply, empty when there is none to apply them to.
+    With ``digest_only`` an image is named by what it is, never by a tag that may move.
+    """
+    obj = spec.key.container
+    check_job(spec.key.job)
+    _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch are not negative")
+    _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is no endpoint name")
+    images.check(spec.image, obj, digest_only=digest_only)
+    check_command(obj, spec.command)
+    check_env(obj, spec.env)
+    _check_nic(obj, spec)
+    if spec.gpu_uuid and spec.emulated_share is not None:
+        raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, never both")
+    if spec.emulated_share is not None:
+        _require(0.01 <= spec.emulated_share <= 1024, obj, "emulated_share is 0.01 to 1024 cores")
+    _check_limits(obj, spec.limits, facts, disk)
+    if endpoints is not None:
+        _check_endpoint(obj, spec, endpoints)
+
+
+def check_job(name: str) -> None:
+    """Raise AgentError(invalid) for a job's name that is none."""
+    _require(JOB.fullmatch(name), name[:80], f"a job is named {JOB_RULE}")
+
+
+def distinct(specs: Sequence[RankSpec]) -> None:
+    """Raise AgentError(invalid) when two ranks of one call share a key, an endpoint or a NIC."""
+    for what, values in (
+        ("container", [s.key.container for s in specs]),
+        ("endpoint", [s.endpoint for s in specs]),
+        ("NIC", [s.nic.name for s in specs]),
+        ("address", [s.nic.ip for s in specs]),
+    ):
+        double = next((v for v in values if values.count(v) > 1), None)
+        if double is not None:
+            raise AgentError("invalid", double, f"two ranks of one call share this {what}")
+
+
+def environment_allowed(name: str) -> bool:
+    """True for variables a job may set.
+
+    Left out on purpose: what steers the dynamic loader or the interpreter (``LD_*``,
+    ``PATH``, ``PYTHONPATH``) and what makes a GPU runtime show more than one GPU
+    (``NVIDIA_*``, ``CUDA_*``).
+    """
+    return _ENV_NAME.fullmatch(name) is not None and (
+        name in _ENV_NAMES or name.startswith(_ENV_PREFIXES)
+    )
+
+
+def _require(ok: object, obj: str, message: str) -> None:
+    if not ok:
+        raise AgentError("invalid", obj, message)
+
+
+def check_command(obj: str, command: Sequence[str]) -> None:
+    """Raise AgentError(invalid) when a command is too long, or can not be passed to a program."""
+    _require(len(command) <= MAX_COMMAND_WORDS, obj, f"more than {MAX_COMMAND_WORDS} words")
+    size = sum(len(word.encode()) + 1 for word in command)
+    _require(size <= MAX_COMMAND_BYTES, obj, f"the command exceeds {MAX_COMMAND_BYTES} bytes")
+    _require(all("\0" not in word for word in command), obj, "the command holds a NUL")
+
+
+def check_env(obj: str, env: Mapping[str, str]) -> None:
+    """Raise AgentError(invalid) for a variable that a job may not set, or that is too long."""
+    _require(len(env) <= MAX_ENV_ENTRIES, obj, f"more than {MAX_ENV_ENTRIES} variables")
+    for name, value in env.items():
+        if not environment_allowed(name):
+            raise AgentError(
+                "invalid",
+                obj,
+                f"environment variable {name[:80]!r} is not allowed",
+                f"allowed: {', '.join(f'{p}*' for p in _ENV_PREFIXES)} and launchers' names",
+            )
+        most = MAX_RANKS_VALUE_BYTES if name in _NAMES_RANKS else MAX_ENV_VALUE_BYTES
+        size = len(value.encode())
+        _require(size <= most, obj, f"{name} takes {size} bytes, {most} are possible")
+        _require("\0" not in value, obj, f"{name} holds a NUL")
+    total = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
+    _require(total <= MAX_ENV_BYTES, obj, f"the variables exceed {MAX_ENV_BYTES} bytes together")
+
+
+def _check_nic(obj: str, spec: RankSpec) -> None:
+    nic = spec.nic
+    _require(_NIC.fullmatch(nic.name), obj, f"{nic.name!r} is no interface name")
+    _require(_MAC.fullmatch(nic.mac), obj, f"{nic.mac!r} is no unicast MAC in lower case")
+    _require(nic.mtu is None or 576 <= nic.mtu <= 9216, obj, "an MTU is 576 to 9216")
+    try:
+        address = ipaddress.IPv4Interface(f"{nic.ip}/{nic.prefix_len}")
+    except ValueError:
+        raise AgentError("invalid", obj, f"{nic.ip}/{nic.prefix_len} is no address") from None
+    _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP is 0 to 63")
+    usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
+    _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is no host's address")
+
+
+def _check_limits(obj: str, limits: RankLimits, facts: ServerFacts, disk: str) -> None:
+    if limits.cores is not None and not 0.01 <= limits.cores <= facts.cores:
+        raise AgentError(
+            "invalid", obj, f"{limits.cores:g} cores asked for, the server has {facts.cores}",
+            "ask for less in the job's limits",
+        )  # fmt: skip
+    memory = limits.memory_bytes
+    if memory is not None and not MIN_MEMORY_BYTES <= memory <= facts.memory_bytes:
+        raise AgentError(
+            "invalid", obj,
+            f"{memory} bytes of memory asked for, between {MIN_MEMORY_BYTES}"
+            f" and the server's {facts.memory_bytes} can be had",
+            "change the job's limits",
+        )  # fmt: skip
+    pids = limits.pids
+    _require(pids is None or 1 <= pids <= MAX_PIDS, obj, f"limits.pids is 1 to {MAX_PIDS}")
+    rates = [bps for bps in (limits.read_bps, limits.write_bps) if bps is not None]
+    _require(all(bps >= MIN_DISK_BPS for bps in rates), obj, f"at least {MIN_DISK_BPS} bytes/s")
+    _require(disk or not rates, obj, "this server has no disk whose use can be limited")
+
+
+def _check_endpoint(obj: str, spec: RankSpec, endpoints: Mapping[str, ServedEndpoint]) -> None:
+    served = endpoints.get(spec.endpoint)
+    if served is None:
+        raise AgentError(
+            "not_found", obj, f"endpoint {spec.endpoint} is not on this server",
+            "does the agent's endpoint list match the site file?",
+        )  # fmt: skip
+    _require(served.nic == spec.nic.name, obj, f"endpoint {served.name} has NIC {served.nic}")
+    _require(served.gpu_uuid == spec.gpu_uuid, obj, f"endpoint {served.name} has another GPU")

@@ -1,0 +1,305 @@
+"""The gRPC service of ``protos/agent.proto``: translates, and finishes what it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import structlog
+
+from container_mgr.docker.engine import (
+    DockerHost,
+    EngineFailure,
+    EngineTimeoutError,
+)
+from container_mgr.hardware.inventory import Kit
+from container_mgr.ranks import images, logs, policy
+from container_mgr.ranks.batch import Outcome
+from container_mgr.ranks.ranks import Ranks
+from container_mgr.rpc import messages
+from container_mgr.values import AgentError, Container, ServedEndpoint
+from protos import agent_pb2 as pb
+from protos import agent_pb2_grpc
+
+SAMPLE_INTERVAL_S = 1.0
+MAX_RANKS_PER_CALL = 64
+MAX_GRACE_S = 300.0
+MAX_SETTLE_S = 1.0
+MAX_LOG_READERS = 128
+MAX_LISTENERS = 16
+"""Streams of telemetry at once; a controller has one."""
+
+_QUEUE_BATCHES = 4
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger("container_mgr.rpc.service")
+
+
+class AgentService(agent_pb2_grpc.AgentServicer):
+    """Answers the controller. Every change is finished even when its caller goes away."""
+
+    def __init__(
+        self,
+        server: str,
+        engine: DockerHost,
+        ranks: Ranks,
+        kit: Kit,
+    ) -> None:
+        self._server = server
+        self._engine = engine
+        self._ranks = ranks
+        self._kit = kit
+        self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
+        self._running: set[asyncio.Future[Outcome]] = set()
+        self._readers = 0
+
+    async def sample_forever(self) -> None:
+        """Measure once a second; a listener that does not keep up loses the oldest samples."""
+        while True:
+            started = time.monotonic()
+            try:
+                self._send(messages.telemetry_of(time.time(), self._ranks.sample()))
+            except Exception:
+                # One bad second must not be the last: nobody would apply shares any more.
+                _log.exception("not measured")
+            await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
+
+    def _send(self, batch: pb.TelemetryBatch) -> None:
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(batch)
+
+    async def Command(  # noqa: N802
+        self, request: pb.CommandRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CommandReply:
+        """Confirm the caller's command; the gate has compared and kept its term."""
+        return pb.CommandReply(term=self._ranks.term)
+
+    async def Describe(  # noqa: N802
+        self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DescribeReply:
+        """Say what this server is."""
+        facts = await self._or_abort(context, self._engine.facts())
+        return pb.DescribeReply(
+            server=self._server,
+            agent_version=_version(),
+            engine=f"docker {facts.version}",
+            endpoints=[self._endpoint(e) for e in (self._kit.endpoints or {}).values()],
+            cores=self._kit.facts.cores,
+            memory_bytes=self._kit.facts.memory_bytes,
+            gpu_binding=self._binding(),
+        )
+
+    async def ImageStatus(  # noqa: N802
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImageReply:
+        """Say whether an image is here."""
+        await self._allowed(
+            context,
+            lambda: images.check(
+                request.image, request.image[:80], digest_only=self._kit.digest_only
+            ),
+        )
+        image = await self._or_abort(context, self._engine.image(request.image))
+        reply = pb.ImageReply(present=image is not None)
+        if image is not None:
+            reply.image_id, reply.size_bytes = image.id, image.size_bytes
+        if image is None or request.refresh:
+            try:
+                images.check_pull(request.image, request.image, self._kit.registries)
+            except AgentError as error:
+                reply.refusal = f"{error.message} ({error.hint})"
+        return reply
+
+    async def EnsureImage(  # noqa: N802
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImageReply:
+        """Fetch an image that is not here, or whatever is here when asked to."""
+        name = request.image
+        status = await self.ImageStatus(request, context)
+        if status.present and not request.refresh:
+            return status
+        if status.refusal:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, status.refusal)
+        try:
+            await self._engine.pull(name)
+        except EngineFailure as error:
+            # What the registry or its network said is the operator's: jobs do not probe with it.
+            _log.warning("image not fetched", image=name, reason=str(error))
+            late = isinstance(error, EngineTimeoutError)
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
+                f"image {name} cannot be fetched; the log of the server's agent says why",
+            )
+        return await self.ImageStatus(request, context)
+
+    async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except AgentError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.message}{hint}")
+
+    async def Start(  # noqa: N802
+        self, request: pb.StartRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Start ranks."""
+        if len(request.ranks) > MAX_RANKS_PER_CALL:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks a call"
+            )
+        specs = [messages.spec_of(rank) for rank in request.ranks]
+        return await self._outcome(lambda: self._ranks.start(specs))
+
+    async def Stop(  # noqa: N802
+        self, request: pb.StopRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """End a job's ranks."""
+        grace_s = min(MAX_GRACE_S, max(0.0, request.grace_s))
+        return await self._outcome(lambda: self._ranks.stop(request.job, grace_s))
+
+    async def Freeze(  # noqa: N802
+        self, request: pb.FreezeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Freeze a job's ranks."""
+        settle_s = min(MAX_SETTLE_S, max(0.0, request.settle_s))
+        return await self._outcome(lambda: self._ranks.freeze(request.job, settle_s))
+
+    async def Thaw(  # noqa: N802
+        self, request: pb.JobRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Thaw a job's ranks."""
+        return await self._outcome(lambda: self._ranks.thaw(request.job))
+
+    async def Observe(  # noqa: N802
+        self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RanksReply:
+        """Report all ranks, or one job's."""
+        containers = await self._or_abort(context, self._ranks.observe(request.job or None))
+        reply = self._reply(Outcome(tuple(containers)))
+        reply.health.extend(messages.health_message(health) for health in self._kit.health())
+        return reply
+
+    async def Telemetry(  # noqa: N802
+        self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.TelemetryBatch]:
+        """Stream samples."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_LISTENERS} streams of telemetry are open"
+            )
+        queue: asyncio.Queue[pb.TelemetryBatch] = asyncio.Queue(_QUEUE_BATCHES)
+        self._listeners.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    async def Logs(  # noqa: N802
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.LogBatch]:
+        """Stream what a rank wrote."""
+        await self._allowed(context, lambda: policy.check_job(request.job))
+        if self._readers >= MAX_LOG_READERS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{MAX_LOG_READERS} logs are being read on {self._server}",
+            )
+        self._readers += 1
+        try:
+            async for batch in self._logs(request, context):
+                yield batch
+        finally:
+            self._readers -= 1
+
+    async def _logs(
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.LogBatch]:
+        tail = request.tail if request.HasField("tail") else None
+        containers = await self._or_abort(context, self._ranks.observe(request.job))
+        mine = [c for c in containers if c.key.rank == request.rank]
+        newest = max(mine, key=lambda c: c.key.epoch, default=None)
+        path = self._log_path(newest, request)
+        if path is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"job {request.job} has no rank {request.rank} on {self._server}",
+            )
+            return
+
+        async def alive() -> bool:
+            return newest is not None and await self._ranks.is_written(newest)
+
+        async for lines in logs.read(path, tail=tail, follow=request.follow, alive=alive):
+            yield messages.logs_of(lines)
+
+    def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
+        if container is not None and not container.log_path:
+            return None
+        if container is not None and Path(container.log_path).exists():
+            return Path(container.log_path)
+        # Removed, perhaps this moment: what it wrote was put aside before.
+        return self._ranks.archive.find(request.job, request.rank)
+
+    async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
+        # A caller's deadline cancels its call, never the change: half a start helps nobody.
+        task = asyncio.ensure_future(work())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        outcome = await asyncio.shield(task)
+        for fault in outcome.faults:
+            _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
+        return self._reply(outcome)
+
+    def _reply(self, outcome: Outcome) -> pb.RanksReply:
+        ranks = self._ranks
+        return pb.RanksReply(
+            ranks=[
+                messages.status_of(c, ranks.why(c), ranks.report(c)) for c in outcome.containers
+            ],
+            faults=[messages.fault_message(fault) for fault in outcome.faults],
+            settled=outcome.settled,
+        )
+
+    def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
+        reason = self._kit.why_unfit(endpoint.gpu_uuid)
+        nic = self._kit.nic(endpoint.nic)
+        return pb.Endpoint(
+            name=endpoint.name,
+            nic=endpoint.nic,
+            gpu_uuid=endpoint.gpu_uuid,
+            emulated=endpoint.emulated,
+            health=pb.Health(endpoint=endpoint.name, ok=not reason, reason=reason),
+            rdma_device=nic.rdma_device if nic else "",
+            mtu=nic.mtu if nic else 0,
+        )
+
+    def _binding(self) -> str:
+        served = (self._kit.endpoints or {}).values()
+        uuid = next((e.gpu_uuid for e in served if e.gpu_uuid), "")
+        binding = self._kit.gpu(uuid)
+        return binding.method if binding else ""
+
+    async def _or_abort(self, context: grpc.aio.ServicerContext, work: Awaitable[_T]) -> _T:
+        try:
+            return await work
+        except EngineFailure as error:
+            late = isinstance(error, EngineTimeoutError)
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, str(error))
+            raise  # abort() never returns
+
+
+def _version() -> str:
+    try:
+        return version("lightloom")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,43 @@
+"""Time limits of the API's calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from controller.base.errors import ServiceError
+
+Result = TypeVar("Result")
+
+
+async def within(seconds: float, what: str, work: Awaitable[Result]) -> Result:
+    """Await a read for at most ``seconds``; it is dropped then. ServiceError ``timeout``."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise ServiceError(
+            "timeout",
+            f"no answer within {seconds:g} s",
+            object=what,
+            hint="the controller is busy; try again",
+        ) from None
+
+
+async def change(seconds: float, what: str, work: Awaitable[Result]) -> Result:
+    """Await a change for at most ``seconds``. It goes on after that: half a change is worse."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await within(seconds, what, asyncio.shield(task))
+    except ServiceError as error:
+        if error.code == "timeout" and not task.done():
+            error.hint = "it goes on in the controller; look at the object's state"
+            task.add_done_callback(_swallow)
+        raise
+
+
+def _swallow(task: asyncio.Future[Result]) -> None:
+    """Take the result nobody waits for any more; the service has logged it as an event."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,293 @@
+"""``Idempotency-Key``: a change that is sent twice is made once, and answered twice.
+
+That a key was used is durable before the change begins, and how it was answered before the client
+hears of it: a client that repeats itself after a crash of the controller does nothing twice. A key
+whose answer was lost in the crash is told so; whether its change was made can be seen on the
+object. Answers are bounded in number, size and age; a key belongs to one caller, and of an answer
+that must not be stored (``Cache-Control: no-store``: a token's secret) only the status is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.api.problems import from_http, from_service, problem
+from controller.base.errors import ServiceError
+from controller.people.authz import Principal
+from controller.state.writes import DropAnswer, KeptAnswer, PutAnswer, Write
+
+log = structlog.get_logger(__name__)
+
+KEPT = 10_000
+KEPT_S = 24 * 3600.0
+KEPT_BYTES = 64 * 2**20
+MAX_KEY = 200
+MAX_ANSWER_BYTES = 2**20
+TIMEOUT = 504
+STALE = 412
+"""The fabric was not at the epoch that was demanded: nothing was done."""
+
+
+class Book(Protocol):
+    """The part of the store that keys need. ServiceError."""
+
+    async def answer(self, ident: str) -> KeptAnswer | None:
+        """Return what is kept under an id."""
+
+    async def commit(self, *writes: Write) -> None:
+        """Make all ``writes`` durable together."""
+
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened; it stays owed when it is not now."""
+
+
+class Volatile:
+    """A book in memory, for an API over something that keeps nothing: its answers go with it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, KeptAnswer] = {}
+
+    async def answer(self, ident: str) -> KeptAnswer | None:
+        """Return what is kept under an id."""
+        return self._kept.get(ident)
+
+    async def commit(self, *writes: Write) -> None:
+        """Keep or drop answers."""
+        for write in writes:
+            match write:
+                case PutAnswer(answer=answer):
+                    self._kept[answer.id] = answer
+                case DropAnswer(id=ident):
+                    self._kept.pop(ident, None)
+
+    async def record(self, *writes: Write) -> None:
+        """Keep or drop answers."""
+        await self.commit(*writes)
+
+
+@dataclass(slots=True)
+class _Under:
+    """One request under way: what was asked, and the answer once there is one."""
+
+    key: str
+    ident: str
+    """Digest of caller and key."""
+    print: str
+    """Digest of the request."""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    messages: list[Message] = field(default_factory=list)
+
+
+class KeyedAnswers:
+    """The answers of the last day."""
+
+    def __init__(self, book: Book, clock: Callable[[], float] = time.time) -> None:
+        self._book = book
+        self._clock = clock
+        self._under_way: dict[str, _Under] = {}
+
+    async def serve(
+        self,
+        app: ASGIApp,
+        asgi: tuple[Scope, Receive, Send],
+        principal: Principal,
+        key: str | None,
+    ) -> JSONResponse | None:
+        """Make the change, or repeat the answer it got. Returns a refusal, if that is due.
+
+        ``app`` gets the whole body at once; without a ``key`` nothing is kept or repeated.
+        """
+        if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
+            return problem(
+                422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} printable characters"
+            )
+        scope, receive, send = asgi
+        try:
+            body = await _read(receive)
+        except HTTPException as error:
+            return from_http(scope["method"], scope["path"], error)
+        if key is None:
+            await app(scope, _given(body, receive), send)
+            return None
+        asked = _digest(scope["method"].encode(), scope["path"].encode(), scope["query_string"])
+        asked = _digest(asked.encode(), body)
+        ident = _digest((principal.token or principal.name).encode(), key.encode())
+        under = self._under_way.get(ident)
+        if under is not None:
+            return await self._together(under, asked, send)
+        under = self._under_way[ident] = _Under(key, ident, asked)
+        try:
+            return await self._alone(app, (scope, send), body, under)
+        except ServiceError as error:
+            return from_service(error)
+        finally:
+            del self._under_way[ident]
+            under.done.set()
+
+    @staticmethod
+    async def _together(under: _Under, asked: str, send: Send) -> JSONResponse | None:
+        """Wait for the same request that is under way, and answer as it was answered."""
+        if under.print != asked:
+            return _used(under.key)
+        await under.done.wait()
+        if not under.messages:
+            return problem(
+                409,
+                "conflict",
+                "the first request with this key was not answered",
+                object=f"key/{under.key}",
+                hint="send it again",
+            )
+        for message in under.messages:
+            await send(message)
+        return None
+
+    async def _alone(
+        self, app: ASGIApp, asgi: tuple[Scope, Send], body: bytes, under: _Under
+    ) -> JSONResponse | None:
+        """Make the change, unless it was made before. ServiceError when the store refuses."""
+        scope, send = asgi
+        now = self._clock()
+        kept = await self._book.answer(under.ident)
+        if kept is not None and kept.at >= now - KEPT_S:
+            return await _again(kept, under, scope, send)
+        begun = KeptAnswer(under.ident, under.print, now)
+        await self._book.commit(self._put(begun))
+        try:
+            await _first(app, scope, body, send, under)
+        except Exception:
+            await self._finish(begun, [])  # a defect of ours, answered 500; it may be tried again
+            raise
+        await self._finish(begun, under.messages)
+        return None
+
+    async def _finish(self, begun: KeptAnswer, messages: list[Message]) -> None:
+        """Keep the answer; one that says that nothing was decided lets the key be used again."""
+        ended = answered(begun, messages)
+        try:
+            # A time-out decides nothing either, but what it waited for goes on.
+            status = ended.status
+            undecided = status in (None, STALE) or (status >= 500 and status != TIMEOUT)
+            await self._book.record(DropAnswer(begun.id) if undecided else self._put(ended))
+        except ServiceError as error:  # it is done all the same; a repetition is told to look
+            log.error("answer_not_kept", error=error.message)
+
+    def _put(self, answer: KeptAnswer) -> PutAnswer:
+        return PutAnswer(answer, self._clock() - KEPT_S, KEPT, KEPT_BYTES)
+
+
+def answered(begun: KeptAnswer, messages: list[Message]) -> KeptAnswer:
+    """Return what to keep of an answer: without its body where that is too long or secret."""
+    if not messages:
+        return begun
+    raw = messages[0].get("headers", ())
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
+    body = b"".join(message.get("body", b"") for message in messages[1:])
+    secret = any(n.lower() == "cache-control" and "no-store" in v for n, v in headers)
+    unkept = secret or len(body) > MAX_ANSWER_BYTES
+    return replace(
+        begun,
+        status=int(messages[0]["status"]),
+        headers=() if unkept else headers,
+        body=None if unkept else body,
+    )
+
+
+async def _again(kept: KeptAnswer, under: _Under, scope: Scope, send: Send) -> JSONResponse | None:
+    """Answer a request that came before this controller, or earlier in its life."""
+    where = scope["path"]
+    if kept.print != under.print:
+        return _used(under.key)
+    if kept.status is None:
+        return problem(
+            409,
+            "conflict",
+            "the controller ended while it worked on the first request with this key:"
+            " whether it was carried out is not known",
+            object=where.strip("/"),
+            hint=f"look at {where}, then send what is still wanted with a new key",
+        )
+    if kept.body is None:
+        return problem(
+            409,
+            "conflict",
+            f"the first request with this key was answered {kept.status};"
+            " its answer was secret or too long to be kept",
+            object=where.strip("/"),
+            hint=f"look at {where}",
+        )
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers]
+    under.messages += [
+        {"type": "http.response.start", "status": kept.status, "headers": raw},
+        {"type": "http.response.body", "body": kept.body},
+    ]
+    for message in under.messages:
+        await send(message)
+    return None
+
+
+def _used(key: str) -> JSONResponse:
+    return problem(
+        409,
+        "conflict",
+        "this Idempotency-Key was used for another request",
+        object=f"key/{key}",
+        hint="use a new key for a new request",
+    )
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+async def _first(app: ASGIApp, scope: Scope, body: bytes, send: Send, under: _Under) -> None:
+    """Make the change and keep what it is answered with; a client that leaves ends nothing."""
+
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def keeping(message: Message) -> None:
+        under.messages.append(message)
+        await send(message)
+
+    await app(scope, _given(body, never), keeping)
+
+
+def _given(body: bytes, then: Receive) -> Receive:
+    """Return what hands out a body that has arrived, and then asks ``then``."""
+    given = False
+
+    async def receive() -> Message:
+        nonlocal given
+        if given:
+            return await then()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+async def _read(receive: Receive) -> bytes:
+    """Read the whole body; its size was bounded before. HTTPException when it does not come.
+
+    A part of it is not what was asked: the key would stand for a request that nobody made.
+    """
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HTTPException(400, "the request's body did not arrive whole")
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)

@@ -1,0 +1,100 @@
+"""How many requests one caller may make: token buckets, on the monotonic clock.
+
+Admins and operators are not slowed: they must get through while somebody else floods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi.responses import JSONResponse
+
+from controller.api.problems import problem
+from controller.base.addresses import network_of
+from controller.people.authz import Principal, Role
+
+MAX_KNOWN = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class Limit:
+    """``rate`` a second in the long run, ``burst`` at once."""
+
+    rate: float
+    burst: float
+
+
+CHANGES = Limit(rate=20, burst=100)
+READS = Limit(rate=100, burst=500)
+FAILURES = Limit(rate=1, burst=20)
+"""Requests of one address without a valid token, and its sign-ins."""
+PUBLIC = Limit(rate=100, burst=500)
+"""Requests of one address for what needs no token: the console's files, the schema, probes."""
+_FREE = frozenset({Role.ADMIN, Role.OPERATOR})
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
+
+
+class Pace:
+    """The buckets of all callers; the least recently seen are forgotten first."""
+
+    def __init__(
+        self,
+        *,
+        changes: Limit = CHANGES,
+        reads: Limit = READS,
+        failures: Limit = FAILURES,
+        public: Limit = PUBLIC,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._changes, self._reads = changes, reads
+        self._failures, self._public = failures, public
+        self._clock = clock
+        self._buckets: defaultdict[str, OrderedDict[str, _Bucket]] = defaultdict(OrderedDict)
+        """Per kind, so that addresses, which cost nothing, push no user's bucket out."""
+
+    def check(self, principal: Principal, method: str) -> JSONResponse | None:
+        """Return the refusal of a caller who asks too often."""
+        if principal.role in _FREE:
+            return None
+        reading = method in ("GET", "HEAD", "OPTIONS")
+        limit = self._reads if reading else self._changes
+        return self._take("read" if reading else "change", principal.name, limit)
+
+    def failed(self, address: str) -> JSONResponse | None:
+        """Count a request without a valid token; return the refusal when they are too many."""
+        return self._take("failed", network_of(address), self._failures)
+
+    def public(self, address: str) -> JSONResponse | None:
+        """Count a request that needs no token; return the refusal when they are too many."""
+        return self._take("public", network_of(address), self._public)
+
+    def _take(self, kind: str, key: str, limit: Limit) -> JSONResponse | None:
+        now = self._clock()
+        buckets = self._buckets[kind]
+        bucket = buckets.get(key)
+        if bucket is None:
+            bucket = buckets[key] = _Bucket(limit.burst, now)
+            if len(buckets) > MAX_KNOWN:
+                buckets.popitem(last=False)
+        buckets.move_to_end(key)
+        bucket.left = min(limit.burst, bucket.left + (now - bucket.at) * limit.rate)
+        bucket.at = now
+        if bucket.left >= 1:
+            bucket.left -= 1
+            return None
+        wait_s = (1 - bucket.left) / limit.rate
+        return problem(
+            429,
+            "unavailable",
+            f"too many requests: {limit.rate:g} a second are possible",
+            hint=f"try again in {wait_s:.1f} s",
+            headers={"Retry-After": str(max(1, round(wait_s)))},
+        )

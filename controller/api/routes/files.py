@@ -1,0 +1,108 @@
+"""Routes for the allocation as a file, and for the export of events."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response, status
+
+from controller.api.common import CHANGE_S, READ_S, Service
+from controller.api.deadlines import change, within
+from controller.api.problems import responses
+from controller.schema.base import Severity
+from controller.schema.fabric import EventView
+from controller.schema.plans import Allocation, AllocationDiffView
+
+router = APIRouter(tags=["files"], responses=responses("unavailable"))
+MAX_EVENTS = 10_000
+
+
+@router.get("/allocation", responses=responses("forbidden"))
+async def get_allocation(service: Service) -> Allocation:
+    """Show where every endpoint's light leads and who holds it, as `import` takes it."""
+    return await within(READ_S, "allocation", service.allocation())
+
+
+@router.put(
+    "/allocation",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=responses("forbidden", "not_found", "conflict"),
+)
+async def put_allocation(
+    service: Service,
+    body: Allocation,
+    dry_run: Annotated[bool, Query(description="say what would change; change nothing")] = False,
+    wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
+) -> AllocationDiffView:
+    """Move the endpoints that are not where the file says, in one transaction or not at all."""
+    work = service.bring_back(body, dry_run=dry_run, wait_s=wait_s)
+    return await change(CHANGE_S + wait_s, "allocation", work)
+
+
+@router.get(
+    "/events/export",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "One event a line, oldest first.",
+            "content": {
+                "application/x-ndjson": {"schema": {"type": "string"}},
+                "text/csv": {"schema": {"type": "string"}},
+            },
+        },
+        **responses("forbidden"),
+    },
+)
+async def export_events(
+    service: Service,
+    form: Annotated[
+        Literal["jsonl", "csv"], Query(alias="format", description="JSON lines or CSV")
+    ] = "jsonl",
+    since: Annotated[int, Query(ge=0, lt=2**63, description="ids above this one")] = 0,
+    severity: Annotated[Severity | None, Query(description="only of this severity")] = None,
+    words: Annotated[
+        str, Query(max_length=200, description="only with each of these in a field but the time")
+    ] = "",
+) -> Response:
+    """Export the events that are kept, with their stable ids and severities."""
+    found = await within(READ_S, "events", service.events(since, MAX_EVENTS))
+    wanted = words.lower().split()
+
+    def text() -> str:
+        events = [
+            event
+            for event in found
+            if severity in (None, event.severity) and all(word in _words(event) for word in wanted)
+        ]
+        if form == "csv":
+            return _csv(events)
+        return "".join(event.model_dump_json() + "\n" for event in events)
+
+    media_type = "text/csv" if form == "csv" else "application/x-ndjson"
+    return Response(await asyncio.to_thread(text), media_type=media_type)
+
+
+def _words(event: EventView) -> str:
+    """Return what a word is looked for in, the same as in the console's list."""
+    parts = (event.id, event.severity, event.object, event.reason, event.message, event.epoch)
+    return "\n".join(str(part) for part in parts).lower()
+
+
+def _csv(events: list[EventView]) -> str:
+    """Write a table; a cell that a spreadsheet would take for a formula is quoted."""
+    out = io.StringIO()
+    names = list(EventView.model_fields)
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(names)
+    for event in events:
+        rows.writerow([_plain(getattr(event, name)) for name in names])
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value

@@ -1,0 +1,131 @@
+"""Routes for jobs: queue, look, stop, freeze, read their output."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response, status
+from fastapi.responses import StreamingResponse
+
+from controller.api.common import CHANGE_S, READ_S, CallerOf, Entrance, Name, Service
+from controller.api.deadlines import change, within
+from controller.api.following import Following
+from controller.api.operations import Operations
+from controller.api.paging import Cursor, Limit, cut, light
+from controller.api.problems import from_service, responses
+from controller.base.errors import ServiceError
+from controller.people.authz import Principal, Verdict, authorise
+from controller.schema.base import Page
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.live import LogLineView
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
+LINES = "application/x-ndjson"
+
+
+@router.get("", responses=responses("conflict"))
+async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
+    """List all jobs."""
+    names = list(service.owners())
+    part, epoch = cut(names, limit, cursor), service.epoch
+    items = await within(READ_S, "jobs", service.jobs(names[part.items]))
+    shown, following = light(part, items, lambda job: job.name, _weight)
+    return Page(items=shown, epoch=epoch, next=following)
+
+
+def _weight(job: JobView) -> int:
+    return sum(map(len, job.command)) + sum(len(n) + len(v) for n, v in job.env.items())
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
+async def submit_job(
+    service: Service, caller: CallerOf, request: JobRequest, response: Response
+) -> JobView:
+    """Queue a job: 403 when its priority is above what the site allows its users."""
+    _check_priority(service, caller.principal, request)
+    view = await change(CHANGE_S, f"job/{request.name or ''}", service.submit(request))
+    response.headers["Location"] = f"/api/v1/jobs/{view.name}"
+    return view
+
+
+def _check_priority(service: Operations, principal: Principal, request: JobRequest) -> None:
+    if authorise(principal, "jobs:outrank") is Verdict.ALLOWED:
+        return
+    highest = service.highest_priority(request.project)
+    if request.priority > highest and principal.sees(request.project):
+        raise ServiceError(
+            "forbidden",
+            f"users may give jobs of project {request.project} priority {highest} at most,"
+            f" not {request.priority}",
+            object=f"job/{request.name or ''}",
+            hint="ask an operator to submit it; the site file's max_priority is the limit",
+        )
+
+
+@router.get("/{name}", responses=responses("not_found"))
+async def get_job(service: Service, name: Name) -> JobView:
+    """Show one job."""
+    return await within(READ_S, f"job/{name}", service.job(name))
+
+
+@router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
+async def cancel_job(service: Service, name: Name) -> JobView:
+    """Stop a job, or take it out of the queue."""
+    return await change(CHANGE_S, f"job/{name}", service.cancel(name))
+
+
+@router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
+async def pause_job(service: Service, name: Name) -> JobView:
+    """Freeze all containers of a job."""
+    return await change(CHANGE_S, f"job/{name}", service.pause(name))
+
+
+@router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
+async def resume_job(service: Service, name: Name) -> JobView:
+    """Thaw a paused job."""
+    return await change(CHANGE_S, f"job/{name}", service.resume(name))
+
+
+@router.get(
+    "/{name}/logs",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "One JSON document a line: log lines, or last a problem document.",
+            "content": {LINES: {"schema": {"type": "string"}}},
+        },
+        **responses("not_found"),
+    },
+)
+async def stream_job_logs(
+    service: Service,
+    enter: Entrance,
+    name: Name,
+    *,
+    rank: Annotated[
+        int | None, Query(ge=0, lt=2**31, description="one rank; all without it")
+    ] = None,
+    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
+    follow: Annotated[bool, Query(description="go on until the job ends")] = False,
+) -> Following:
+    """Stream a job's output as JSON lines."""
+    job = await within(READ_S, f"job/{name}", service.job(name))
+    if rank is not None and rank >= job.count:
+        raise ServiceError(
+            "not_found",
+            f"job {name} has ranks 0 to {job.count - 1}",
+            object=f"job/{name}/rank/{rank}",
+            hint="leave the rank out to read all of them",
+        )
+    lines = service.logs(name, rank=rank, tail=tail, follow=follow)
+    return Following(_json_lines(lines), media_type=LINES, place=enter())
+
+
+async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncGenerator[bytes]:
+    """Encode log lines; an error after the first byte can only be told in the stream itself."""
+    try:
+        async for line in lines:
+            yield line.model_dump_json().encode() + b"\n"
+    except ServiceError as error:
+        yield bytes(from_service(error).body) + b"\n"

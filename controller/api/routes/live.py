@@ -1,0 +1,50 @@
+"""Routes for live figures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from controller.api.common import READ_S, Service
+from controller.api.deadlines import within
+from controller.api.encoding import whole
+from controller.api.problems import responses
+from controller.schema.live import SeriesView, TopView
+
+router = APIRouter(tags=["live"], responses=responses("unavailable"))
+
+
+@router.get("/top", response_model=TopView)
+async def get_top(service: Service) -> Response:
+    """Show throughput and utilisation of the last second."""
+    return await whole(await within(READ_S, "top", service.top()))
+
+
+@router.get("/series", response_model=SeriesView)
+async def get_series(
+    service: Service,
+    since_s: Annotated[
+        float, Query(gt=0, le=31 * 86400, description="seconds to look back")
+    ] = 300.0,
+    job: Annotated[
+        str | None, Query(pattern=r"^[a-z0-9-]{1,63}$", description="one job; all without it")
+    ] = None,
+) -> Response:
+    """Show samples and what happened: of 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
+
+    At most 120,000 samples: beyond that of fewer moments, `interval_s` says how far apart.
+    """
+    jobs = None if job is None else (job,)
+    view = await within(READ_S, "series", service.series(since_s, jobs))
+    if job is not None:
+        view = view.model_copy(
+            update={
+                "markers": [
+                    m
+                    for m in view.markers
+                    if m.object in ("", f"job/{job}") or "transaction" in m.object
+                ],
+            }
+        )
+    return await whole(view)

@@ -1,0 +1,209 @@
+"""``/metrics``: the site's state in the text format of Prometheus, with base units."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import cast
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from controller.api.common import READ_S, CallerOf
+from controller.api.deadlines import within
+from controller.api.operations import Operations
+from controller.api.problems import responses
+from controller.api.routes.metrics_gpu import of_gpus
+from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
+from controller.schema.jobs import JobView
+from controller.schema.live import HealthView, PortPowerView
+from controller.stream.counters import Tally
+
+router = APIRouter(tags=["live"], responses=responses("unavailable"))
+JOB_STATES = (
+    *("pending", "starting", "running", "pausing", "paused"),
+    *("completed", "failed", "cancelled"),
+)
+ENDPOINT_STATES = ("idle", "busy", "moving", "dark", "quarantined", "unreachable")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def get_metrics(request: Request, _: CallerOf) -> Response:
+    """Show metrics for Prometheus; needs a token that sees every project."""
+    tally = cast(Tally, request.app.state.tally)
+    # Uncut, also for a viewer: there is a figure where people get a device's words or address.
+    service = cast(Operations, request.app.state.service)
+    moment = await within(READ_S, "metrics", _moment(service))
+    registry = CollectorRegistry()
+    registry.register(moment)
+    text = await asyncio.to_thread(
+        lambda: generate_latest(registry) + generate_latest(tally.registry)
+    )
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _moment(service: Operations) -> Moment:
+    return Moment(
+        health=await service.health(),
+        jobs=await service.jobs(),
+        endpoints=await service.endpoints(),
+        aggregators=await service.aggregators(),
+        switches=await service.switches(),
+        power=await service.power(),
+    )
+
+
+class Moment(Collector):
+    """The site at one moment; jobs that ended have no labels any more."""
+
+    def __init__(
+        self,
+        *,
+        health: HealthView,
+        jobs: list[JobView],
+        endpoints: list[EndpointView],
+        aggregators: list[AggregatorView],
+        switches: list[SwitchView],
+        power: list[PortPowerView],
+    ) -> None:
+        self._health = health
+        self._jobs = jobs
+        self._endpoints = endpoints
+        self._aggregators = aggregators
+        self._switches = switches
+        self._power = power
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from self._controller()
+        yield from self._of_jobs()
+        yield from self._of_endpoints()
+        yield from self._of_devices()
+
+    def _controller(self) -> Iterator[Metric]:
+        health = self._health
+        info = GaugeMetricFamily(
+            "lightloom_build_info", "Version and site", labels=("version", "site")
+        )
+        info.add_metric((health.version, health.site), 1)
+        yield info
+        yield CounterMetricFamily("lightloom_epoch", "Revision of the intent", value=health.epoch)
+        yield GaugeMetricFamily(
+            "lightloom_healthy",
+            "1 when all devices answer and all is in place",
+            value=float(health.status == "ok"),
+        )
+        yield GaugeMetricFamily(
+            "lightloom_start_time_seconds", "When the controller started", value=health.started_at
+        )
+        up = GaugeMetricFamily(
+            "lightloom_device_up", "1 when a device or agent answers", labels=("kind", "name")
+        )
+        for device in health.devices:
+            up.add_metric((device.kind, device.name), float(device.connected))
+        yield up
+        yield GaugeMetricFamily(
+            "lightloom_store_failing",
+            "1 when the last durable write failed",
+            value=float(bool(health.store_error)),
+        )
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        counts = GaugeMetricFamily("lightloom_jobs", "Jobs by state", labels=("state",))
+        for state in JOB_STATES:
+            counts.add_metric((state,), sum(job.state == state for job in self._jobs))
+        yield counts
+        running = [job for job in self._jobs if job.state in ("running", "paused", "pausing")]
+        waiting = [job for job in self._jobs if job.state == "pending"]
+        yield GaugeMetricFamily(
+            "lightloom_pending_endpoints",
+            "Endpoints that waiting jobs ask for",
+            value=sum(job.count for job in waiting),
+        )
+        excess = GaugeMetricFamily(
+            "lightloom_job_excess_span",
+            "Aggregators a job touches beyond the least possible",
+            labels=("job",),
+        )
+        rx = GaugeMetricFamily(
+            "lightloom_job_receive_bytes_per_second",
+            "Throughput of a job's containers",
+            labels=("job",),
+        )
+        tx = GaugeMetricFamily(
+            "lightloom_job_transmit_bytes_per_second",
+            "Throughput of a job's containers",
+            labels=("job",),
+        )
+        busy = GaugeMetricFamily(
+            "lightloom_job_utilization_ratio",
+            "Mean busy fraction of its endpoints",
+            labels=("job",),
+        )
+        for job in running:
+            label = (job.name,)
+            excess.add_metric(label, job.excess_span)
+            _known(rx, label, job.rx_bps, 1 / 8)
+            _known(tx, label, job.tx_bps, 1 / 8)
+            _known(busy, label, job.utilisation)
+        yield from (excess, rx, tx, busy)
+
+    def _of_endpoints(self) -> Iterator[Metric]:
+        counts = GaugeMetricFamily("lightloom_endpoints", "Endpoints by state", labels=("state",))
+        for state in ENDPOINT_STATES:
+            counts.add_metric((state,), sum(e.state == state for e in self._endpoints))
+        yield counts
+        yield from of_gpus(self._endpoints)
+
+    def _of_devices(self) -> Iterator[Metric]:
+        labels = ("aggregator", "port")
+        rx = GaugeMetricFamily(
+            "lightloom_port_receive_bytes_per_second", "As the port sees it", labels=labels
+        )
+        tx = GaugeMetricFamily(
+            "lightloom_port_transmit_bytes_per_second", "As the port sees it", labels=labels
+        )
+        up = GaugeMetricFamily("lightloom_port_up", "1 when the carrier is up", labels=labels)
+        for aggregator in self._aggregators:
+            for port in aggregator.ports:
+                label = (aggregator.name, str(port.port))
+                _known(rx, label, port.rx_bps, 1 / 8)
+                _known(tx, label, port.tx_bps, 1 / 8)
+                _known(up, label, None if port.up is None else float(port.up))
+        yield from (rx, tx, up)
+        circuits = GaugeMetricFamily(
+            "lightloom_circuits", "Circuits on an optical switch", labels=("switch", "owner")
+        )
+        for switch in self._switches:
+            circuits.add_metric((switch.name, "foreign"), switch.foreign_circuits)
+            circuits.add_metric(
+                (switch.name, "lightloom"), switch.circuits - switch.foreign_circuits
+            )
+        yield circuits
+        light = GaugeMetricFamily(
+            "lightloom_optical_power_dbm",
+            "Light at a port of an optical switch",
+            labels=("switch", "port", "direction"),
+        )
+        for seen in self._power:
+            _known(light, (seen.switch, seen.port, "in"), seen.power_in_dbm)
+            _known(light, (seen.switch, seen.port, "out"), seen.power_out_dbm)
+        yield light
+
+
+def _known(
+    family: GaugeMetricFamily, labels: tuple[str, ...], value: float | None, factor: float = 1.0
+) -> None:
+    if value is not None:
+        family.add_metric(labels, value * factor)

@@ -1,0 +1,42 @@
+"""Routes for what is out of use or out of place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.deadlines import change, within
+from controller.api.problems import responses
+from controller.schema.base import Page
+from controller.schema.fabric import SwitchView
+from controller.schema.plans import QuarantineView
+
+router = APIRouter(tags=["repairs"], responses=responses("unavailable"))
+
+Object = Annotated[
+    str,
+    Path(pattern=r"^[a-z0-9-]{1,63}(/[0-9]{1,9})?$", description="a port (as0/3) or an endpoint"),
+]
+
+
+@router.get("/quarantine")
+async def list_quarantine(service: Service) -> Page[QuarantineView]:
+    """List ports and endpoints that are out of use."""
+    items = await within(READ_S, "quarantine", service.quarantine())
+    return Page[QuarantineView](items=items, epoch=service.epoch)
+
+
+@router.post(
+    "/quarantine/{name:path}/release", responses=responses("forbidden", "not_found", "conflict")
+)
+async def release_quarantine(service: Service, name: Object) -> QuarantineView:
+    """Put a port or an endpoint back into use."""
+    return await change(CHANGE_S, f"quarantine/{name}", service.release(name))
+
+
+@router.post("/switches/{name}/repair", responses=responses("forbidden", "not_found", "conflict"))
+async def repair_switch(service: Service, name: Name) -> SwitchView:
+    """Take a switch's map as it is and move back what jobs lack, however much that is."""
+    return await change(CHANGE_S, f"switch/{name}", service.repair(name))

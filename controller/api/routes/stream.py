@@ -1,0 +1,89 @@
+"""The live stream: server-sent events, resumable, one slow reader harms nobody.
+
+Written on ASGI itself: with hundreds of readers, what is done per reader and frame is what the
+API's other answers wait for (docs/adr/0032).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.responses import Response
+
+from controller.api.common import Entrance, Service
+from controller.api.following import SEND_TIMEOUT_S, Following, Place
+from controller.api.problems import responses
+from controller.base.errors import ServiceError
+from controller.stream.feed import Reader
+
+router = APIRouter(tags=["live"], responses=responses("unavailable"))
+PING_S = 15.0
+"""A reader hears something at least this often, so that proxies keep its connection."""
+RETRY_MS = 1000
+HELLO = f": lightloom\nretry: {RETRY_MS}\n\n".encode()
+PING = b": still here\n\n"
+
+
+class Stream(Following):
+    """The frames of one reader."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        place: Place | None = None,
+        ping_s: float = PING_S,
+        send_timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
+        super().__init__(
+            _pieces(reader, ping_s),
+            media_type="text/event-stream",
+            place=place,
+            close=reader.close,
+            send_timeout_s=send_timeout_s,
+        )
+
+
+async def _pieces(reader: Reader, ping_s: float) -> AsyncGenerator[bytes]:
+    """Yield what to send: all frames that wait in one piece, their bytes as the feed made them."""
+    yield HELLO
+    while not reader.closed:
+        try:
+            async with asyncio.timeout(ping_s):
+                found = await reader.batch()
+        except TimeoutError:
+            yield PING
+            continue
+        if found:
+            yield b"".join([item.wire for item in found])
+
+
+@router.get(
+    "/stream",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Events `sample` (SampleView, each second), `event` (EventView), "
+            "`changed` (ChangedView), `transaction` (TransactionFrameView) and `resync` "
+            "(ResyncView: read the lists afresh).",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream_events(
+    service: Service,
+    enter: Entrance,
+    last_event_id: Annotated[
+        str | None, Header(max_length=64, description="go on after this event")
+    ] = None,
+) -> Stream:
+    """Follow samples, events, changes and transactions as they happen."""
+    place = enter()
+    try:
+        return Stream(service.watch(last_event_id), place=place)
+    except ServiceError:
+        place.leave(place)
+        raise

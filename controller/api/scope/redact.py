@@ -1,0 +1,245 @@
+"""Views cut down to some jobs. Pure: what is not the reader's own is left out or blanked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from controller.people.authz import ALL_PROJECTS, Owned
+from controller.schema.fabric import AggregatorView, EndpointView, EventView, NodeView, SwitchView
+from controller.schema.jobs import ContainerView, JobView, WaitView
+from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
+from controller.schema.plans import TransactionView
+from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
+from controller.stream.feed import Frame, Payload
+
+_JOB = re.compile(r"\b(jobs?[ /])([a-z0-9][a-z0-9-]*)")
+"""A job as every message of ours names one."""
+_CONTAINER = re.compile(r"\bll-(?:c-)?([a-z0-9][a-z0-9-]*)-\d+-\d+\b")
+_ADDRESS = re.compile(r"\S+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b")
+_OPEN = frozenset({"job", "transaction", "endpoint"})
+"""Whose events a reader of all projects sees; the others speak of devices."""
+ANOTHER = "another project's job"
+AnyTransaction = TypeVar("AnyTransaction", bound=TransactionView)
+Said = TypeVar("Said", EventView, MarkerView)
+
+
+@dataclass(slots=True, frozen=True)
+class Redactor:
+    """What a reader may see: jobs of some projects, and no word of a device's own."""
+
+    projects: frozenset[str]
+    """The reader's; ``*`` is all of them."""
+    whose: Mapping[str, Owned]
+    """Every job that is known, by name, also those that ended."""
+
+    @property
+    def whole(self) -> bool:
+        """True when no job is hidden: what is cut is what devices say."""
+        return ALL_PROJECTS in self.projects
+
+    def owns(self, job: str | None) -> bool:
+        """Whether a job is the reader's; to a reader of all projects so is what no job holds."""
+        if self.whole:
+            return True
+        known = self.whose.get(job) if job is not None else None
+        return known is not None and known.project in self.projects
+
+    def text(self, text: str) -> str:
+        """Return ``text`` without names of other projects' jobs and addresses of devices.
+
+        Users' jobs are called ``<project>-…``: such a name is cut whether or not there is a job
+        of that name, so that a text which a user can shape tells nothing either.
+        """
+        if not text:
+            return text
+        text = _ADDRESS.sub("an address", text)
+        if self.whole:
+            return text
+        text = _CONTAINER.sub(lambda m: m[0] if self.owns(m[1]) else "another container", text)
+        return _JOB.sub(lambda m: ANOTHER if self._foreign(m[2]) else m[0], text)
+
+    def _foreign(self, name: str) -> bool:
+        return not self.owns(name) and ("-" in name or name in self.whose)
+
+    def job(self, job: JobView) -> JobView:
+        """Return an own job; what it waits for may be somebody else's."""
+        conditions = [
+            c.model_copy(update={"message": self.text(c.message)}) if c.message else c
+            for c in job.conditions
+        ]
+        wait = self._wait(job.wait) if job.wait else None
+        changes = {"reason": self.text(job.reason), "conditions": conditions, "wait": wait}
+        return job.model_copy(update=changes)
+
+    def _wait(self, wait: WaitView) -> WaitView:
+        plan = wait.plan
+        if plan is not None:
+            paused = [name for name in plan.jobs_paused if self.owns(name)]
+            plan = plan.model_copy(update={"jobs_paused": paused})
+        texts = {"reason": self.text(wait.reason), "remedy": self.text(wait.remedy)}
+        return wait.model_copy(update={**texts, "plan": plan})
+
+    def container(self, view: ContainerView) -> ContainerView:
+        """Return an own container without what is not the reader's in its agent's words."""
+        return view.model_copy(update={"reason": self.text(view.reason)}) if view.reason else view
+
+    def endpoint(self, view: EndpointView) -> EndpointView:
+        """Blank whose it is and what it does."""
+        if self.owns(view.job):
+            texts = {"reason": self.text(view.reason), "unfit": self.text(view.unfit)}
+            return view.model_copy(update=texts) if view.reason or view.unfit else view
+        return view.model_copy(
+            update={
+                "job": None,
+                "rank": None,
+                "reason": "",
+                "rx_bps": None,
+                "tx_bps": None,
+                "utilisation": None,
+                "source": None,
+                "memory_used_bytes": None,
+                "gpu": None,
+                "unfit": "",
+            }
+        )
+
+    def aggregator(self, view: AggregatorView) -> AggregatorView:
+        """Blank other jobs and the traffic of their ports."""
+        if self.whole:
+            return view
+        blank = {"rx_bps": None, "tx_bps": None}
+        held = {e for job in view.jobs if self.owns(job) for e in self._held(job)}
+        ports = [
+            port if port.endpoint in held else port.model_copy(update=blank) for port in view.ports
+        ]
+        jobs = [job for job in view.jobs if self.owns(job)]
+        return view.model_copy(update={"ports": ports, "jobs": jobs})
+
+    def switch(self, view: SwitchView) -> SwitchView:
+        """Blank the device's address: only the controller speaks to it."""
+        return view.model_copy(update={"url": "", "error": ""})
+
+    def node(self, view: NodeView, containers: int) -> NodeView:
+        """Blank the agent's address and other jobs."""
+        jobs = [job for job in view.jobs if self.owns(job)]
+        return view.model_copy(update={"agent": "", "jobs": jobs, "containers": containers})
+
+    def health(self, view: HealthView) -> HealthView:
+        """Blank the devices' own words."""
+        devices = [d.model_copy(update={"message": ""}) for d in view.devices]
+        hidden = {"store_error": "", "suspect": "", "strangers": ""}
+        return view.model_copy(update={"devices": devices, **hidden})
+
+    def _held(self, job: str) -> tuple[str, ...]:
+        known = self.whose.get(job)
+        return known.endpoints if known is not None and known.holding else ()
+
+    def event(self, view: EventView) -> EventView | None:
+        """Return an event about an own job, None for any other; what devices say is not shown."""
+        kind, _, name = view.object.partition("/")
+        if not (kind == "job" and self.owns(name)) and not (self.whole and kind in _OPEN):
+            return None
+        return self._said(view)
+
+    def _said(self, view: Said) -> Said:
+        message = self.text(view.message)
+        same = message == view.message
+        return view if same else view.model_copy(update={"message": message})
+
+    def marker(self, view: MarkerView) -> MarkerView | None:
+        """Return a marker of an own job; None for any other."""
+        kind, _, name = view.object.partition("/")
+        if not (kind == "job" and self.owns(name)) and not self.whole:
+            return None
+        return self._said(view)
+
+    def top(self, view: TopView) -> TopView:
+        """Return the rows of own jobs, and endpoints without the others'."""
+        jobs = [row for row in view.jobs if self.owns(row.name)]
+        return view.model_copy(
+            update={
+                "jobs": jobs,
+                "containers": [row for row in view.containers if self.owns(row.job)],
+                "endpoints": [self._row(row) for row in view.endpoints],
+                "excess_span": sum(row.excess_span or 0 for row in jobs),
+            }
+        )
+
+    def _row(self, row: TopRowView) -> TopRowView:
+        if self.owns(row.job):
+            return row
+        blank = ("job", "rank", "rx_bps", "tx_bps", "utilisation", "source", "memory_bytes")
+        return row.model_copy(update=dict.fromkeys((*blank, "temperature_c", "power_w")))
+
+    def series(self, view: SeriesView) -> SeriesView:
+        """Return the lines and markers of own jobs."""
+        markers = [self.marker(m) for m in view.markers]
+        return view.model_copy(
+            update={
+                "containers": [line for line in view.containers if self.owns(line.job)],
+                "markers": [m for m in markers if m is not None],
+            }
+        )
+
+    def transaction(self, view: AnyTransaction) -> AnyTransaction | None:
+        """Return the part of a transaction that moves own jobs, None when there is none."""
+        if self.whole:
+            texts = {"error": self.text(view.error), "result": self.text(view.result)}
+            return view.model_copy(update=texts) if view.error or view.result else view
+        jobs = [job for job in view.jobs if self.owns(job)]
+        if not jobs:
+            return None
+        mine = frozenset(e for job in jobs for e in self.whose[job].endpoints)
+        moves = [move for move in view.moves if move.endpoint in mine]
+        dark = {e: s for e, s in view.dark_time_s.items() if e in mine}
+        changes: dict[str, object] = {
+            "jobs": jobs,
+            "moves": moves,
+            "dark_time_s": dark,
+            "plan_id": None,
+            "result": self.text(view.result),
+            "waiting_for": "",
+            "error": self.text(view.error) if len(jobs) == len(view.jobs) else "",
+            "quarantined_ports": [],
+            "how_to_stop": "",
+        }
+        if isinstance(view, TransactionFrameView):
+            changes["waits_for"] = ""
+            changes["circuits"] = view.circuits.model_copy(
+                update={
+                    "break_": [s for s in view.circuits.break_ if s.endpoint in mine],
+                    "make": [s for s in view.circuits.make if s.endpoint in mine],
+                }
+            )
+        return view.model_copy(update=changes)
+
+    def frame(self, item: Frame) -> Frame | None:
+        """Return what a reader may see of one message of the live feed."""
+        shown = self._payload(item.data)
+        if shown is None or shown is item.data:
+            return item if shown is not None else None
+        return Frame(item.type, shown, item.id)
+
+    def _payload(self, data: Payload) -> Payload | None:
+        match data:
+            case SampleView():
+                return data if self.whole else self._sample(data)
+            case EventView():
+                return self.event(data)
+            case ChangedView(kind="job", name=name):
+                return data if name == "" or self.owns(name) else None
+            case TransactionFrameView():
+                return self.transaction(data)
+            case _:
+                return data
+
+    def _sample(self, sample: SampleView) -> SampleView:
+        return SampleView(
+            time=sample.time,
+            jobs=[job for job in sample.jobs if self.owns(job.name)],
+            containers=[c for c in sample.containers if self.owns(c.job)],
+            links=[],
+        )

@@ -1,0 +1,332 @@
+"""The controller as somebody sees it who belongs to some projects: the rest does not exist.
+
+Wraps the service; every route goes through here for users and viewers. What is shown of the
+fabric (ports, homes, what is free) is the same for all; jobs, their figures, their events and the
+addresses of devices are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+from controller.api.operations import Operations
+from controller.api.scope.redact import Redactor
+from controller.base.errors import ServiceError
+from controller.base.slices import Turns, in_slices
+from controller.people.authz import Owned, Principal
+from controller.schema.fabric import (
+    AggregatorView,
+    CircuitView,
+    EndpointView,
+    EventView,
+    NodeView,
+    OpticsView,
+    SiteView,
+    SwitchView,
+)
+from controller.schema.jobs import ContainerView, JobRequest, JobView
+from controller.schema.live import (
+    HealthView,
+    LogLineView,
+    PortPowerView,
+    PowerSeriesView,
+    SeriesView,
+    TopView,
+    TraceView,
+)
+from controller.schema.plans import QuarantineView, TransactionView
+from controller.stream.feed import Cut, Frame, Reader
+
+_EVENT_PAGE = 1000
+
+
+class Scoped:
+    """The operations of users and viewers; the gate keeps all others from them."""
+
+    def __init__(self, service: Operations, principal: Principal) -> None:
+        self._service = service
+        self._principal = principal
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent that the next answer shows."""
+        return self._service.epoch
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    def owners(self) -> Mapping[str, Owned]:
+        """Return whose every job is that exists for the principal, by name."""
+        sees = self._principal.sees
+        return {n: job for n, job in self._service.owners().items() if sees(job.project)}
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return the jobs of the principal's projects, or some of them."""
+        own = self.owners()
+        wanted = list(own) if names is None else [name for name in names if name in own]
+        found = await self._service.jobs(wanted)
+        return await in_slices(found, self._redactor().job)
+
+    async def job(self, name: str) -> JobView:
+        """Return one job; another project's is as unknown as one that never was."""
+        try:
+            job = await self._service.job(name)
+        except ServiceError as error:
+            raise (_no_job(name) if error.code == "not_found" else error) from None
+        if not self._principal.sees(job.project):
+            raise _no_job(name)
+        return self._redactor().job(job)
+
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self._service.highest_priority(project)
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job of one of the principal's projects.
+
+        Its name starts with the project's: a name that is taken must not tell that somebody
+        else has a job of that name.
+        """
+        project = request.project
+        if not self._principal.sees(project):
+            raise ServiceError(
+                "not_found",
+                f"there is no project {project}",
+                object=f"project/{project}",
+                hint=f"yours: {', '.join(sorted(self._principal.projects))}",
+            )
+        if request.name is None:
+            return await self._submit_unnamed(request)
+        if not request.name.startswith(f"{project}-"):
+            raise ServiceError(
+                "invalid",
+                f"names of the jobs of project {project} start with {project}-",
+                object=f"job/{request.name}",
+                hint=f"call it {project}-{request.name}"[:200],
+            )
+        return self._redactor().job(await self._service.submit(request))
+
+    async def _submit_unnamed(self, request: JobRequest) -> JobView:
+        """Queue a job under the first name that is free; two at once may want the same."""
+        taken = self._service.owners()
+        number = 1
+        while True:
+            name = f"{request.project}-{number}"
+            number += 1
+            if name in taken:
+                continue
+            try:
+                named = request.model_copy(update={"name": name})
+                return self._redactor().job(await self._service.submit(named))
+            except ServiceError as error:
+                if error.code != "conflict" or error.object != f"job/{name}":
+                    raise
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        await self.job(name)
+        return self._redactor().job(await self._service.cancel(name))
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        await self.job(name)
+        return self._redactor().job(await self._service.pause(name))
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        await self.job(name)
+        return self._redactor().job(await self._service.resume(name))
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output."""
+        await self.job(name)
+        async for line in self._service.logs(name, rank=rank, tail=tail, follow=follow):
+            yield line
+
+    # --- fabric ---------------------------------------------------------------------------
+
+    async def health(self) -> HealthView:
+        """Return whether all is well, without the devices' own words."""
+        return self._redactor().health(await self._service.health())
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        site = await self._service.site()
+        redact = self._redactor()
+        return site.model_copy(
+            update={
+                "endpoints": await in_slices(site.endpoints, redact.endpoint),
+                "aggregators": await in_slices(site.aggregators, redact.aggregator),
+                "switches": [redact.switch(s) for s in site.switches],
+            }
+        )
+
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names."""
+        return self._service.endpoint_names()
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint; whose job holds it is told only of own jobs."""
+        found = await self._service.endpoints(names)
+        return await in_slices(found, self._redactor().endpoint)
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        found = await self._service.aggregators()
+        return await in_slices(found, self._redactor().aggregator)
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every optical switch, without its address."""
+        redact = self._redactor()
+        return [redact.switch(s) for s in await self._service.switches()]
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return the health of a switch's ports, without the operator's labels and the alarms."""
+        read = await self._service.optics(switch)
+        ports = [port.model_copy(update={"label": ""}) for port in read.ports]
+        return read.model_copy(update={"ports": ports, "alarms": []})
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return the circuits."""
+        return await self._service.circuits()
+
+    async def containers(self) -> list[ContainerView]:
+        """Return the containers of own jobs."""
+        found = await self._service.containers()
+        redact = self._redactor()
+        own = [c for c in found if redact.owns(c.job)]
+        return await in_slices(own, redact.container)
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server, without its agent's address."""
+        containers = await self._service.containers()
+        redact = self._redactor()
+        own = Counter(c.server for c in containers if redact.owns(c.job))
+        return [redact.node(node, own[node.name]) for node in await self._service.nodes()]
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return what is out of use, without the story."""
+        return [
+            entry.model_copy(update={"reason": "out of use"})
+            for entry in await self._service.quarantine()
+        ]
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return events of own jobs."""
+        redact = self._redactor()
+        found: list[EventView] = []
+        with Turns() as turns:
+            while len(found) < limit:
+                page = await self._service.events(since, _EVENT_PAGE)
+                cut = [redact.event(event) for event in page]
+                found += [event for event in cut if event is not None]
+                if len(page) < _EVENT_PAGE:
+                    break
+                await turns.breathe()
+                since = page[-1].id
+        return found[:limit]
+
+    # --- live -----------------------------------------------------------------------------
+
+    async def top(self) -> TopView:
+        """Return the last second of own jobs and of the endpoints."""
+        top = await self._service.top()
+        return self._redactor().top(top)
+
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of own jobs, or of those of ``jobs``."""
+        own = self.owners()
+        wanted = own.keys() if jobs is None else own.keys() & jobs
+        return self._redactor().series(await self._service.series(since_s, wanted))
+
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+        """Follow what happens to own jobs and to the fabric."""
+        del cut  # the person's own is the one that counts
+        return self._service.watch(last_id, ProjectsCut(self._projects, self._service.owners))
+
+    async def power(self) -> list[PortPowerView]:
+        """Return the light at the switches' ports: it tells nothing about jobs."""
+        return await self._service.power()
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        """Return a port's light over time."""
+        return await self._service.power_series(switch, port, since_s)
+
+    async def trace(self, endpoint: str) -> TraceView:
+        """Follow an endpoint's light."""
+        return await self._service.trace(endpoint)
+
+    async def transactions(self) -> list[TransactionView]:
+        """Return the transactions that move own jobs."""
+        redact = self._redactor()
+        shown = [redact.transaction(view) for view in await self._service.transactions()]
+        return [view for view in shown if view is not None]
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return a transaction that moves own jobs, cut down to them."""
+        try:
+            view = await self._service.transaction(ident)
+        except ServiceError as error:
+            raise (_no_transaction(ident) if error.code == "not_found" else error) from None
+        shown = self._redactor().transaction(view)
+        if shown is None:
+            raise _no_transaction(ident)
+        return shown
+
+    # --- what the projects own ------------------------------------------------------------
+
+    @property
+    def _projects(self) -> frozenset[str]:
+        return self._principal.projects
+
+    def _redactor(self) -> Redactor:
+        return Redactor(self._projects, self._service.owners())
+
+
+class ProjectsCut:
+    """Cuts the feed down to some projects; jobs come and go while it is read.
+
+    Whose the jobs are is asked once for all frames that are published together.
+    """
+
+    def __init__(self, projects: frozenset[str], owners: Callable[[], Mapping[str, Owned]]) -> None:
+        self._projects = projects
+        self._owners = owners
+        self._known = owners()
+        self._redactor: Redactor | None = None
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The projects."""
+        return self._projects
+
+    def frame(self, item: Frame) -> Frame | None:
+        """Return what the readers may see of a frame; of an own job also that it is gone."""
+        if self._redactor is None:
+            before, self._known = self._known, self._owners()
+            now = self._known
+            gone = {} if before is now else {n: o for n, o in before.items() if n not in now}
+            self._redactor = Redactor(self._projects, {**gone, **now} if gone else now)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._redactor.frame(item)
+
+    def _forget(self) -> None:
+        self._redactor = None
+
+
+def _no_job(name: str) -> ServiceError:
+    return ServiceError(
+        "not_found",
+        f"there is no job {name}",
+        object=f"job/{name}",
+        hint="see `lightloom get jobs`",
+    )
+
+
+def _no_transaction(ident: str) -> ServiceError:
+    return ServiceError(
+        "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
+    )

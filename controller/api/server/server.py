@@ -1,0 +1,84 @@
+"""The API's HTTP server: accepts connections and counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Callable
+
+import structlog
+import uvicorn
+
+from controller.api.server.connections import Connection, Door, connections_possible
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 512
+
+
+ACCEPT_AT_ONCE = 32
+
+
+ACCEPT_PAUSE_S = 0.1
+
+
+SWEEP_EVERY_S = 1.0
+
+
+class ApiServer(uvicorn.Server):
+    """The server: it accepts connections itself, so that there are never too many of them."""
+
+    def __init__(self, config: uvicorn.Config, hang_up: Callable[[], None]) -> None:
+        """``hang_up`` ends the streams that would go on for hours."""
+        super().__init__(config)
+        self._hang_up = hang_up
+        self.door = Door(connections_possible())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept at ``sockets``."""
+        self.servers = []
+        for listener in sockets or ():
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
+            self._tasks.append(asyncio.create_task(self._accept(listener), name="api accept"))
+        self._tasks.append(asyncio.create_task(self._sweep(), name="api sweep"))
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, let the streams end, then the other requests."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._hang_up()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in itertools.count():
+            if number % ACCEPT_AT_ONCE == 0:  # a full backlog must not be all that is done
+                await asyncio.sleep(0)
+            try:
+                accepted, address = await loop.sock_accept(listener)
+            except OSError as error:  # no file is left, or the client is gone already
+                log.warning("connection_not_accepted", error=str(error))
+                self.door.make_room()
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            connection = Connection(
+                self.door,
+                address[0],
+                config=self.config,
+                server_state=self.server_state,
+                app_state={},
+            )
+            if self.door.enter(connection):
+                connection.welcome(accepted, self.config.ssl)
+            else:
+                accepted.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            self.door.sweep()

@@ -1,0 +1,52 @@
+"""Signs of life: of the controller's loop to its parent, and of both to the service manager.
+
+A loop that hangs neither dies nor answers, so nothing restarts it. The loop beats once a second;
+its parent (``controller.daemon.keeper``) kills a child that is silent for too long, and pings
+systemd's watchdog (sd_notify(3), ``WATCHDOG=1``) only while all is well. Without a parent the loop
+itself tells systemd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+BEAT_EVERY_S = 1.0
+BEAT, READY = b".", b"!"
+
+Pulse = Callable[[bytes], None]
+"""Called with BEAT or READY; never blocks, never raises OSError."""
+
+
+def into(fd: int) -> Pulse:
+    """Return a pulse that writes into a pipe, which is made non-blocking."""
+    os.set_blocking(fd, False)
+
+    def beat(sign: bytes) -> None:
+        with contextlib.suppress(OSError):  # full: enough is said; broken: the parent is gone
+            os.write(fd, sign)
+
+    return beat
+
+
+def notify(sign: bytes) -> None:
+    """Tell the service manager, where there is one (``NOTIFY_SOCKET``)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    state = b"WATCHDOG=1" if sign == BEAT else b"READY=1"
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager,
+    ):
+        manager.sendto(state, f"\0{path[1:]}" if path.startswith("@") else path)
+
+
+async def beat(pulse: Pulse) -> None:
+    """Beat for as long as the loop runs."""
+    while True:
+        pulse(BEAT)
+        await asyncio.sleep(BEAT_EVERY_S)

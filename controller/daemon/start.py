@@ -1,0 +1,97 @@
+"""What a starting controller does first: it claims its state and opens its OpenFlow port.
+
+Kept apart from ``controller.daemon.compose``, whose imports take about a second: a switch that
+calls in that second is answered as soon as the program is there, instead of waiting for its own
+next attempt (Open vSwitch tries once a second).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+from controller.base.errors import ServiceError
+from controller.devices.openflow.session.listen import listening_socket
+from sitefile.model import CabledSite
+
+LETTING_GO_S = 5.0
+"""Time that a predecessor has to let go of the state directory and of its addresses, once it is
+dead: a busy machine takes its time to bury a process, and closes its files one after the other."""
+_T = TypeVar("_T")
+
+
+@contextmanager
+def only_one(state_dir: Path) -> Iterator[None]:
+    """Hold the state directory; ServiceError when another controller has it."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        held = (state_dir / "lock").open("w")
+    except OSError as error:
+        raise ServiceError(
+            "failed",
+            f"cannot use {state_dir}: {error.strerror}",
+            object=f"directory/{state_dir}",
+            hint="choose another with --state-dir",
+        ) from error
+    with held:
+        if not _locked(held):
+            raise ServiceError(
+                "conflict",
+                f"another controller uses {state_dir}",
+                object=f"directory/{state_dir}",
+                hint="stop it first, or choose another with --state-dir",
+            )
+        yield
+
+
+def _locked(file: IO[str]) -> bool:
+    """Lock ``file``; wait a little for one that was just killed and is still letting go."""
+    until = time.monotonic() + LETTING_GO_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+def let_go(bind: Callable[[], _T]) -> _T:
+    """Return what ``bind`` returns; while the address is in use, wait a little. OSError."""
+    until = time.monotonic() + LETTING_GO_S
+    while True:
+        try:
+            return bind()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
+                raise
+        time.sleep(0.02)
+
+
+def openflow_listener(site: CabledSite) -> socket.socket:
+    """Listen for aggregators where the site says. ServiceError when that cannot be had."""
+    try:
+        return let_go(lambda: listening_socket(site.openflow_listen, site.openflow_netns))
+    except ValueError as error:
+        raise ServiceError(
+            "invalid",
+            str(error),
+            object=f"address/{site.openflow_listen}",
+            hint="e.g. 127.0.0.1:6653",
+        ) from None
+    except OSError as error:
+        where = f" in namespace {site.openflow_netns}" if site.openflow_netns else ""
+        raise ServiceError(
+            "failed",
+            f"cannot listen for OpenFlow on {site.openflow_listen}{where}: {error.strerror}",
+            object=f"address/{site.openflow_listen}",
+            hint="is another controller running? is this root?",
+        ) from error

@@ -1,0 +1,34 @@
+"""What the controller shows to agents, read once at the start."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller.base.addresses import is_loopback, split_address
+from controller.base.errors import ErrorCode, ServiceError
+from controller.devices.agents.trust import AgentTrust
+from pki import CONTROLLER, Credentials, TrustError
+from sitefile import CabledSite
+
+
+def read_trust(site: CabledSite, directory: Path | None) -> AgentTrust:
+    """Read ``directory`` of ``lightloom pki issue controller``. ServiceError.
+
+    Without one the agents must be on this machine, and none of them obeys.
+    """
+    if directory is None:
+        for server in site.servers:
+            if not is_loopback(split_address(server.agent)[0]):
+                raise ServiceError(
+                    "forbidden",
+                    f"the agent of {server.name} is elsewhere ({server.agent}) and there is no TLS",
+                    object=f"server/{server.name}",
+                    hint="lightloom pki issue controller --out DIR, then --agent-tls DIR",
+                )
+        return AgentTrust(None)
+    try:
+        return AgentTrust(Credentials.load(directory, CONTROLLER, now=datetime.now(UTC)))
+    except TrustError as error:
+        code: ErrorCode = "forbidden" if error.code == "forbidden" else "failed"
+        raise ServiceError(code, error.message, object=error.object, hint=error.hint) from error

@@ -1,0 +1,573 @@
+"""The built-in execution engine: our agents, one per server, over gRPC.
+
+One call per server and operation, all servers at the same time, a deadline on each. A
+server that does not answer costs its own deadline and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from controller.devices.agents.messages import (
+    fault_of,
+    lines_of,
+    rank_message,
+    rpc_fault,
+    samples_of,
+    status_of,
+)
+from controller.devices.agents.trust import AgentTrust, foreign, too_long
+from controller.devices.engine import (
+    EngineError,
+    EngineFault,
+    Fenced,
+    LogLine,
+    Pull,
+    RankSample,
+    RankSpec,
+    RankStatus,
+)
+from protos import agent_pb2 as pb
+from protos import agent_pb2_grpc
+
+_CALL_TIMEOUT_S = 25.0
+"""Longer than an agent's own time-out of its container engine, so that its answer gets here."""
+_OBSERVE_S = 5.0
+_OBSERVE_SILENT_S = 2.0
+"""A look changes nothing, so it need not wait for a hung server: the others are worth seeing now.
+One that was silent at the last look costs even less."""
+_STOP_MARGIN_S = 30.0
+_PULL_TIMEOUT_S = 1800.0
+_TERM_KEY = "lightloom-term"
+_CLEANUP_GRACE_S = 1.0
+_BACKOFF_S = (0.5, 10.0)
+_QUEUE_SAMPLES = 4096
+_BETWEEN_BATCHES_S = 0.25
+_QUEUE_LOG_BATCHES = 8
+_LOGS_S = 600.0
+"""For a log that is not followed, to a reader that may be slow."""
+_REFUSAL_CHARS = 1000
+_KEPT_PLACES = 4096
+"""Ended jobs of which is known where they were, for their logs."""
+_T = TypeVar("_T")
+
+_log = structlog.get_logger("controller.agents")
+
+
+class AgentEngine:
+    """Implements :class:`controller.devices.engine.ExecutionEngine` over the agents of a site."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, str],
+        *,
+        endpoints: Mapping[str, Collection[str]] | None = None,
+        trust: AgentTrust | None = None,
+        call_timeout_s: float = _CALL_TIMEOUT_S,
+    ) -> None:
+        """Take server name -> ``host:port``. Use inside a running event loop.
+
+        ``endpoints`` are each server's own: one that reports another's is believed no
+        more. ``trust`` makes the connections secure; without it they are plain text.
+        """
+        self._timeout_s = call_timeout_s
+        self._agents = dict(agents)
+        self._endpoints = endpoints
+        self._trust = trust or AgentTrust(None)
+        self._channels = {
+            server: self._trust.channel(server, address) for server, address in agents.items()
+        }
+        self._term = 0
+        # Servers that know our term, or refuse it for good.
+        self._told: set[str] = set()
+        self._liars: dict[str, str] = {}
+        self._unfit: dict[str, dict[str, str]] = {}
+        self._doubts: dict[str, asyncio.Task[None]] = {}
+        self._why: dict[str, str] = {}
+        self._stubs: dict[str, Any] = {
+            server: agent_pb2_grpc.AgentStub(channel)  # type: ignore[no-untyped-call]
+            for server, channel in self._channels.items()
+        }
+        self._reachable = dict.fromkeys(agents, False)
+        self._silent: set[str] = set()
+        # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
+        self._places: defaultdict[str, set[str]] = defaultdict(set)
+        self._seen: dict[str, set[str]] = {}
+        """Jobs that a server showed when it was looked at last."""
+        self._places_of_ended: dict[str, frozenset[str]] = {}
+
+    async def close(self) -> None:
+        """Close all channels; ranks go on."""
+        for task in self._doubts.values():
+            task.cancel()
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+
+    def reachable(self) -> Mapping[str, bool]:
+        """Per server: did it answer the last call?"""
+        return {s: answers and s not in self._liars for s, answers in self._reachable.items()}
+
+    def unfit(self) -> Mapping[str, str]:
+        """Endpoints that no job should get, and why."""
+        found = {e: why for reasons in self._unfit.values() for e, why in reasons.items()}
+        for server, why in self._liars.items():
+            found |= dict.fromkeys((self._endpoints or {}).get(server, ()), why)
+        return found
+
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        """Count these servers among those that may hold the job, as far as the site has them."""
+        self._places[job].update(self._stubs.keys() & servers)
+
+    def command(self, term: int) -> None:
+        """Act as the controller of this term; each server is told at the next look."""
+        self._term = term
+        self._told.clear()
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch. Raises EngineError."""
+        request = pb.ImageRequest(image=image, refresh=pull is Pull.ALWAYS)
+
+        async def ask(server: str) -> None:
+            call = self._invoke(server, "ImageStatus", request, timeout_s)
+            reply: pb.ImageReply = await self._call(server, call)
+            if reply.refusal:
+                why = reply.refusal[:_REFUSAL_CHARS]
+                raise EngineError([EngineFault("invalid", f"server/{server}", why)])
+
+        asked = [ask(server) for server, answers in self.reachable().items() if answers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = []
+        for answer in answers:
+            if answer is None:
+                return
+            if not isinstance(answer, EngineError):
+                raise answer
+            if answer.code == "invalid":
+                refused.append(answer)
+        if refused:
+            raise refused[0]
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""
+        believed = self._stubs.keys() - self._liars.keys()
+        touched = believed & set(servers)
+        rounds = [names for names in (touched, believed - touched) if names]
+        for names in rounds:
+            if await self._confirmed(sorted(names), timeout_s / len(rounds)):
+                return
+        if self._stubs:
+            raise EngineError(
+                [
+                    EngineFault(
+                        "unavailable",
+                        "controller",
+                        "no agent confirms that this controller still commands the site",
+                        "see `lightloom get nodes`: is the controller cut off from its servers?",
+                    )
+                ]
+            )
+
+    async def _confirmed(self, servers: Sequence[str], limit_s: float) -> bool:
+        """Return whether any of the servers confirms our term. Raises Fenced when one refuses."""
+        asked = (self._take_command(server, limit_s) for server in servers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if refused := [a for a in answers if isinstance(a, Fenced)]:
+            raise Fenced([fault for answer in refused for fault in answer.faults])
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, EngineError):
+                raise answer
+        return any(answer is None for answer in answers)
+
+    async def _take_command(self, server: str, limit_s: float) -> None:
+        """Tell a server our term. Raises Fenced when it has seen a newer one, EngineError."""
+        term = self._term
+        request = pb.CommandRequest()
+        try:
+            await self._call(server, self._invoke(server, "Command", request, limit_s))
+        except Fenced as error:
+            _log.error("a newer controller commands this server", server=server, reason=str(error))
+            raise
+        if term == self._term:
+            self._told.add(server)
+
+    async def _announce(self, server: str, limit_s: float) -> None:
+        """Tell a server our term once; an older controller may still look. Raises EngineError."""
+        try:
+            await self._take_command(server, limit_s)
+        except Fenced:
+            self._told.add(server)
+        except EngineError as error:
+            if error.code in ("unavailable", "timeout"):
+                raise  # a look would not be answered either
+
+    async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        """Start every rank or none. Raises EngineError."""
+        by_server: defaultdict[str, list[RankSpec]] = defaultdict(list)
+        for spec in ranks:
+            by_server[spec.server].append(spec)
+        unknown = [
+            EngineFault("not_found", f"server/{name}", "the site has no such server")
+            for name in by_server
+            if name not in self._stubs
+        ]
+        if unknown:
+            raise EngineError(unknown)
+
+        requests = {
+            server: pb.StartRequest(ranks=[_message(s) for s in specs])
+            for server, specs in by_server.items()
+        }
+        for spec in ranks:
+            self._places[spec.job].add(spec.server)
+
+        def call(server: str) -> Awaitable[pb.RanksReply]:
+            return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
+
+        faults = await self._fetch(by_server)
+        statuses: list[RankStatus] = []
+        if not faults:
+            statuses, faults = await self._fan_out(call, by_server)
+            faults.extend(self._check_asked(ranks, statuses))
+        if faults:
+            await self._undo({spec.job for spec in ranks}, by_server)
+            raise EngineError(faults)
+        return statuses
+
+    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+        """End the job's ranks on every server; returns how they ended. Raises EngineError."""
+        ended = await self._stop(job, grace_s, self._servers_of(job))
+        self._forget(job)
+        return ended
+
+    async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
+        """Freeze all ranks of the job at once. Raises EngineError."""
+        request = pb.FreezeRequest(job=job, settle_s=settle_s)
+        replies = await self._job_call("Freeze", job, request, settle_s)
+        seen = {reply.settled if reply.HasField("settled") else None for reply in replies}
+        return None if None in seen else False not in seen
+
+    async def thaw(self, job: str) -> None:
+        """Let all ranks of the job go on. Raises EngineError."""
+        await self._job_call("Thaw", job, pb.JobRequest(job=job))
+
+    async def observe(self) -> list[RankStatus]:
+        """Every rank on every server that answers."""
+
+        async def call(server: str) -> pb.RanksReply:
+            limit_s = _OBSERVE_SILENT_S if server in self._silent else _OBSERVE_S
+            if server not in self._told:
+                await self._announce(server, limit_s)
+            request = pb.ObserveRequest()
+            reply: pb.RanksReply = await self._call(
+                server, self._invoke(server, "Observe", request, limit_s)
+            )
+            return reply
+
+        statuses, _ = await self._fan_out(call, self._stubs)
+        self._silent = {server for server, answers in self._reachable.items() if not answers}
+        seen: defaultdict[str, set[str]] = defaultdict(set)
+        for status in statuses:
+            seen[status.server].add(status.job)
+        for server in self._stubs.keys() - self._silent:
+            self._seen[server] = seen[server]
+        return statuses
+
+    async def logs(
+        self, job: str, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLine]:
+        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
+
+        Only servers that hold the job, or held it last, are asked; all where that is not known.
+        """
+        servers = self._holders(job) or self._places_of_ended.get(job) or self._stubs.keys()
+        where = [
+            (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
+        ]
+        if not where and rank is not None:  # removed: an agent may still hold its log
+            where = [(server, rank) for server in servers]
+        # Batches, not lines: an agent keeps each below 1 MiB of text.
+        room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)
+        queue: asyncio.Queue[list[LogLine] | None] = asyncio.Queue()
+        missing: list[EngineFault] = []
+
+        async def pump(server: str, number: int) -> None:
+            request = pb.LogsRequest(job=job, rank=number, tail=tail, follow=follow)
+            limit_s = None if follow else _LOGS_S
+            try:
+                async for batch in self._invoke(server, "Logs", request, limit_s):
+                    await room.acquire()
+                    queue.put_nowait(lines_of(number, batch))
+            except grpc.aio.AioRpcError as error:
+                missing.append(rpc_fault(server, error))
+            finally:
+                queue.put_nowait(None)
+
+        pumps = [asyncio.create_task(pump(*place)) for place in where]
+        left, seen = len(pumps), False
+        try:
+            while left:
+                lines = await queue.get()
+                if lines is None:
+                    left -= 1
+                    continue
+                room.release()
+                for line in lines:
+                    seen = True
+                    yield line
+        finally:
+            for task in pumps:
+                task.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+        if not seen and len(missing) == len(where):
+            raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
+
+    async def _ranks_of(self, job: str, servers: Collection[str]) -> list[RankStatus]:
+        """Look at one job's ranks on some servers; those that do not answer are left out."""
+
+        def call(server: str) -> Awaitable[pb.RanksReply]:
+            request = pb.ObserveRequest(job=job)
+            return self._call(server, self._invoke(server, "Observe", request, _OBSERVE_S))
+
+        statuses, _ = await self._fan_out(call, servers)
+        return [status for status in statuses if status.job == job]
+
+    async def telemetry(self) -> AsyncIterator[RankSample]:
+        """Samples of all servers, merged; a lost server is tried again with back-off."""
+        queue: asyncio.Queue[RankSample] = asyncio.Queue(_QUEUE_SAMPLES)
+        pumps = [asyncio.create_task(self._pump_samples(s, queue)) for s in self._stubs]
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            for task in pumps:
+                task.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _pump_samples(self, server: str, queue: asyncio.Queue[RankSample]) -> None:
+        shortest, longest = _BACKOFF_S
+        wait_s = shortest
+        while True:
+            try:
+                request = pb.TelemetryRequest()
+                async for batch in self._invoke(server, "Telemetry", request, None):
+                    self._heard(server, True)
+                    wait_s = shortest
+                    for sample in samples_of(batch, time.time()):
+                        if not self._owns(server, sample.endpoint):
+                            continue
+                        if queue.full():  # a reader that stalls gets the newest, not the oldest
+                            queue.get_nowait()
+                        queue.put_nowait(sample)
+                    # A server that sends more than one a second waits for us, not we for it.
+                    await asyncio.sleep(_BETWEEN_BATCHES_S)
+            except grpc.aio.AioRpcError:
+                self._heard(server, False)
+            # Spread out, so that agents back after an outage are not all called at once.
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311
+            wait_s = min(longest, wait_s * 2)
+
+    async def _stop(self, job: str, grace_s: float, servers: Collection[str]) -> list[RankStatus]:
+        def call(server: str) -> Awaitable[pb.RanksReply]:
+            request = pb.StopRequest(job=job, grace_s=grace_s)
+            limit_s = grace_s + _STOP_MARGIN_S
+            return self._call(server, self._invoke(server, "Stop", request, limit_s))
+
+        ended, faults = await self._fan_out(call, servers)
+        if faults:
+            raise EngineError(faults)
+        return ended
+
+    async def _undo(self, jobs: set[str], servers: Collection[str]) -> None:
+        for job in sorted(jobs):
+            try:
+                await self._stop(job, _CLEANUP_GRACE_S, servers)
+            except EngineError as error:
+                _log.warning("half-started job not cleaned up", job=job, reason=str(error))
+
+    async def _job_call(
+        self, method: str, job: str, request: Any, margin_s: float = 0.0
+    ) -> list[pb.RanksReply]:
+        replies: list[pb.RanksReply] = []
+        limit_s = self._timeout_s + margin_s
+
+        async def call(server: str) -> pb.RanksReply:
+            reply: pb.RanksReply = await self._call(
+                server, self._invoke(server, method, request, limit_s)
+            )
+            replies.append(reply)
+            return reply
+
+        _, faults = await self._fan_out(call, self._servers_of(job))
+        if faults:
+            raise EngineError(faults)
+        return replies
+
+    def _forget(self, job: str) -> None:
+        """Take a job's ranks for gone; its logs are still where they were."""
+        places = self._holders(job)
+        self._places.pop(job, None)
+        for jobs in self._seen.values():
+            jobs.discard(job)
+        if places:
+            self._places_of_ended.pop(job, None)  # goes to the end
+            self._places_of_ended[job] = frozenset(places)
+        while len(self._places_of_ended) > _KEPT_PLACES:
+            del self._places_of_ended[next(iter(self._places_of_ended))]
+
+    def _servers_of(self, job: str) -> Collection[str]:
+        """Servers known to hold the job; all of them while none is known."""
+        return self._holders(job) or self._stubs.keys()
+
+    def _holders(self, job: str) -> set[str]:
+        """Servers that were given ranks of the job; where none is known, those that show some."""
+        return self._places.get(job) or {s for s, jobs in self._seen.items() if job in jobs}
+
+    async def _fan_out(
+        self, call: Callable[[str], Awaitable[pb.RanksReply]], servers: Collection[str]
+    ) -> tuple[list[RankStatus], list[EngineFault]]:
+        """Call all servers at the same time; gather states and faults, lost servers among them."""
+        names = sorted(servers)
+        replies = await asyncio.gather(*(call(name) for name in names), return_exceptions=True)
+        statuses: list[RankStatus] = []
+        faults: list[EngineFault] = []
+        for server, reply in zip(names, replies, strict=True):
+            if isinstance(reply, EngineError):
+                faults.extend(reply.faults)
+            elif isinstance(reply, BaseException):
+                raise reply
+            else:
+                faults.extend(self._believe(server, reply))
+                if server not in self._liars:
+                    statuses.extend(status_of(server, message) for message in reply.ranks)
+                    faults.extend(fault_of(message) for message in reply.faults)
+        return statuses, faults
+
+    async def _fetch(self, by_server: Mapping[str, Sequence[RankSpec]]) -> list[EngineFault]:
+        """Have images fetched where the ranks ask for that, every server at the same time."""
+
+        async def fetch(server: str, image: str, refresh: bool) -> None:
+            request = pb.ImageRequest(image=image, refresh=refresh)
+            call = self._invoke(server, "EnsureImage", request, _PULL_TIMEOUT_S)
+            await self._call(server, call)
+
+        wanted = {
+            (server, spec.image, spec.pull is Pull.ALWAYS)
+            for server, specs in by_server.items()
+            for spec in specs
+            if spec.pull is not Pull.NEVER
+        }
+        done = await asyncio.gather(
+            *(fetch(*one) for one in sorted(wanted)), return_exceptions=True
+        )
+        faults: list[EngineFault] = []
+        for result in done:
+            if isinstance(result, EngineError):
+                faults.extend(result.faults)
+            elif isinstance(result, BaseException):
+                raise result
+        return faults
+
+    def _believe(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
+        """Check what an agent says of itself; one that lies is not listened to any more."""
+        lie = too_long(reply)
+        if lie is None and self._endpoints:
+            lie = foreign(reply, self._endpoints.get(server, ()))
+        if lie is not None and server not in self._liars:
+            self._liars[server] = f"its agent reports {lie}, which is not its own"
+            _log.error("agent not believed", server=server, reason=self._liars[server])
+        if server in self._liars:
+            hint = "is the agent's endpoint list the site file's? then restart the controller"
+            return [EngineFault("forbidden", f"server/{server}", self._liars[server], hint)]
+        if reply.health:
+            self._unfit[server] = {h.endpoint: h.reason for h in reply.health if not h.ok}
+        return []
+
+    def _check_asked(
+        self, ranks: Sequence[RankSpec], statuses: Sequence[RankStatus]
+    ) -> list[EngineFault]:
+        """An agent that says it started what nobody asked for is not believed any more."""
+        asked = {(spec.job, spec.rank, spec.epoch) for spec in ranks}
+        found = []
+        for status in statuses:
+            if (status.job, status.rank, status.epoch) not in asked:
+                why = f"its agent says it started rank {status.rank} of {status.job}, unasked"
+                self._liars[status.server] = why
+                found.append(EngineFault("forbidden", f"server/{status.server}", why))
+        return found
+
+    def _owns(self, server: str, endpoint: str) -> bool:
+        return self._endpoints is None or endpoint in self._endpoints.get(server, ())
+
+    def _invoke(self, server: str, method: str, request: Any, limit_s: float | None) -> Any:
+        """Make one call, as the controller of our term."""
+        metadata = ((_TERM_KEY, str(self._term)),)
+        return getattr(self._stubs[server], method)(request, timeout=limit_s, metadata=metadata)
+
+    async def _call(self, server: str, call: Awaitable[_T]) -> _T:
+        try:
+            reply = await call
+        except grpc.aio.AioRpcError as error:
+            fault = rpc_fault(server, error)
+            if fault.code == "unavailable":
+                self._wonder(server)
+                if not self._trust.secure:
+                    fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
+                if server in self._why:
+                    hint = "see `lightloom pki`: certificates of one authority, not expired?"
+                    fault = EngineFault("forbidden", fault.obj, self._why[server], hint)
+            self._heard(server, fault.code not in ("unavailable", "timeout", "forbidden"))
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            raise (Fenced if fenced else EngineError)([fault]) from error
+        self._heard(server, True)
+        return reply
+
+    def _wonder(self, server: str) -> None:
+        """Find out whether a server that cannot be reached is a matter of certificates."""
+        if self._trust.secure and server not in self._doubts:
+
+            async def ask() -> None:
+                why = await self._trust.why_refused(server, self._agents[server])
+                if why is None:
+                    self._why.pop(server, None)
+                elif self._why.get(server) != why:
+                    self._why[server] = why
+                    _log.error("agent refused", server=server, reason=why)
+
+            task = self._doubts[server] = asyncio.create_task(ask())
+            task.add_done_callback(lambda _: self._doubts.pop(server))
+
+    def _heard(self, server: str, answered: bool) -> None:
+        if self._reachable[server] != answered:
+            _log.info("agent answers" if answered else "agent lost", server=server)
+        self._reachable[server] = answered
+        if answered:
+            self._why.pop(server, None)
+        else:
+            self._told.discard(server)  # it may come back without a memory
+
+
+def _message(spec: RankSpec) -> pb.Rank:
+    """Write one rank. EngineError for a text or a figure that cannot be sent."""
+    try:
+        return rank_message(spec)
+    except ValueError as error:  # a lone surrogate, or a figure that no field holds
+        fault = EngineFault(
+            "invalid", f"job/{spec.job}", f"rank {spec.rank} cannot be sent: {error}"
+        )
+        raise EngineError([fault]) from error

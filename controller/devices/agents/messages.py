@@ -1,0 +1,193 @@
+"""Between the agents' protobuf messages and the controller's engine values. Pure.
+
+What an agent sends is kept, shown and written to the store. So texts are cut, and a number that
+no calendar or gauge has counts as not told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import grpc
+
+from controller.devices.engine import (
+    EngineFault,
+    GpuFigures,
+    LogLine,
+    NicReport,
+    RankLimits,
+    RankSample,
+    RankSpec,
+    RankState,
+    RankStatus,
+)
+from protos import agent_pb2 as pb
+
+FAULT_CODES = frozenset(
+    {"invalid", "not_found", "conflict", "unavailable", "timeout", "failed", "forbidden"}
+)
+_TEXT_CHARS = 1000
+_ID_CHARS = 64
+_WORD_CHARS = 64
+_MAX_REASONS = 32
+_MAX_SAMPLES = 256
+"""Of one server in one second."""
+_MAX_LINES = 2048
+"""Of one message; an agent sends a quarter of that."""
+_LAST_TIME = 2.0**33
+"""In the year 2242."""
+_GPU_FIELDS = tuple(
+    field.name for field in dataclasses.fields(GpuFigures) if field.name != "throttle_reasons"
+)
+_STATES = {
+    pb.STATE_ABSENT: RankState.ABSENT,
+    pb.STATE_CREATED: RankState.CREATED,
+    pb.STATE_RUNNING: RankState.RUNNING,
+    pb.STATE_PAUSED: RankState.PAUSED,
+    pb.STATE_EXITED: RankState.EXITED,
+}
+
+
+def rank_message(spec: RankSpec) -> pb.Rank:
+    """Write one rank of a Start request."""
+    message = pb.Rank(
+        job=spec.job,
+        rank=spec.rank,
+        epoch=spec.epoch,
+        endpoint=spec.endpoint,
+        image=spec.image,
+        command=spec.command,
+        env=spec.env,
+        nic=pb.Nic(
+            name=spec.nic,
+            ip=spec.ip,
+            prefix_len=spec.prefix_len,
+            mac=spec.mac,
+            mtu=spec.mtu or 0,
+            dscp=spec.dscp,
+        ),
+        limits=_limits_message(spec.limits),
+    )
+    if spec.emulated_share is not None:
+        message.emulated_share = spec.emulated_share
+    elif spec.gpu_uuid:
+        message.gpu_uuid = spec.gpu_uuid
+    return message
+
+
+def _limits_message(limits: RankLimits) -> pb.Limits:
+    return pb.Limits(
+        cores=limits.cores,
+        memory_bytes=limits.memory_bytes,
+        pids=limits.pids,
+        read_bps=limits.read_bps,
+        write_bps=limits.write_bps,
+    )
+
+
+def status_of(server: str, message: pb.RankStatus) -> RankStatus:
+    """Read one rank's state; the server is the one we asked, whatever it says of itself."""
+    return RankStatus(
+        job=message.job,
+        rank=message.rank,
+        epoch=message.epoch,
+        endpoint=message.endpoint,
+        server=server,
+        state=_STATES.get(message.state, RankState.ABSENT),
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
+        oom=message.oom,
+        started_at=_time(message.started_at) if message.HasField("started_at") else None,
+        finished_at=_time(message.finished_at) if message.HasField("finished_at") else None,
+        container_id=message.container_id[:_ID_CHARS],
+        reason=message.reason[:_TEXT_CHARS],
+        nic=_nic_of(message.nic) if message.HasField("nic") else None,
+    )
+
+
+def _nic_of(message: pb.NicReport) -> NicReport:
+    return NicReport(
+        mtu=message.mtu,
+        rdma_device=message.rdma_device,
+        gid_index=message.gid_index if message.HasField("gid_index") else None,
+        dscp=message.dscp if message.HasField("dscp") else None,
+    )
+
+
+def _gpu_of(message: pb.Gpu) -> GpuFigures:
+    given = {name: getattr(message, name) for name in _GPU_FIELDS if message.HasField(name)}
+    finite = {name: value for name, value in given.items() if math.isfinite(value)}
+    reasons = tuple(word[:_WORD_CHARS] for word in message.throttle_reasons[:_MAX_REASONS])
+    return GpuFigures(**finite, throttle_reasons=reasons)
+
+
+def fault_of(message: pb.Fault) -> EngineFault:
+    """Read one fault."""
+    code = message.code if message.code in FAULT_CODES else "failed"
+    return EngineFault(
+        code,
+        message.object[:_TEXT_CHARS],
+        message.message[:_TEXT_CHARS],
+        message.hint[:_TEXT_CHARS],
+    )
+
+
+def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
+    """Read one second of one server, received at ``now``; a clock that is ahead counts as now."""
+    time = _time(batch.time)
+    if time is None:
+        return []
+    return [
+        RankSample(
+            job=s.job,
+            rank=s.rank,
+            endpoint=s.endpoint,
+            time=min(time, now),
+            utilisation=_fraction(s.utilisation) if s.HasField("utilisation") else None,
+            memory_bytes=s.memory_bytes if s.HasField("memory_bytes") else None,
+            source=s.source[:_WORD_CHARS],
+            gpu=_gpu_of(s.gpu) if s.HasField("gpu") else None,
+        )
+        for s in batch.samples[:_MAX_SAMPLES]
+    ]
+
+
+def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
+    """Read a batch of lines."""
+    return [
+        LogLine(rank, _time(line.time) or 0.0, line.stream, line.text)
+        for line in batch.lines[:_MAX_LINES]
+    ]
+
+
+def _time(value: float) -> float | None:
+    """Return a time that a calendar has, None for what is none."""
+    return value if 0 <= value <= _LAST_TIME else None
+
+
+def _fraction(value: float) -> float | None:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else None
+
+
+_OTHER = "is another controller running? After a loss of the store: --take-command"
+
+
+_OTHER = "is another controller running? After a loss of the store: --take-command"
+
+
+def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
+    """Say what a failed call means for the server."""
+    obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return EngineFault("unavailable", obj, text, "is the agent running on this server?")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return EngineFault("timeout", obj, text, "outcome unknown: observe before trying again")
+        case grpc.StatusCode.NOT_FOUND:
+            return EngineFault("not_found", obj, text)
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return EngineFault("invalid", obj, text)
+        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
+            return EngineFault("forbidden", obj, text, _OTHER)
+        case _:
+            return EngineFault("failed", obj, text)

@@ -1,0 +1,137 @@
+"""Packet switches that join endpoints (aggregators): the contract that every southbound keeps.
+
+The contract speaks of places, jobs and endpoints, never of a protocol's rules: an implementation
+makes its own tables of :class:`Forwarding`. One suite tests them all
+(``tests/contract/test_aggregators.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.devices.counters import PortBlock
+
+
+@dataclass(slots=True, frozen=True)
+class AttachPoint:
+    """Where an endpoint's fiber ends at present: an aggregator and its port's number."""
+
+    aggregator: str
+    port: int
+
+
+class AggregatorError(Exception):
+    """An aggregator did not do what it was asked.
+
+    ``code``: ``unavailable`` (no session), ``failed`` (it refused; ``str`` names the rule),
+    ``timeout`` (the outcome is unknown), ``conflict`` or ``not_found``. ``obj`` is the aggregator.
+    """
+
+    def __init__(self, code: str, obj: str, message: str, hint: str) -> None:
+        super().__init__(f"{obj}: {message}")
+        self.code = code
+        self.obj = obj
+        self.hint = hint
+
+
+@dataclass(slots=True, frozen=True)
+class AggregatorConnected:
+    """An aggregator is connected, its tables are known; ``repaired`` lists what was changed."""
+
+    as_name: str
+    repaired: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class AggregatorLost:
+    """An aggregator's session ended. Its tables stay as they are and keep forwarding."""
+
+    as_name: str
+
+
+@dataclass(slots=True, frozen=True)
+class PortStatus:
+    """A port gained (``up``) or lost its carrier."""
+
+    as_name: str
+    port: int
+    up: bool
+
+
+@dataclass(slots=True, frozen=True)
+class AggregatorRefused:
+    """``claimant`` says that it is this aggregator and was sent away; it was told nothing."""
+
+    as_name: str
+    claimant: str
+    reason: str
+
+
+AggregatorEvent = AggregatorConnected | AggregatorLost | PortStatus | AggregatorRefused
+"""What an implementation posts, on the loop."""
+
+
+@dataclass(slots=True, frozen=True)
+class Forwarding:
+    """What all aggregators together are to forward: the intent, in no protocol's words."""
+
+    epoch: int
+    """Revision of the intent; it grows."""
+    attachments: Mapping[str, AttachPoint]
+    """Where each lit endpoint is."""
+    jobs: Mapping[str, tuple[str, ...]]
+    """Endpoints of each job: they reach each other, and no one else."""
+    held: frozenset[str] = frozenset()
+    """Endpoints whose traffic is dropped, and which probes reach."""
+    spared: frozenset[str] = frozenset()
+    """Endpoints whose present forwarding stays, although the intent does not name it."""
+
+
+@dataclass(slots=True, frozen=True)
+class ForwardingChanges:
+    """How many table entries a change of forwarding takes."""
+
+    add: int
+    delete: int
+
+
+class Aggregators(Protocol):
+    """All aggregators of a site. Called on the loop; every call has a time-out of its own."""
+
+    def connected(self) -> frozenset[str]:
+        """Return the aggregators whose session is up."""
+
+    def carrier(self, as_name: str) -> Mapping[int, bool]:
+        """Return the carrier of every port that has told it."""
+
+    async def converge(self, wanted: Forwarding, needed: frozenset[str] = frozenset()) -> None:
+        """Make every aggregator forward as ``wanted``; of several callers the latest one wins.
+
+        An aggregator that is away follows when it comes back. Raises AggregatorError when one in
+        ``needed`` does not follow.
+        """
+
+    def foresee(self, wanted: Forwarding) -> None:
+        """Prepare for a ``converge`` to exactly ``wanted``; a hint, no more."""
+
+    async def changes(self, now: Forwarding, then: Forwarding) -> ForwardingChanges:
+        """Count what would change in the tables; touches nothing."""
+
+    async def probe(
+        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
+    ) -> float | None:
+        """Ask an endpoint for an answer through a port; return its seconds, None without answer.
+
+        Raises AggregatorError.
+        """
+
+    async def port_counters(self, as_name: str) -> PortBlock:
+        """Read the port counters. Raises AggregatorError."""
+
+    async def audit(self, as_name: str) -> list[str]:
+        """Read the tables from the device; list what differs from what ``converge`` made.
+
+        Raises AggregatorError.
+        """

@@ -1,0 +1,284 @@
+"""The execution engine: how the controller runs a job's ranks, whatever runs them.
+
+Nothing above this interface may assume Docker. The engine built in is
+:class:`controller.devices.agents.engine.AgentEngine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+FREEZE_TIMEOUT_S = 10.0
+"""Time that all containers of a job have to freeze, or to thaw."""
+
+
+class RankState(StrEnum):
+    """Where a rank is in its life."""
+
+    ABSENT = "absent"
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    EXITED = "exited"
+
+
+class Pull(StrEnum):
+    """When an image is fetched from its registry."""
+
+    NEVER = "never"
+    MISSING = "missing"
+    ALWAYS = "always"
+
+
+@dataclass(slots=True, frozen=True)
+class RankLimits:
+    """What a rank may use at most; None leaves it to its server. Rates are bytes per second."""
+
+    cores: float | None = None
+    memory_bytes: int | None = None
+    pids: int | None = None
+    read_bps: int | None = None
+    write_bps: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RankSpec:
+    """Everything needed to start one rank. (job, rank, epoch) is the idempotency key.
+
+    ``emulated_share`` is the CPU share, in cores, that stands in for a GPU; with it
+    ``gpu_uuid`` is empty.
+    """
+
+    job: str
+    rank: int
+    epoch: int
+    endpoint: str
+    server: str
+    image: str
+    command: tuple[str, ...]
+    ip: str
+    prefix_len: int
+    mac: str
+    nic: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpu_uuid: str = ""
+    emulated_share: float | None = None
+    mtu: int | None = None
+    """None keeps what the interface has."""
+    dscp: int | None = None
+    """Class of RoCE traffic, 0 to 63; None keeps what the device has."""
+    limits: RankLimits = RankLimits()
+    pull: Pull = Pull.NEVER
+
+
+@dataclass(slots=True, frozen=True)
+class NicReport:
+    """A rank's data NIC as it is inside the container; ``gid_index`` of its RoCEv2 address."""
+
+    mtu: int
+    rdma_device: str = ""
+    gid_index: int | None = None
+    dscp: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RankStatus:
+    """One rank as its server sees it. Times are seconds since 1970."""
+
+    job: str
+    rank: int
+    epoch: int
+    endpoint: str
+    server: str
+    state: RankState
+    exit_code: int | None = None
+    oom: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+    container_id: str = ""
+    reason: str = ""
+    """How it ended, or what is wrong with it while it runs; empty when all is well."""
+    nic: NicReport | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class GpuFigures:
+    """What NVML says beyond utilisation and memory; None is what it does not say."""
+
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    pcie_rx_bps: int | None = None
+    pcie_tx_bps: int | None = None
+    pcie_replays: int | None = None
+    nvlinks_up: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class RankSample:
+    """One second of one rank. A figure its source does not give is None, never zero.
+
+    ``utilisation`` is a fraction of the GPU (or of its stand-in), ``source`` says
+    which: ``nvml`` or ``emulated``. ``time`` is seconds since 1970.
+    """
+
+    job: str
+    rank: int
+    endpoint: str
+    time: float
+    utilisation: float | None
+    memory_bytes: int | None
+    source: str
+    gpu: GpuFigures | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class LogLine:
+    """One line a rank wrote. ``stream`` is ``stdout`` or ``stderr``."""
+
+    rank: int
+    time: float
+    stream: str
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
+class EngineFault:
+    """What went wrong with one object (a rank, a server) and what would mend it."""
+
+    code: str
+    obj: str
+    message: str
+    hint: str = ""
+
+
+class EngineError(Exception):
+    """A call that did not do all it was asked to; ``faults`` says what is missing, one an object.
+
+    Codes: ``invalid`` (the agent refuses the request), ``not_found`` (image, NIC or
+    server), ``conflict`` (the endpoint or the name is taken), ``unavailable`` (the
+    server does not answer), ``timeout`` (outcome unknown: observe before trying
+    again), ``forbidden`` (another controller commands the server, or trust is missing),
+    ``failed``.
+    """
+
+    def __init__(self, faults: Sequence[EngineFault]) -> None:
+        super().__init__("; ".join(f"{f.obj}: {f.message}" for f in faults))
+        self.faults = tuple(faults)
+
+    @property
+    def code(self) -> str:
+        """The code of the first fault."""
+        return self.faults[0].code
+
+    @property
+    def obj(self) -> str:
+        """The object of the first fault."""
+        return self.faults[0].obj
+
+    @property
+    def hint(self) -> str:
+        """The hint of the first fault."""
+        return self.faults[0].hint
+
+
+class Fenced(EngineError):  # noqa: N818 - the word of the field
+    """A server has seen a newer controller: this one must change nothing any more.
+
+    The faults have the code ``forbidden`` and name the servers that refused.
+    """
+
+
+class ExecutionEngine(Protocol):
+    """Starts, stops, freezes, thaws and observes ranks. Every call is idempotent."""
+
+    async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        """Start every rank or none: on a fault those that started are stopped again.
+
+        Raises EngineError.
+        """
+        ...
+
+    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+        """End the job's ranks on every server, asking politely for ``grace_s`` first.
+
+        Returns how those that were there ended. Raises EngineError when a server that may hold
+        a rank did not confirm.
+        """
+        ...
+
+    async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
+        """Freeze all ranks of the job at once. Raises EngineError.
+
+        Returns whether all that they had sent was acknowledged, ``settle_s`` later at the
+        latest; None where that cannot be seen.
+        """
+        ...
+
+    async def thaw(self, job: str) -> None:
+        """Let all ranks of the job go on. Raises EngineError."""
+        ...
+
+    async def observe(self) -> list[RankStatus]:
+        """Every rank on every reachable server; :meth:`reachable` says what is missing."""
+        ...
+
+    def logs(
+        self, job: str, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLine]:
+        """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
+
+        An engine may hold a tail to 100,000 lines a rank.
+        """
+        ...
+
+    def telemetry(self) -> AsyncIterator[RankSample]:
+        """Samples of all ranks at 1 Hz each, until closed; survives a server's absence."""
+        ...
+
+    def reachable(self) -> Mapping[str, bool]:
+        """Per server: did it answer the last call?"""
+        ...
+
+    def unfit(self) -> Mapping[str, str]:
+        """Endpoints that no job should get, and why: a lost GPU, an agent that lies."""
+        ...
+
+    def placed(self, job: str, servers: Collection[str]) -> None:
+        """Know where a job's ranks may be, from its allocation: not every look sees them all."""
+        ...
+
+    def command(self, term: int) -> None:
+        """From now on act as the controller of this term; servers refuse older ones."""
+        ...
+
+    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
+        """Refuse an image that no server would fetch: EngineError ``invalid``.
+
+        For ``pull`` other than never. Takes ``timeout_s`` at most. Returns when one server holds
+        the image or may fetch it, and when none answers: then it is told at the start.
+        """
+        ...
+
+    async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
+        """Confirm, right before a change of light, that no newer controller commands ``servers``.
+
+        Returns when at least one of them confirms this controller's term and none refuses. When
+        none of them answers, or none is given, the other servers are asked in their place, so a
+        dead server does not hold up the light of others. Takes ``timeout_s`` at most; containers
+        are not touched.
+
+        Raises Fenced when any server that was asked has seen a newer term: the caller must not
+        change light, neither now nor later. Raises EngineError (``unavailable``) when no server
+        at all answers: the caller must not change light now and may ask again.
+        """
+        ...

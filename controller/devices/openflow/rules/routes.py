@@ -1,0 +1,83 @@
+"""Which way frames go between aggregators: the uplinks of a site, asked often. Pure.
+
+Everything is worked out when it is first asked for and kept, because a big site has millions of
+pairs of aggregators and its jobs use few of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
+
+from sitefile.model import CabledSite
+
+
+class Wiring:
+    """Uplinks of a site: who is reached by which port, on shortest paths."""
+
+    def __init__(self, site: CabledSite) -> None:
+        self._peers: dict[str, dict[int, str]] = {cable.name: {} for cable in site.aggregators}
+        for uplink in site.uplinks:
+            self._peers[uplink.a.device][int(uplink.a.port)] = uplink.b.device
+            self._peers[uplink.b.device][int(uplink.b.port)] = uplink.a.device
+        self._counting = threading.Lock()
+        """A plan and an installation may ask at the same time, from two threads."""
+        self._hops: dict[str, dict[str, int]] = {}
+        """Per target: the distances that were asked for so far."""
+        self._edge: dict[str, list[str]] = {}
+        """Per target: the farthest of them, from where counting goes on."""
+        self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._on_the_way: dict[tuple[str, str], frozenset[str]] = {}
+
+    def towards(self, here: str, there: str) -> tuple[int, ...]:
+        """Return the uplink ports of ``here`` on shortest paths to ``there``, sorted."""
+        found = self._towards.get((here, there))
+        if found is None:
+            found = tuple(sorted(port for port, _ in self._nearer(here, there)))
+            self._towards[here, there] = found
+        return found
+
+    def between(self, ends: Collection[str]) -> set[str]:
+        """Return ``ends`` and the aggregators on shortest paths between two of them."""
+        found = set(ends)
+        for a, b in combinations(sorted(found), 2):
+            found |= self._way(a, b)
+        return found
+
+    def _way(self, a: str, b: str) -> frozenset[str]:
+        way = self._on_the_way.get((a, b))
+        if way is None:
+            seen = {a} if a in self._hops_to(b, a) else set()
+            todo = list(seen)
+            while todo:
+                for _, peer in self._nearer(todo.pop(), b):
+                    if peer not in seen:
+                        seen.add(peer)
+                        todo.append(peer)
+            way = frozenset(seen)
+            self._on_the_way[a, b] = way
+        return way
+
+    def _nearer(self, here: str, there: str) -> Iterator[tuple[int, str]]:
+        """Yield the ports of ``here``, and who is behind them, that are one hop nearer."""
+        hops = self._hops_to(there, here)
+        if here in hops:
+            for port, peer in self._peers[here].items():
+                if hops.get(peer) == hops[here] - 1:
+                    yield port, peer
+
+    def _hops_to(self, there: str, here: str) -> Mapping[str, int]:
+        """Return the distances to ``there``, at least of ``here`` and of all that is nearer."""
+        with self._counting:
+            if there not in self._hops:
+                self._hops[there], self._edge[there] = {there: 0}, [there]
+            counted = self._hops[there]
+            while here not in counted and (edge := self._edge[there]):
+                self._edge[there] = farther = []
+                for at in edge:
+                    for peer in self._peers[at].values():
+                        if peer not in counted:
+                            counted[peer] = counted[at] + 1
+                            farther.append(peer)
+            return counted

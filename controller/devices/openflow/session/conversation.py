@@ -1,0 +1,305 @@
+"""The conversation with one aggregator: requests, answers, and what its tables hold.
+
+Lives on the asyncio loop. os-ken's threads reach it only through ``OpenFlowAggregators``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.devices.aggregators import AggregatorError
+from controller.devices.counters import PortBlock
+from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
+from controller.devices.openflow.session import messages
+from controller.devices.openflow.session.app import ProbeAnswered
+from controller.devices.openflow.session.osken import Session, ofproto
+from controller.devices.openflow.wire import arp
+
+PROBE_INTERVAL_S = 0.25
+REFUSALS = 16
+"""Of one change that an error names."""
+ENTRIES = 1 << 16
+"""Of one answer, flows or ports; no switch has as many."""
+PORTS = 1 << 13
+"""Whose carrier is remembered."""
+
+
+@dataclass(slots=True)
+class _Request:
+    """Something asked and not yet answered. A multipart answer comes in pieces."""
+
+    done: asyncio.Future[list[Any]]
+    pieces: list[Any] = field(default_factory=list)
+
+
+class Link:
+    """One aggregator. ``wanted`` is what it was last asked to hold, connected or not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.wanted: FlowProgram | None = None
+        self.ports: dict[int, bool] = {}
+        self.ready = False
+        self._session: Session | None = None
+        self._installed: FlowProgram | None = None
+        self._asked: FlowProgram | None = None
+        """What the tables were last asked to hold; its outcome may be unknown."""
+        self._converging = 0
+        """Calls that change the tables, or wait for their turn to."""
+        self._settled: FlowProgram | None = None
+        """The very program that the tables are known to hold."""
+        self._spares = False
+        """The tables hold rules beside those of that program, which it spares."""
+        self._busy = asyncio.Lock()
+        self._requests: dict[int, _Request] = {}
+        self._watched: list[tuple[int, messages.Batch]] = []
+        """What is being sent: the first transaction id of a batch, whose others follow, and it."""
+        self._refusals: list[str] = []
+        """The first refusals of what is being sent."""
+        self._probes: dict[tuple[int, str, str], set[asyncio.Future[float]]] = {}
+
+    # What the threads post
+
+    def attach(self, session: Session, ports: Mapping[int, bool]) -> None:
+        """Take a new session; nothing is known about the tables behind it."""
+        if self._session is not None:  # its end is told a moment later than its heir's beginning
+            self.detach()
+        self._session = session
+        self._installed = None
+        self.ports = dict(ports)
+        self.ready = False
+
+    def detach(self) -> None:
+        """Drop the session; everything asked of it ends with ``unavailable``."""
+        self._session = None
+        self._installed = None
+        self.ready = False
+        for request in self._requests.values():
+            if not request.done.done():
+                request.done.set_exception(self._no_session("the session was lost"))
+        self._requests.clear()
+
+    def holds(self, session: Session) -> bool:
+        """Say whether ``session`` is the current one."""
+        return session is self._session
+
+    def reply(self, xid: int, msg: Any) -> None:
+        """Take an answer, or one piece of it."""
+        request = self._requests.get(xid)
+        if request is None or request.done.done():
+            return
+        request.pieces.extend(getattr(msg, "body", ()))
+        if len(request.pieces) > ENTRIES:
+            request.done.set_exception(self._no_session("its answer has no end"))
+            if self._session is not None:
+                self._session.close()
+            return
+        if not getattr(msg, "flags", 0) & ofproto.OFPMPF_REPLY_MORE:
+            request.done.set_result(request.pieces)
+
+    def port_changed(self, port: int, *, up: bool) -> None:
+        """Note a port's carrier; a switch that invents ports without end is not believed."""
+        if port in self.ports or len(self.ports) < PORTS:
+            self.ports[port] = up
+
+    def rejected(self, xid: int, reason: str) -> None:
+        """Take a refusal of a watched message or of a request."""
+        for first, batch in self._watched:
+            place = (xid - first) & ofproto.MAX_XID
+            if place < len(batch) and len(self._refusals) < REFUSALS:
+                self._refusals.append(f"{batch.about[place]}: {reason}")
+        request = self._requests.get(xid)
+        if request is not None and not request.done.done():
+            request.done.set_exception(self._failed(reason))
+
+    def probe_answered(self, answer: ProbeAnswered) -> None:
+        """Wake who waits for this address at this port."""
+        key = (answer.port, answer.reply.ip, answer.reply.mac)
+        for waiter in self._probes.get(key, ()):
+            if not waiter.done():
+                waiter.set_result(answer.time)
+
+    # What the controller asks
+
+    def settled(self, program: FlowProgram) -> bool:
+        """Say whether the tables are known to hold this very program, so that nothing is to do."""
+        return self._installed is not None and self._settled is program
+
+    async def converge(self, program: FlowProgram | None = None, *, deadline_s: float) -> FlowDiff:
+        """Make the tables hold ``program``, or else what was wanted; return what had to change.
+
+        ``program`` is wanted from now on, connected or not. Reads the tables first unless they are
+        known. Whatever goes wrong leaves them unknown.
+        """
+        self.wanted = program or self.wanted
+        self._converging += 1
+        try:
+            async with self._exclusive(deadline_s):
+                session, wanted = self._current(), self.wanted
+                installed = self._installed
+                if installed is None or self._spares_others_than(wanted):
+                    installed = await self._read(session)
+                    self._spares = False
+                self._installed = installed
+                if wanted is None:
+                    return FlowDiff()
+                self._asked = wanted
+                steps = diff(installed, wanted)
+                self._spares |= steps.spared > 0
+                if steps:
+                    self._installed = None
+                    await self._push(session, steps)
+                self._installed = self._settled = wanted
+                return steps
+        finally:
+            self._converging -= 1
+
+    async def compare(self, *, deadline_s: float) -> FlowDiff:
+        """Read the tables afresh and return what is wrong with them.
+
+        While somebody waits to change them, they are right as they were last asked to be.
+        """
+        async with self._exclusive(deadline_s):
+            self._installed = None
+            found = await self._read(self._current())
+            due = self._asked if self._converging else self.wanted
+            wanted = due or FlowProgram(self.name, 0)
+            steps = diff(found, wanted)
+            self._spares = steps.spared > 0
+            # Alike but for epochs: what is wanted is folded, and quicker to compare next time.
+            self._installed = found if steps else wanted
+            if steps:
+                self._settled = None
+            return steps
+
+    async def counters(self, *, deadline_s: float) -> PortBlock:
+        """Read the counters of all physical ports."""
+        async with self._deadline(deadline_s):
+            session = self._current()
+            return PortBlock.of(await self._ask(session, messages.ports_request(session)))
+
+    async def probe(
+        self, port: int, ip: str, mac: str, sender: str, *, deadline_s: float
+    ) -> float | None:
+        """Ask out of ``port`` who has ``ip``, until ``mac`` answers at that port or time is up.
+
+        Returns the round trip in seconds, counted from the last probe sent.
+        """
+        frame = arp.probe_frame(ip, sender)
+        key = (port, ip, mac.lower())
+        waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._probes.setdefault(key, set()).add(waiter)
+        try:
+            async with asyncio.timeout(deadline_s):
+                while True:
+                    session = self._current()
+                    sent = time.monotonic()
+                    session.send_msg(messages.packet_out(session, port, frame))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(PROBE_INTERVAL_S):
+                            return max(0.0, await asyncio.shield(waiter) - sent)
+        except TimeoutError:
+            return None
+        finally:
+            waiters = self._probes[key]
+            waiters.discard(waiter)
+            if not waiters:
+                del self._probes[key]
+
+    def _spares_others_than(self, wanted: FlowProgram | None) -> bool:
+        """Whether what is beside the known program has to be looked at again."""
+        return (
+            self._spares
+            and wanted is not None
+            and self._installed is not None
+            and self._installed.spared != wanted.spared
+        )
+
+    async def _read(self, session: Session) -> FlowProgram:
+        # Changes that an earlier, timed-out call sent must not land after the reading.
+        await self._ask(session, messages.barrier(session))
+        rules = await self._ask(session, messages.flows_request(session))
+        groups = await self._ask(session, messages.groups_request(session))
+        return FlowProgram(
+            self.name,
+            0,
+            tuple(messages.read_rule(entry) for entry in rules),
+            tuple(messages.read_group(entry) for entry in groups),
+        )
+
+    async def _push(self, session: Session, steps: FlowDiff) -> None:
+        try:
+            for batch in messages.batches(steps):
+                xids = session.take_xids(len(batch))
+                self._watched.append((xids[0], batch))
+                session.send(batch.stamped(xids))
+                await self._ask(session, messages.barrier(session))
+                if self._refusals:
+                    raise self._failed("; ".join(self._refusals))
+        finally:
+            self._watched.clear()
+            self._refusals.clear()
+
+    async def _ask(self, session: Session, msg: Any) -> list[Any]:
+        """Return the answer of ``session``, which is the current one before and after.
+
+        A switch may have come back before the asker is woken. What the old session told, or was
+        told, says nothing about the tables behind the new one.
+        """
+        self._require(session)
+        xid = session.set_xid(msg)
+        request = _Request(asyncio.get_running_loop().create_future())
+        self._requests[xid] = request
+        try:
+            if not session.send_msg(msg):
+                raise self._no_session("the session is closing")
+            answer = await request.done
+        finally:
+            self._requests.pop(xid, None)
+        self._require(session)
+        return answer
+
+    def _current(self) -> Session:
+        if self._session is None:
+            raise self._no_session("not connected")
+        return self._session
+
+    def _require(self, session: Session) -> None:
+        if not self.holds(session):
+            raise self._no_session("the session was lost")
+
+    @asynccontextmanager
+    async def _exclusive(self, deadline_s: float) -> AsyncIterator[None]:
+        async with self._deadline(deadline_s), self._busy:
+            yield
+
+    @asynccontextmanager
+    async def _deadline(self, deadline_s: float) -> AsyncIterator[None]:
+        self._current()
+        try:
+            async with asyncio.timeout(deadline_s):
+                yield
+        except TimeoutError:
+            raise AggregatorError(
+                "timeout",
+                self.name,
+                f"no answer within {deadline_s:g} s; the outcome is unknown",
+                "audit the aggregator before anything else is changed",
+            ) from None
+
+    def _no_session(self, why: str) -> AggregatorError:
+        hint = "check the switch and its controller address; its tables are read when it is back"
+        return AggregatorError("unavailable", self.name, why, hint)
+
+    def _failed(self, reason: str) -> AggregatorError:
+        return AggregatorError(
+            "failed",
+            self.name,
+            f"the switch refused {reason}",
+            "free table space or roll back; lightloom reads the tables before the next change",
+        )

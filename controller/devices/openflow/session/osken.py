@@ -1,0 +1,485 @@
+"""The only module that imports os_ken: its codec as it is, its runtime mended.
+
+os-ken 4.2 with native threads has traps; what is done about each, with a regression test apiece in
+``tests/unit/openflow/test_ofkit.py``:
+
+1. ``hub.TaskExit`` is ``Exception``, so any exception in a handler silently ends the application's
+   event loop. It becomes a class nobody raises: os-ken then logs the exception and goes on.
+2. ``hub.Event.wait(timeout)`` never times out. ``hub.Event`` becomes ``threading.Event``.
+3. ``AppManager.run_apps`` cannot end and its threads are not daemons. ``Runtime`` starts and stops
+   the applications itself, and all threads are daemons.
+4. A closed connection leaves its sender thread behind. ``Session`` has a sender that ends with it.
+5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a switch is alive.
+   ``Runtime`` serves one given socket, and ``Session`` sends echoes (``of_liveness``).
+6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it,
+   and a peer that is not what the site file pins the id to.
+7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
+   whole body at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+import structlog
+from os_ken.base.app_manager import AppManager, OSKenApp
+from os_ken.controller import ofp_event, ofp_handler
+from os_ken.controller.controller import Datapath
+from os_ken.controller.handler import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    HANDSHAKE_DISPATCHER,
+    MAIN_DISPATCHER,
+    set_ev_cls,
+    set_ev_handler,
+)
+from os_ken.lib import hub
+from os_ken.ofproto import ofproto_parser
+from os_ken.ofproto import ofproto_v1_3 as ofproto
+from os_ken.ofproto import ofproto_v1_3_parser as parser
+
+from controller.devices.openflow.session.listen import Acceptor, Listener
+from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Liveness
+from controller.devices.openflow.session.liveness import Verdict as Life
+from controller.devices.openflow.session.meter import (
+    CPU_BURST_S,
+    CPU_SHARE,
+    Allowance,
+    Meter,
+    Verdict,
+)
+from controller.devices.openflow.session.peer import Peer, is_pinned, pinned
+from controller.devices.openflow.wire.port_stats import reply_parser
+from sitefile.model import AggregatorCable
+
+__all__ = [
+    "DEAD_DISPATCHER",
+    "MAIN_DISPATCHER",
+    "OSKenApp",
+    "Runtime",
+    "Session",
+    "ofp_event",
+    "ofproto",
+    "parser",
+    "set_ev_cls",
+]
+
+HEADER_BYTES = 8
+HANDSHAKE_LIMIT_S = 10.0
+SEND_LIMIT_S = 30.0
+SEND_QUEUE_BYTES = 64 << 20
+MALFORMED_LIMIT = 16
+PORTS_LIMIT = 1 << 13
+"""Ports of one switch; one with more is sent away."""
+REQUESTS_LIMIT = 1024
+"""Unanswered requests of one session that are remembered."""
+STRANGERS_LIMIT = 64
+"""Connections that may be in their handshake at once, beside all of the site's own."""
+PAUSE_SLICE_S = 0.2
+_RECV_BYTES = 1 << 16
+_LAST_ANSWERS = (ofproto.OFPT_BARRIER_REPLY, ofproto.OFPT_ERROR)
+
+Refused = Callable[[int, Peer, str], None]
+"""Datapath id, who claimed it, and why it did not get it."""
+
+log = structlog.get_logger(__name__)
+
+
+parser._MSG_PARSERS[ofproto.OFPT_MULTIPART_REPLY] = reply_parser(
+    parser.OFPPortStatsReply, parser.OFPMultipartReply.parser
+)
+
+
+class _NobodyRaisesThis(BaseException):
+    """Stands in for ``hub.TaskExit``."""
+
+
+def _spawn(target: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
+    thread: threading.Thread = hub.HubThread(target, args, kwargs)
+    thread.daemon = True
+    thread.start()
+    return thread
+
+
+hub.TaskExit = _NobodyRaisesThis
+hub.Event = threading.Event
+hub.spawn = _spawn
+
+
+class ProtocolError(Exception):
+    """The far end does not speak OpenFlow 1.3 properly; its session is closed."""
+
+
+def take_frames(buffer: bytearray) -> Iterator[bytes]:
+    """Take every whole message off the front of ``buffer``. ProtocolError on a bad length."""
+    while len(buffer) >= HEADER_BYTES:
+        length = int.from_bytes(buffer[2:4])
+        if length < HEADER_BYTES:
+            raise ProtocolError(f"message length {length}")
+        if len(buffer) < length:
+            return
+        frame = bytes(buffer[:length])
+        del buffer[:length]
+        yield frame
+
+
+class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
+    """One switch's connection: os-ken's datapath with a receiver and a sender that end together.
+
+    ``send_msg`` may be called from any thread and never blocks.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        over: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        """``over`` is called once at the session's end, before the application is told of it."""
+        self.peer = peer
+        self._over = over
+        self._lock = threading.RLock()
+        self._outbox: SimpleQueue[tuple[bytes, bool] | None] = SimpleQueue()
+        self._queued_bytes = 0
+        self._malformed = 0
+        self._liveness = Liveness()
+        self._meter = Meter(time.monotonic())
+        self._asked: dict[int, None] = {}
+        """Transaction ids of requests under way, oldest first."""
+        super().__init__(sock, (peer.host, peer.port))
+        self.xid = random.getrandbits(31)  # only has to differ between sessions
+        sock.settimeout(SEND_LIMIT_S)
+
+    def set_state(self, state: str) -> None:
+        """Move to ``state``; a dead session stays dead, and its death is told once."""
+        with self._lock:
+            if self.state != DEAD_DISPATCHER:
+                if state == DEAD_DISPATCHER:
+                    self._over(self)
+                super().set_state(state)
+
+    def set_xid(self, msg: Any) -> int:
+        """Give ``msg`` the next transaction id and return it."""
+        with self._lock:
+            return int(super().set_xid(msg))
+
+    def take_xids(self, count: int) -> list[int]:
+        """Return the next ``count`` transaction ids."""
+        with self._lock:
+            first = int(self.xid)
+            self.xid = (first + count) & ofproto.MAX_XID
+            return [(first + 1 + n) & ofproto.MAX_XID for n in range(count)]
+
+    def send_msg(self, msg: Any, close_socket: bool = False) -> bool:
+        """Queue ``msg``; False when the session is over."""
+        if msg.xid is None:
+            self.set_xid(msg)
+        if isinstance(msg, parser.OFPBarrierRequest):
+            self._liveness.barrier_sent(msg.xid, time.monotonic())
+        if isinstance(msg, parser.OFPBarrierRequest | parser.OFPMultipartRequest):
+            with self._lock:
+                self._asked[msg.xid] = None
+                if len(self._asked) > REQUESTS_LIMIT:
+                    del self._asked[next(iter(self._asked))]
+        return bool(super().send_msg(msg, close_socket))
+
+    def send(self, buf: bytes, close_socket: bool = False) -> bool:
+        """Write bytes, or queue them. A switch that lets 64 MiB pile up is closed, not waited for.
+
+        What the socket takes at once needs no sender: waking it costs more than the writing.
+        """
+        with self._lock:
+            if self.state == DEAD_DISPATCHER:
+                return False
+            if self._queued_bytes + len(buf) <= SEND_QUEUE_BYTES:
+                rest = buf if self._queued_bytes or close_socket else buf[self._written(buf) :]
+                if rest or close_socket:
+                    self._queued_bytes += len(rest)
+                    self._outbox.put((bytes(rest), close_socket))
+                return True
+        log.warning("openflow_send_queue_full", peer=str(self.peer))
+        self.close()
+        return False
+
+    def _written(self, buf: bytes) -> int:
+        """How many bytes the socket, which never blocks, took; an error is the sender's to find."""
+        try:
+            return os.write(self.socket.fileno(), buf)
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        """End the session. Both threads notice at once; idempotent, from any thread."""
+        self.set_state(DEAD_DISPATCHER)
+        self._outbox.put(None)
+        try:
+            # Wakes the receiver from poll() and the sender from sendall(); close() would not.
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def serve(self) -> None:
+        """Run the session on the calling thread until it ends."""
+        sender = hub.spawn(self._send_loop)
+        try:
+            self.send_msg(self.ofproto_parser.OFPHello(self))
+            self._recv_loop()
+        except ProtocolError as error:
+            log.warning("openflow_protocol_error", peer=str(self.peer), error=str(error))
+        except OSError as error:
+            log.info("openflow_connection_lost", peer=str(self.peer), error=str(error))
+        finally:
+            self.close()
+            sender.join()
+            self.socket.close()
+            self.is_active = False
+
+    def _send_loop(self) -> None:
+        while (item := self._outbox.get()) is not None:
+            data, last = item
+            try:
+                self.socket.sendall(data)
+            except OSError as error:
+                log.info("openflow_send_failed", peer=str(self.peer), error=str(error))
+                last = True
+            with self._lock:
+                self._queued_bytes -= len(data)
+            if last:
+                self.close()
+                return
+
+    def _recv_loop(self) -> None:
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        born = time.monotonic()
+        work = Allowance(CPU_SHARE, born, CPU_BURST_S)
+        buffer = bytearray()
+        while self.state != DEAD_DISPATCHER:
+            if self.state != MAIN_DISPATCHER and time.monotonic() - born > HANDSHAKE_LIMIT_S:
+                raise ProtocolError("handshake takes too long")
+            if not poller.poll(ECHO_INTERVAL_S * 1000):
+                self._quiet()
+                continue
+            data = self.socket.recv(_RECV_BYTES)
+            if not data:
+                return
+            self._liveness.heard()
+            buffer += data
+            began = time.thread_time()
+            for frame in take_frames(buffer):
+                if self._is_wanted(frame):
+                    self._received(frame)
+            pause_s = work.spend(time.thread_time() - began, time.monotonic())
+            if pause_s:  # it is not read for meanwhile, so TCP holds it back
+                self._over_or(pause_s)
+
+    def _over_or(self, pause_s: float) -> None:
+        """Wait so long, or until the session is over."""
+        until = time.monotonic() + pause_s
+        while self.state != DEAD_DISPATCHER and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PAUSE_SLICE_S))
+
+    def _is_wanted(self, frame: bytes) -> bool:
+        """Whether a message is to be decoded. ProtocolError when there are too many of a kind."""
+        kind, xid = frame[1], int.from_bytes(frame[4:8])
+        verdict = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
+        if verdict is Verdict.END:
+            raise ProtocolError(f"too many messages of type {kind}")
+        more = int.from_bytes(frame[10:12]) & ofproto.OFPMPF_REPLY_MORE
+        if kind in _LAST_ANSWERS or (kind == ofproto.OFPT_MULTIPART_REPLY and not more):
+            with self._lock:
+                self._asked.pop(xid, None)
+        return verdict is Verdict.TAKE
+
+    def _quiet(self) -> None:
+        if self._liveness.quiet(time.monotonic()) is Life.DEAD:
+            log.warning("openflow_switch_silent", dpid=self.id, peer=str(self.peer))
+            self.close()
+        else:
+            self.send_msg(self.ofproto_parser.OFPEchoRequest(self))
+
+    def _received(self, frame: bytes) -> None:
+        version, kind, length, xid = ofproto_parser.header(frame)
+        if self.state != HANDSHAKE_DISPATCHER and version != ofproto.OFP_VERSION:
+            raise ProtocolError(f"version {version:#x} after the handshake")
+        try:
+            msg = ofproto_parser.msg(self, version, kind, length, xid, frame)
+            event = ofp_event.ofp_msg_to_ev(msg) if msg else None
+        except (
+            Exception
+        ) as error:  # os_ken's decoders raise whatever a malformed message makes them
+            log.warning("openflow_malformed", peer=str(self.peer), type=kind, error=repr(error))
+            event = None
+        if event is None:
+            self._malformed += 1
+            if self.state != MAIN_DISPATCHER or self._malformed > MALFORMED_LIMIT:
+                raise ProtocolError("malformed messages")
+            return
+        if isinstance(event.msg, parser.OFPBarrierReply | parser.OFPErrorMsg):
+            self._liveness.barrier_done(xid)
+        state = self.state
+        self.ofp_brick.send_event_to_observers(event, state)
+        for handler in list(self.ofp_brick.get_handlers(event, state)):
+            try:
+                handler(event)
+            except Exception:
+                log.exception("openflow_handler_failed", event_class=type(event).__name__)
+
+
+class _Register:
+    """Who holds which datapath id. The first holder keeps it until its session has ended.
+
+    Only the peer that the site file pins an id to can hold it.
+    """
+
+    def __init__(self, known: Mapping[int, AggregatorCable]) -> None:
+        self._known = known
+        self._lock = threading.Lock()
+        self._holders: dict[int, Session] = {}
+
+    def refusal(self, dpid: int, session: Session) -> str | None:
+        """Give ``dpid`` to ``session``, or say why not."""
+        cable = self._known.get(dpid)
+        if cable is None:
+            return "unknown datapath id"
+        if not is_pinned(cable, session.peer):
+            return f"the datapath id is pinned to {pinned(cable)}"
+        with self._lock:
+            if session.id is not None:
+                return "a session has one datapath id"
+            holder = self._holders.setdefault(dpid, session)
+            if holder is not session:
+                return f"the datapath id is in use by {holder.peer}"
+            return None
+
+    def release(self, session: Session) -> None:
+        """Free what ``session`` held."""
+        with self._lock:
+            for dpid in [d for d, holder in self._holders.items() if holder is session]:
+                del self._holders[dpid]
+
+
+class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no types
+    """os-ken's handshake without its own listener, and with a door-keeper."""
+
+    def __init__(self, register: _Register, refused: Refused) -> None:
+        super().__init__()
+        self._register = register
+        self._refused = refused
+
+    def start(self) -> None:
+        """Start the event loop only; OFPHandler would also listen on 0.0.0.0."""
+        OSKenApp.start(self)
+
+    @set_ev_handler(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
+    def switch_features_handler(self, ev: Any) -> None:
+        """Let a switch in by its datapath id; refuse strangers and doubles."""
+        msg = ev.msg
+        session: Session = msg.datapath
+        if session.id == msg.datapath_id:
+            return  # in already: one of the two answers was meant for a controller before this one
+        refusal = "auxiliary connection" if msg.auxiliary_id else None
+        refusal = refusal or self._register.refusal(msg.datapath_id, session)
+        if refusal:
+            log.warning(
+                "openflow_switch_refused",
+                reason=refusal,
+                dpid=f"{msg.datapath_id:#x}",
+                peer=str(session.peer),
+            )
+            session.close()
+            self._refused(msg.datapath_id, session.peer, refusal)
+            return
+        super().switch_features_handler(ev)
+
+    @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
+    def multipart_reply_handler(self, ev: Any) -> None:
+        """Take the ports of a switch that is in; before that, a predecessor had asked for them."""
+        session: Session = ev.msg.datapath
+        if session.id is None:
+            return
+        super().multipart_reply_handler(ev)
+        if len(session.ports) > PORTS_LIMIT:
+            log.warning("openflow_too_many_ports", peer=str(session.peer))
+            session.close()
+
+
+class Runtime:
+    """os-ken's handshake and one application, served on one listening socket.
+
+    os-ken keeps its applications in a table of the process, so one Runtime may run at a time.
+    """
+
+    def __init__(
+        self,
+        app: Callable[..., OSKenApp],
+        arguments: Mapping[str, object],
+        aggregators: Iterable[AggregatorCable],
+        refused: Refused = lambda dpid, peer, why: None,
+    ) -> None:
+        """``refused`` is called, on os-ken's event thread, with every claim that is refused."""
+        self._app = app
+        self._arguments = arguments
+        self._refused = refused
+        known = {cable.dpid: cable for cable in aggregators}
+        self._register = _Register(known)
+        self._expected = len(known)
+        self._manager = AppManager()
+        self._acceptor: Acceptor | None = None
+        self._lock = threading.Lock()
+        self._sessions: dict[Session, threading.Thread] = {}
+
+    def start(self, listener: Listener) -> tuple[str, int]:
+        """Start the applications, serve ``listener`` and return its address."""
+        for app in (
+            self._manager.instantiate(Handshake, self._register, self._refused),
+            self._manager.instantiate(self._app, **self._arguments),
+        ):
+            app.start()
+        self._acceptor = Acceptor(listener, self._connected)
+        self._acceptor.start()
+        return self._acceptor.address
+
+    def stop(self) -> None:
+        """Stop listening, end every session and wait until all threads are gone."""
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor = None
+        with self._lock:
+            sessions = dict(self._sessions)
+        for session in sessions:
+            session.close()
+        for thread in sessions.values():
+            thread.join()
+        self._manager.close()
+
+    def _connected(self, sock: socket.socket, peer: Peer) -> None:
+        with self._lock:
+            strangers = sum(1 for session in self._sessions if session.id is None)
+            # The keeper hands all of the site's switches to a new controller at once.
+            if strangers >= STRANGERS_LIMIT + self._expected:
+                log.warning("openflow_too_many_strangers", peer=str(peer))
+                sock.close()
+                return
+            try:
+                session = Session(sock, peer, self._register.release)
+                self._sessions[session] = hub.spawn(self._serve, session)
+            except (OSError, RuntimeError) as error:  # peer already gone, or no room for a thread
+                log.warning("openflow_connection_failed", peer=str(peer), error=str(error))
+                sock.close()
+
+    def _serve(self, session: Session) -> None:
+        try:
+            session.serve()
+        finally:
+            self._register.release(session)  # what it claimed in the moment of its end
+            with self._lock:
+                self._sessions.pop(session, None)

@@ -1,0 +1,53 @@
+"""Whole blocks of rules as OpenFlow 1.3 bytes. Pure.
+
+The messages of two blocks of one shape differ in a cookie, an address, a tag and a few ports, and
+in nothing else. So the messages of a shape are packed once, rule by rule (``of_wire``), for a
+sample whose values are unmistakable; what lies between those values becomes a template, and every
+other block is one formatting of it. That the bytes are those of ``of_wire``, and hence os-ken's,
+is tested block by block: ``tests/unit/openflow/test_of_pack.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from operator import itemgetter
+from typing import Any
+
+from controller.devices.openflow.rules.blocks import Block
+from controller.devices.openflow.rules.rule import FlowRule
+
+Pack = Callable[[FlowRule], bytes]
+"""How one rule becomes one message."""
+
+_Template = tuple[bytes, Callable[[Any], Any] | None]
+"""A format, and the order in which it takes the holes; None: it has none."""
+
+_templates: dict[tuple[Hashable, int, Pack], _Template] = {}
+
+
+def packed(block: Block, table: int, holes: tuple[bytes, ...], pack: Pack) -> bytes:
+    """Return the messages of a block's rules in ``table``, each packed as ``pack`` would.
+
+    ``holes`` are the block's own; all transaction ids are 0.
+    """
+    shape = block.shape
+    if shape is None:
+        return b"".join([pack(rule) for rule in block.of(table)])
+    known = _templates.get((shape, table, pack))
+    if known is None:
+        known = _templates[shape, table, pack] = _learned(block.sample(), table, pack)
+    form, order = known
+    return form if order is None else form % order(holes)
+
+
+def _learned(sample: Block, table: int, pack: Pack) -> _Template:
+    data = b"".join(pack(rule) for rule in sample.of(table))
+    holes = sample.holes()
+    found = re.compile(b"|".join(re.escape(hole) for hole in holes))
+    order = [holes.index(match.group()) for match in found.finditer(data)]
+    if not order:
+        return data, None
+    form = b"%b".join(piece.replace(b"%", b"%%") for piece in found.split(data))
+    # One index alone would make itemgetter return the hole itself, which is what ``%`` takes too.
+    return form, itemgetter(*order)

@@ -1,0 +1,36 @@
+"""Predicts how long a rewiring leaves endpoints without light. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.transaction.circuits import Rewiring
+from ocs_driver.base import Capabilities
+
+CONTROL_S = 0.02
+"""Our own share of a dark time: read-back, flows and probes of one transaction."""
+
+
+USUAL_CIRCUIT_S = 0.025
+
+
+USUAL_BULK_S = 0.2
+"""A MEMS switch of the Calient S series; used for switches that were never asked."""
+
+
+def predicted_dark_time_s(
+    rewiring: Rewiring, capabilities: Mapping[str, Capabilities | None]
+) -> float:
+    """Return the longest switch's bulk time plus our own share; 0 when no light is cut."""
+    times = [
+        _bulk_s(max(len(change.delete), len(change.make)), capabilities.get(change.switch))
+        for change in rewiring.changes
+        if change.delete
+    ]
+    return round(max(times) + CONTROL_S, 6) if times else 0.0
+
+
+def _bulk_s(circuits: int, known: Capabilities | None) -> float:
+    one = known.switch_time_s if known else USUAL_CIRCUIT_S
+    bulk = known.bulk_time_s if known else USUAL_BULK_S
+    return min(circuits * one, bulk)

@@ -1,0 +1,408 @@
+"""Performs a transaction's instructions with the real devices and feeds the answers back.
+
+The only place where a transaction touches the world. Every call has a time-out, every error
+becomes the event that says so, and optical switches work in parallel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from controller.base import failpoints
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import (
+    FREEZE_TIMEOUT_S,
+    EngineError,
+    ExecutionEngine,
+    Fenced,
+    RankStatus,
+)
+from controller.devices.errors import DEVICE_ERRORS
+from controller.devices.switches import Switches
+from controller.fabric.quiet import Stillness
+from controller.fabric.world import Aggregators, World
+from controller.transaction.circuits import Link, SwitchChange
+from controller.transaction.instructions import (
+    AwaitLull,
+    AwaitQuiet,
+    Drain,
+    FailJob,
+    Instruction,
+    Qualify,
+    QuiesceJob,
+    ResumeJob,
+    Route,
+    SetDeadline,
+    Switch,
+    WriteLog,
+)
+from controller.transaction.model import (
+    DeadlinePassed,
+    Drained,
+    Event,
+    JobNotQuiesced,
+    JobNotResumed,
+    JobQuiesced,
+    JobResumed,
+    Lull,
+    NotDrained,
+    NotQualified,
+    NotRouted,
+    NotSwitched,
+    NotWritten,
+    Phase,
+    Qualified,
+    Quiet,
+    Routed,
+    Switched,
+    Transaction,
+    Written,
+)
+from ocs_driver.base import (
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Outcome,
+)
+from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable
+from scheduler.model import Policy
+
+_KILLED, _TERMINATED = 128 + 9, 128 + 15
+"""Exit codes of a process that a signal ended, as Docker and shells write them."""
+
+__all__ = ["DEVICE_ERRORS", "Executor"]
+
+log = structlog.get_logger(__name__)
+
+SETTLE_LIMIT_S = 0.25
+"""How long frozen ranks may wait for acknowledgements: longer than Linux ever puts one off."""
+RESTART_GRACE_S = 10.0
+"""Time a ``restart`` job has after SIGTERM that names none for its checkpoint."""
+SWITCH_TIMEOUT_S = 8.0
+CONFIRM_TIMEOUT_S = 4.0
+"""How long the agents may take to say that this controller still commands them."""
+QUALIFY_TIMEOUT_S = 4.0
+FIRST_PROBE_S = 0.005
+"""Time-out of a path's first probe: most are whole by now, and the others soon will be."""
+PROBE_TIMEOUT_S = 0.05
+"""Each next probe waits twice as long, up to this, until the path answers or QUALIFY_TIMEOUT_S
+is over. An answer that comes after the time-out of its probe is taken by the next one."""
+LOOK_AFTER_S = 0.5
+"""Without an answer for so long: does the container still run?"""
+RETURN_WAIT_S = 20.0
+"""On the way back: how long one attempt waits for a switch that vanished; the machine repeats."""
+AWAY_PAUSE_S = 2.0
+
+
+class Executor:
+    """Carries out single instructions; ``controller.fabric.runner`` gives them out."""
+
+    def __init__(
+        self,
+        world: World,
+        switches: Switches,
+        aggregators: Aggregators,
+        engine: ExecutionEngine,
+        addresses: Mapping[str, tuple[str, str]],
+    ) -> None:
+        """``addresses`` are IP and MAC of every endpoint."""
+        self._world = world
+        self._switches = switches
+        self._aggregators = aggregators
+        self._engine = engine
+        self._addresses = addresses
+        self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        """Per transaction: the step whose endpoints are held for probing; asked for once a step."""
+        self._looking: asyncio.Task[None] | None = None
+        self._stillness = Stillness(world.attached, aggregators)
+
+    def forget(self, ident: str) -> None:
+        """Drop what was kept for a transaction."""
+        self._holds.pop(ident, None)
+        self._stillness.forget(ident)
+
+    async def perform(self, tx: Transaction, order: Instruction) -> Event | None:
+        """Carry out one instruction; errors become events.
+
+        A controller that was replaced touches nothing: all it does then is to write its own log.
+        """
+        lost = self._world.command_lost
+        if lost and not isinstance(order, WriteLog | SetDeadline):
+            return _given_up(order, lost)
+        try:
+            return await self._perform(tx, order)
+        except Fenced as error:
+            self._world.lose_command(str(error))
+            return _given_up(order, self._world.command_lost)
+        except DEVICE_ERRORS as error:
+            return _failure(order, str(error) or "time-out")
+        except Exception as error:
+            # Whatever breaks here must not leave frozen jobs behind: the transaction turns back.
+            log.exception("instruction_broke", transaction=tx.id, instruction=repr(order))
+            return _failure(order, f"internal error: {type(error).__name__}")
+
+    async def _perform(self, tx: Transaction, order: Instruction) -> Event | None:
+        event: Event | None = None
+        match order:
+            case WriteLog():
+                if tx.phase is Phase.ADMIT:
+                    await self._light_is_free(tx)
+                await self._world.write_log(tx)
+                event = Written(order.step)
+            case AwaitLull():
+                await self._stillness.await_lull(tx, order)
+                event = Lull(order.step)
+            case QuiesceJob():
+                event = await self._quiesce(order)
+            case AwaitQuiet():
+                await self._stillness.await_quiet(tx, order)
+                event = Quiet(order.step)
+            case Drain():
+                async with failpoints.around("drain"):
+                    await self._world.hold(order.endpoints, order.target)
+                event = Drained(order.step)
+            case Switch():
+                event = await (self._switch_back(order) if tx.back else self._switch(order))
+            case Qualify():
+                async with failpoints.around("qualify"):
+                    event = await self._qualify(tx, order)
+            case Route():
+                async with failpoints.around("route"):
+                    await self._world.release(tx)
+                event = Routed(order.step)
+            case ResumeJob():
+                event = await self._resume(order)
+            case FailJob():
+                self._world.fail_job(order.job, order.reason)
+            case SetDeadline():
+                await asyncio.sleep(order.after_s)
+                event = DeadlinePassed(order.step)
+        return event
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    async def _quiesce(self, order: QuiesceJob) -> Event:
+        if order.policy is Policy.RESTART:
+            grace_s = order.checkpoint_s or RESTART_GRACE_S
+            async with (
+                failpoints.around("stop-for-restart"),
+                asyncio.timeout(grace_s + FREEZE_TIMEOUT_S),
+            ):
+                ended = await self._engine.stop(order.job, grace_s)
+            reason = unwritten(order.job, ended, grace_s) if order.checkpoint_s else ""
+            if reason:
+                return JobNotQuiesced(order.step, order.job, reason)
+            return JobQuiesced(order.step, order.job)
+        async with failpoints.around("freeze"), asyncio.timeout(FREEZE_TIMEOUT_S):
+            settled = await self._engine.freeze(order.job, SETTLE_LIMIT_S)
+        return JobQuiesced(order.step, order.job, bool(settled))
+
+    async def _resume(self, order: ResumeJob) -> Event:
+        if order.policy is Policy.RESTART:
+            await self._world.restart_job(order.job)
+        else:
+            async with failpoints.around("thaw"), asyncio.timeout(FREEZE_TIMEOUT_S):
+                await self._engine.thaw(order.job)
+        return JobResumed(order.step, order.job)
+
+    # --- light ----------------------------------------------------------------------------
+
+    async def _forbidden(self, order: Switch) -> NotSwitched | None:
+        """Ask the agents of the touched servers whether a newer controller has taken over.
+
+        Switches know no term: without this a controller that was asleep would go on here.
+        Returns the event when it has, or when no agent answers: light must not be touched.
+        """
+        change = order.change
+        endpoints = {link.endpoint for link in (*change.delete, *change.make)}
+        servers = {self._world.server_of(endpoint) for endpoint in endpoints}
+        try:
+            await self._engine.confirm_command(sorted(servers), CONFIRM_TIMEOUT_S)
+        except Fenced as error:
+            self._world.lose_command(str(error))
+            return NotSwitched(order.step, change.switch, self._world.command_lost)
+        except EngineError as error:
+            return NotSwitched(order.step, change.switch, str(error), away=True)
+        return None
+
+    async def _light_is_free(self, tx: Transaction) -> None:
+        """Look, before anything is touched, whether the switches would refuse the change.
+
+        A circuit of somebody else may be so new that the plan could not know it. OcsError.
+        """
+        checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
+        await asyncio.gather(*checks)
+
+    async def _switch(self, order: Switch) -> Event:
+        return await self._forbidden(order) or await self._change(order)
+
+    async def _change(self, order: Switch) -> Event:
+        change = order.change
+        began = time.time() if change.delete else None
+        delete, make = _requests(change)
+        try:
+            async with failpoints.around("switch"):
+                result = await self._switches.apply(
+                    change.switch, delete, make, deadline_s=SWITCH_TIMEOUT_S
+                )
+        except (OcsTimeout, TimeoutError):
+            # Sent, outcome unknown: the map decides, never a second try in the blind.
+            try:
+                async with asyncio.timeout(SWITCH_TIMEOUT_S):
+                    seen = await self._switches.read(change.switch)
+            except (OcsError, OSError, TimeoutError) as error:
+                reason = str(error) or f"{change.switch} does not answer"
+                return NotSwitched(order.step, change.switch, reason, began, away=True)
+            if _as_asked(seen, change):
+                return Switched(order.step, change.switch, began)
+            reason = f"{change.switch} did not answer and its map is not as asked"
+            return NotSwitched(order.step, change.switch, reason, began)
+        except OcsUnreachable as error:  # nothing was sent
+            return NotSwitched(order.step, change.switch, str(error), away=True)
+        failed = [r for r in result.results if r.outcome is Outcome.FAILED]
+        if not failed:
+            return Switched(order.step, change.switch, began)
+        pairs = {frozenset((r.a, r.b)) for r in failed}
+        suspects = tuple(link.point for link in change.make if frozenset((link.a, link.b)) in pairs)
+        reason = "; ".join(f"{change.switch} {r.a}-{r.b}: {r.message or r.code}" for r in failed)
+        return NotSwitched(order.step, change.switch, reason, began, suspects)
+
+    async def _switch_back(self, order: Switch) -> Event:
+        """Make the old circuits; wait, bounded, for a switch that vanished meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETURN_WAIT_S):
+                await self._switches.back(order.change.switch)
+        event = await self._switch(order)
+        if isinstance(event, NotSwitched) and event.away:
+            await asyncio.sleep(AWAY_PAUSE_S)  # its session has yet to notice
+        return event
+
+    async def _qualify(self, tx: Transaction, order: Qualify) -> Event:
+        """Circuit state was read back by the switch step; here a packet has to come through."""
+        point, name = order.point, order.endpoint
+        try:
+            await self._held(tx, order.step)
+            end = time.monotonic() + QUALIFY_TIMEOUT_S
+            look_at = end - QUALIFY_TIMEOUT_S + LOOK_AFTER_S
+            wait_s = FIRST_PROBE_S
+            while True:
+                # Once more when the time is over: it may be us who stood still, not the path.
+                last = time.monotonic() >= end
+                if await self._reached(name, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
+                    return Qualified(order.step, name, time.time())
+                if last:
+                    break
+                wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)
+                if time.monotonic() >= look_at:  # its container may have ended meanwhile
+                    await self._look_again()
+                    look_at = time.monotonic() + LOOK_AFTER_S
+        except DEVICE_ERRORS as error:
+            # Nothing is known against the port: its aggregator cannot be asked.
+            return NotQualified(order.step, name, str(error) or "time-out", blame=False)
+        what = "no answer through" if self._world.answers(name) else "no carrier on"
+        return NotQualified(order.step, name, f"{name}: {what} {point.aggregator}/{point.port}")
+
+    async def _look_again(self) -> None:
+        """Read the containers afresh: once for all paths that wait for it."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._world.look())
+        await asyncio.shield(self._looking)
+
+    async def _held(self, tx: Transaction, step: int) -> None:
+        """Let probes through at the new places; one change of flows for all paths of a step."""
+        known = self._holds.get(tx.id)
+        if known is None or known[0] != step:
+            task = asyncio.ensure_future(self._world.hold(tx.endpoints, tx.target))
+            known = self._holds[tx.id] = (step, task)
+        if known[1].done():  # as for all paths but the first
+            known[1].result()
+        else:
+            await asyncio.shield(known[1])
+
+    async def _reached(self, endpoint: str, point: AttachPoint, wait_s: float) -> bool:
+        if not self._world.answers(endpoint):
+            # Nobody holds the NIC's address: light and carrier are all there is to see.
+            if self._world.port_up(point):
+                return True
+            await asyncio.sleep(wait_s)
+            return self._world.port_up(point)
+        ip, mac = self._addresses[endpoint]
+        async with asyncio.timeout(wait_s + 1.0):
+            answer = await self._aggregators.probe(
+                point.aggregator, point.port, ip, mac, deadline_s=wait_s
+            )
+        return answer is not None
+
+
+def _request(link: Link) -> CircuitRequest:
+    return CircuitRequest(link.a, link.b, name=link.endpoint)
+
+
+def _requests(change: SwitchChange) -> tuple[list[CircuitRequest], list[CircuitRequest]]:
+    """Return what a change deletes and what it makes."""
+    return [_request(link) for link in change.delete], [_request(link) for link in change.make]
+
+
+def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:
+    made = [seen.find(_request(link)) for link in change.make]
+    wanted = {frozenset((link.a, link.b)) for link in change.make}
+    gone = [
+        link
+        for link in change.delete
+        if frozenset((link.a, link.b)) not in wanted and seen.joining(link.a, link.b)
+    ]
+    return not gone and all(c is not None and c.state is CircuitState.TUNED for c in made)
+
+
+def _given_up(order: Instruction, reason: str) -> Event | None:
+    """Return the event for an instruction that is not carried out any more: nobody is to blame."""
+    if isinstance(order, Qualify):
+        return NotQualified(order.step, order.endpoint, reason, blame=False)
+    return _failure(order, reason)
+
+
+def _failure(order: Instruction, reason: str) -> Event | None:
+    """Return the event that says ``order`` did not succeed."""
+    event: Event | None = None
+    match order:
+        case WriteLog():
+            event = NotWritten(order.step, reason)
+        case QuiesceJob():
+            event = JobNotQuiesced(order.step, order.job, reason)
+        case AwaitLull():
+            event = Lull(order.step)
+        case AwaitQuiet():
+            event = Quiet(order.step)
+        case Drain():
+            event = NotDrained(order.step, reason)
+        case Switch(change=change):
+            event = NotSwitched(order.step, change.switch, reason)
+        case Qualify():
+            event = NotQualified(order.step, order.endpoint, reason)
+        case Route():
+            event = NotRouted(order.step, reason)
+        case ResumeJob():
+            event = JobNotResumed(order.step, order.job, reason)
+        case _:
+            pass
+    return event
+
+
+def unwritten(job: str, ended: Iterable[RankStatus], grace_s: float) -> str:
+    """Say which rank did not finish its checkpoint and why; empty when all have."""
+    for rank in sorted(ended, key=lambda status: status.rank):
+        code = rank.exit_code
+        if code in (None, 0, _TERMINATED):
+            continue
+        what = (
+            f"was killed after {grace_s:g} s, its checkpoint not finished; raise checkpoint_grace_s"
+            if code == _KILLED and not rank.oom
+            else f"ended with {code} while it wrote its checkpoint; see `lightloom logs {job}`"
+        )
+        return f"rank {rank.rank} of {job} {what}"
+    return ""

@@ -1,0 +1,450 @@
+"""The keeper of the fabric: it moves light and keeps flows equal to the intent.
+
+Implements ``controller.fabric.executor.World``: everything a transaction changes in the state goes
+through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from controller.base import failpoints
+from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import ExecutionEngine, RankState, RankStatus
+from controller.devices.openflow.flows import Aggregators, FlowKeeper
+from controller.devices.switches import Switches
+from controller.fabric.dark_time import predicted_dark_time_s
+from controller.fabric.executor import Executor
+from controller.fabric.gc_pause import full_collections_put_off
+from controller.fabric.runner import run
+from controller.ranks.calls import look
+from controller.ranks.tolerance import Verdict, judge
+from controller.schema.plans import TransactionView
+from controller.state.records import JobRecord
+from controller.state.scheduling import with_pause
+from controller.state.state import State
+from controller.state.transactions import (
+    Running,
+    finished_reason,
+    intent_of,
+    outcome_of,
+    quarantine_of,
+    transaction_view,
+)
+from controller.state.writes import PutJob, PutQuarantine, PutTransaction
+from controller.transaction.circuits import Rewiring, RewiringError, rewire
+from controller.transaction.model import (
+    Cause,
+    HeldJob,
+    Outcome,
+    Path,
+    Phase,
+    Transaction,
+)
+from scheduler.model import Policy
+
+log = structlog.get_logger(__name__)
+
+FLUSH_AGAIN_S = 0.5
+"""Between two attempts to write the end of a transaction that may not be told before."""
+
+
+class Jobs(Protocol):
+    """What a transaction asks of the keeper of jobs."""
+
+    async def restart_job(self, job: str) -> None:
+        """Start a stopped job again, with ranks for the new homes."""
+
+    def fail_job(self, job: str, reason: str) -> None:
+        """End a job that cannot go on."""
+
+    def doing(self, name: str) -> str:
+        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+
+
+class FabricKeeper:
+    """Moves light, and keeps flows and attachments equal to the intent."""
+
+    def __init__(
+        self, state: State, switches: Switches, aggregators: Aggregators, engine: ExecutionEngine
+    ) -> None:
+        self._state = state
+        self._switches = switches
+        self._aggregators = aggregators
+        self._engine = engine
+        self.flows = FlowKeeper(state, aggregators)
+        addresses = {e.name: (e.ip, e.mac) for e in state.site.endpoints}
+        self._executor = Executor(self, switches, aggregators, engine, addresses)
+        self._looked: Sequence[RankStatus] = ()
+        self._inhabited: Mapping[str, tuple[str, int]] = {}
+        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self._unheld: set[str] = set()
+        """Endpoints to be held whose flows are not known to be on every aggregator yet."""
+        self.jobs: Jobs | None = None
+        """Set by the service once the keeper of jobs exists."""
+
+    async def install(self, needed: frozenset[str] = frozenset()) -> None:
+        """Bring all aggregators to the intent. ServiceError when one in ``needed`` is not there."""
+        await self.flows.install(needed)
+
+    # --- executor.World -------------------------------------------------------------------
+
+    async def write_log(self, tx: Transaction) -> None:
+        """Make the transaction durable; at commit together with everything it changed.
+
+        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
+        """
+        state = self._state
+        running = state.running[tx.id]
+        now = state.clock()
+        entry = PutTransaction(transaction_view(running, state.epoch, now), intent_of(tx))
+        facts = state.facts()
+        if tx.phase is not Phase.COMMIT:
+            async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
+                try:
+                    await state.commit(entry, facts)
+                except (OutcomeUnknownError, asyncio.CancelledError):
+                    running.admitted = True  # perhaps
+                    raise
+            running.admitted = True
+            return
+        quarantined = quarantine_of(tx, now)
+        if quarantined:
+            state.quarantine.update({entry.object: entry for entry in quarantined})
+        async with failpoints.around("log-commit"):
+            await state.record(
+                entry,
+                facts,
+                state.placed(),
+                PutQuarantine(quarantined),
+                *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
+            )
+        running.written = True
+
+    async def hold(
+        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
+    ) -> None:
+        """Drop the endpoints' traffic and admit probes where they are going to be."""
+        state = self._state
+        if self._unheld.isdisjoint(endpoints) and all(
+            e in state.held and state.held[e] == target[e] for e in endpoints
+        ):
+            return
+        involved = state.aggregators_of(endpoints)
+        involved |= {point.aggregator for point in target.values() if point}
+        state.held.update({e: target[e] for e in endpoints})
+        self._unheld.update(endpoints)
+        await self.install(involved)
+        self._unheld.difference_update(endpoints)
+        self.flows.foresee(target)
+
+    async def release(self, tx: Transaction) -> None:
+        """Make the transaction's target the intent, under a new epoch when anything changed."""
+        state = self._state
+        involved = state.aggregators_of(tx.endpoints)
+        changed = state.relocate(tx.target)
+        for endpoint, point in tx.target.items():
+            if point is not None:
+                state.detached.discard(endpoint)
+            elif tx.cause is Cause.ATTACH and not tx.back:
+                state.detached.add(endpoint)
+            state.held.pop(endpoint, None)
+            self._unheld.discard(endpoint)
+        if changed or (tx.quarantine and tx.attempt == 0):
+            state.epoch += 1
+        await self.install(involved | state.aggregators_of(tx.endpoints))
+
+    async def restart_job(self, job: str) -> None:
+        """Start a stopped job again."""
+        if self.jobs is not None:
+            await self.jobs.restart_job(job)
+
+    def fail_job(self, job: str, reason: str) -> None:
+        """End a job that cannot go on."""
+        if self.jobs is not None:
+            self.jobs.fail_job(job, reason)
+
+    @property
+    def command_lost(self) -> str:
+        """Why this controller may touch no device any more; empty while it may."""
+        return self._state.command_lost
+
+    def lose_command(self, reason: str) -> None:
+        """Know that a newer controller commands the site."""
+        self._state.lose_command(reason)
+
+    def server_of(self, endpoint: str) -> str:
+        """Return the server that the endpoint is in."""
+        return self._state.cables[endpoint].server
+
+    async def look(self) -> None:
+        """Read the containers afresh."""
+        await look(self._state, self._engine)
+
+    def answers(self, endpoint: str) -> bool:
+        """Whether a container holds the endpoint's NIC."""
+        state = self._state
+        if self._looked is not state.statuses:
+            self._looked = state.statuses
+            live = (RankState.RUNNING, RankState.PAUSED)
+            self._inhabited = {
+                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
+            }
+        name, epoch = self._inhabited.get(endpoint, ("", 0))
+        job = state.jobs.get(name)
+        if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
+            return False
+        # One that a transaction stops itself does not answer.
+        return not any(name in running.stopped for running in state.moving().values())
+
+    def attached(self, endpoint: str) -> AttachPoint | None:
+        """Where the endpoint is now."""
+        return self._state.attachments.get(endpoint)
+
+    def port_up(self, point: AttachPoint) -> bool:
+        """Whether the aggregator sees a carrier; True when it never said."""
+        return self._aggregators.carrier(point.aggregator).get(point.port, True)
+
+    def changed(self, tx: Transaction) -> None:
+        """Keep the transaction's latest state."""
+        self._state.running[tx.id].tx = tx
+        if tx.phase is Phase.DONE:
+            self._state.wake.set()
+
+    def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
+        touched, dark_s = [], tx.dark_time_s
+        for job in tx.jobs:
+            record = self._state.jobs[job.name]
+            dark = dict(record.dark_time_s)
+            for endpoint in set(job.endpoints) & dark_s.keys():
+                dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
+            pauses = with_pause(record.pauses, tx.id, self._state.clock())
+            self._state.change(job.name, dark_time_s=dark, pauses=pauses)
+            touched.append(job)
+        return touched
+
+    # --- transactions ---------------------------------------------------------------------
+
+    def begin(
+        self,
+        cause: Cause,
+        moves: Mapping[str, str | None],
+        plan_id: str | None = None,
+        rewiring: Rewiring | None = None,
+    ) -> Running:
+        """Lock what moves and return the transaction, not yet carried out.
+
+        ``rewiring`` is that of the moves, where the caller has just worked it out.
+        ServiceError ``conflict`` when another transaction or a starting job is in the way, or
+        there is no port; ``unavailable`` when a device does not answer.
+        """
+        state = self._state
+        state.require_command()
+        self._check_free(cause, moves)
+        if rewiring is None:
+            rewiring = self.rewired(moves)
+        for change in rewiring.changes:
+            self._require(change.switch, state.connections.switches(), "switch")
+        for name in sorted({at for at in moves.values() if at} | state.aggregators_of(moves)):
+            self._require(name, state.connections.aggregators(), "aggregator")
+        touched = [e for e in moves if state.attachments.get(e) != rewiring.attachments.get(e)]
+        verdicts = self.verdicts(rewiring)
+        if cause is not Cause.HOMES:  # what is put back is dark already
+            self._require_borne(verdicts)
+        state.transactions += 1
+        tx = Transaction(
+            id=f"t{state.transactions}",
+            cause=cause,
+            epoch=state.epoch,
+            paths=tuple(
+                Path(e, state.attachments.get(e), rewiring.attachments.get(e)) for e in touched
+            ),
+            changes=rewiring.changes,
+            jobs=self._held_jobs(touched, verdicts),
+        )
+        running = Running(tx, plan_id, state.clock())
+        state.running[tx.id] = running
+        return running
+
+    def call_off(self, running: Running, why: str) -> None:
+        """End a begun transaction that is not going to be carried out."""
+        tx = replace(running.tx, phase=Phase.DONE, back=True, reasons=(why,))
+        running.tx = tx
+        view = transaction_view(running, self._state.epoch, self._state.clock())
+        ended = view.model_copy(update={"result": "it was not begun: nothing moved"})
+        self._state.finish(ended, tx.changes)
+        self._drop(running)
+
+    def _drop(self, running: Running) -> None:
+        self._state.running.pop(running.tx.id, None)
+        running.ended.set()
+
+    async def carry_out(self, running: Running) -> Transaction:
+        """Run a begun transaction to its end; never raises for what a device does."""
+        state, tx = self._state, running.tx
+        what = f"transaction/{tx.id}"
+        if tx.cause is Cause.REGROUP:
+            jobs = ", ".join(job.name for job in tx.jobs) or "no job"
+            text = f"{len(tx.paths)} endpoints move, {jobs} touched"
+            state.events.add("info", what, "RegroupStarted", text)
+        try:
+            with full_collections_put_off():
+                tx = await run(tx, self._executor, self.changed, running.commands)
+            running.tx = tx
+            view = transaction_view(running, state.epoch, state.clock())
+            if running.admitted and not running.written:
+                await self._written(running, PutTransaction(view, intent_of(tx)))
+            elif not running.written:  # it never began: nothing depends on this row
+                state.journal.owe(PutTransaction(view, intent_of(tx)))
+            state.finish(view, tx.changes)
+        finally:
+            self._executor.forget(tx.id)
+            self._drop(running)
+            state.wake.set()
+        self._report(tx, view)
+        return tx
+
+    async def _written(self, running: Running, end: PutTransaction) -> None:
+        """Wait until the store has the end, which holds nothing back but its being told.
+
+        A restart before that would end the transaction by what the log says, which may be another
+        end than this one.
+        """
+        journal = self._state.journal
+        journal.owe(end)
+        while not running.written:
+            try:
+                await journal.flush()
+                running.written = True
+            except ServiceError:
+                await asyncio.sleep(FLUSH_AGAIN_S)
+
+    def _report(self, tx: Transaction, view: TransactionView) -> None:
+        outcome = outcome_of(tx)
+        dark = max(tx.dark_time_s.values(), default=0.0)
+        text = view.result + (f"; dark {dark * 1000:.0f} ms" if dark else "")
+        severity: str = "info" if outcome is Outcome.COMMITTED else "error"
+        if view.error:
+            text += f"; {view.error}"
+            severity = "error" if outcome is not Outcome.COMMITTED else "warning"
+        events = self._state.events
+        reason = finished_reason(tx.cause, outcome)
+        events.add(severity, f"transaction/{tx.id}", reason, text)  # type: ignore[arg-type]
+        for entry in quarantine_of(tx, self._state.clock()):
+            kind = "aggregator" if "/" in entry.object else "endpoint"
+            events.add("error", f"{kind}/{entry.object}", "Quarantined", entry.reason)
+
+    def rewired(
+        self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
+    ) -> Rewiring:
+        """Return the circuits that the moves ask for now. ServiceError ``conflict``: none.
+
+        ``besides`` are free ports that are not to be used all the same.
+        """
+        state = self._state
+        try:
+            return rewire(state.site, state.attachments, moves, state.blocked_points() | besides)
+        except RewiringError as error:
+            raise ServiceError(
+                "conflict", str(error), object=error.object, hint="make a new plan"
+            ) from None
+
+    def busy_jobs(self) -> dict[str, str]:
+        """Return the jobs whose light must not be moved now, and what is being done with them."""
+        state = self._state
+        busy = {
+            job.name: doing
+            for job in state.jobs.values()
+            if job.holding
+            and (
+                doing := "is starting"
+                if job.state == "starting"
+                else self.jobs.doing(job.name)
+                if self.jobs is not None
+                else ""
+            )
+        }
+        for ident, running in state.moving().items():
+            busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
+        return busy
+
+    def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
+        state = self._state
+        locked, holders, busy = state.locked(), state.holders(), self.busy_jobs()
+        if cause is not Cause.HOMES:  # which is how a recovery brings them back
+            busy.update(dict.fromkeys(state.owed_jobs, "is not recovered yet"))
+        for endpoint in moves:
+            if endpoint in locked:
+                raise ServiceError(
+                    "conflict",
+                    f"{endpoint} is being moved by transaction {locked[endpoint]}",
+                    object=f"endpoint/{endpoint}",
+                    hint="wait for it, then make a new plan",
+                )
+            job = holders.get(endpoint)
+            if job is not None and job.name in busy:
+                raise ServiceError(
+                    "conflict",
+                    f"job {job.name} {busy[job.name]}",
+                    object=f"job/{job.name}",
+                    hint="try again in a moment",
+                )
+
+    def _require(self, name: str, there: frozenset[str], kind: str) -> None:
+        if name not in there:
+            raise ServiceError(
+                "unavailable",
+                f"{kind} {name} does not answer",
+                object=f"{kind}/{name}",
+                hint=f"see `lightloom get {'switches' if kind == 'switch' else 'aggregators'}`",
+            )
+
+    def verdicts(self, rewiring: Rewiring) -> dict[str, Verdict]:
+        """Return how each job whose light is cut bears it, by name."""
+        state, holders = self._state, self._state.holders()
+        known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
+        dark_s = predicted_dark_time_s(rewiring, known)
+        cut = [link.endpoint for change in rewiring.changes for link in change.delete]
+        jobs = {job.name: job for e in cut if (job := holders.get(e))}
+        return {name: judge(job, Policy(job.request.policy), dark_s) for name, job in jobs.items()}
+
+    @staticmethod
+    def _require_borne(verdicts: Mapping[str, Verdict]) -> None:
+        for verdict in verdicts.values():
+            if verdict.verdict == "refused":
+                raise ServiceError(
+                    "conflict",
+                    f"job {verdict.job} would be {verdict.reason}",
+                    object=f"job/{verdict.job}",
+                    hint="move fewer circuits at once, or raise the job's dark_tolerance_s",
+                )
+
+    def _held_jobs(
+        self, endpoints: Sequence[str], verdicts: Mapping[str, Verdict]
+    ) -> tuple[HeldJob, ...]:
+        holders = self._state.holders()
+        jobs = {job.name: job for e in endpoints if (job := holders.get(e))}
+        return tuple(
+            HeldJob(
+                job.name,
+                self._policy(job, verdicts.get(job.name)),
+                job.endpoints,
+                job.request.checkpoint_grace_s,
+            )
+            for job in jobs.values()
+        )
+
+    def _policy(self, job: JobRecord, verdict: Verdict | None) -> Policy:
+        if job.state == "paused":
+            return Policy.LIVE  # frozen already by its owner, and must stay so
+        if verdict is None:
+            return Policy(job.request.policy)
+        if verdict.verdict == "downgraded":
+            self._state.events.add("warning", f"job/{job.name}", "Downgraded", verdict.reason)
+        return verdict.policy

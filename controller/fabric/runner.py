@@ -1,0 +1,120 @@
+"""Runs one transaction to its end: events into the pure machine, its instructions to the executor.
+
+Any number may run at a time, as long as their endpoints are disjoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from controller.fabric.executor import Executor
+from controller.transaction.instructions import (
+    Instruction,
+    SetDeadline,
+)
+from controller.transaction.machine import begin, handle
+from controller.transaction.model import (
+    AllQualified,
+    Event,
+    Phase,
+    Qualified,
+    Transaction,
+)
+
+LEFTOVER_GRACE_S = 5.0
+
+
+async def run(
+    tx: Transaction,
+    executor: Executor,
+    changed: Callable[[Transaction], None],
+    commands: asyncio.Queue[Event] | None = None,
+) -> Transaction:
+    """Carry ``tx`` to its end and return it.
+
+    ``changed`` is told every state; ``commands`` takes an operator's AbortAsked.
+    """
+    work = _Run(executor, changed, commands if commands is not None else asyncio.Queue())
+    grace_s = 0.0  # cancelled: the controller stops, and the next start finds what is left
+    try:
+        tx = await work.until_done(tx)
+        grace_s = LEFTOVER_GRACE_S
+        return tx
+    finally:
+        await work.settle(grace_s)
+
+
+class _Run:
+    """One transaction under way: its inbox and the tasks of its instructions."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        changed: Callable[[Transaction], None],
+        inbox: asyncio.Queue[Event],
+    ) -> None:
+        self._executor = executor
+        self._changed = changed
+        self._inbox = inbox
+        self._later: deque[Event] = deque()
+        """Taken out of the inbox, and not handled yet."""
+        self._calls: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.Task[None]] = set()
+
+    async def until_done(self, tx: Transaction) -> Transaction:
+        """Feed events until the transaction has an outcome."""
+        changed = self._changed
+        tx, orders = begin(tx, time.time())
+        while tx.phase is not Phase.DONE:
+            changed(tx)
+            if orders:
+                await self._hand_out(tx, orders)
+            tx, orders = handle(tx, await self._next(), time.time())
+        await self._hand_out(tx, orders)
+        changed(tx)
+        return tx
+
+    async def _next(self) -> Event:
+        """Return the next event; proofs that have come in together are one."""
+        event = self._later.popleft() if self._later else await self._inbox.get()
+        if not isinstance(event, Qualified):
+            return event
+        at = {event.endpoint: event.at}
+        while not self._later and not self._inbox.empty():
+            other = self._inbox.get_nowait()
+            if isinstance(other, Qualified) and other.step == event.step:
+                at[other.endpoint] = other.at
+            else:
+                self._later.append(other)
+        return AllQualified(event.step, at)
+
+    async def _hand_out(self, tx: Transaction, orders: Sequence[Instruction]) -> None:
+        if any(isinstance(order, SetDeadline) for order in orders):  # a new step begins
+            for timer in self._timers:
+                timer.cancel()
+            # A call of an overdue step may still be at work on the device; let it end first,
+            # so that what undoes it does not overtake it.
+            if self._calls:
+                await asyncio.wait(self._calls, timeout=LEFTOVER_GRACE_S)
+        for order in orders:
+            kind = self._timers if isinstance(order, SetDeadline) else self._calls
+            task = asyncio.create_task(self._answer(tx, order))
+            kind.add(task)
+            task.add_done_callback(kind.discard)
+
+    async def _answer(self, tx: Transaction, order: Instruction) -> None:
+        event = await self._executor.perform(tx, order)
+        if event is not None:
+            self._inbox.put_nowait(event)
+
+    async def settle(self, grace_s: float) -> None:
+        """Let the last calls end, for ``grace_s`` at most, and drop the timers."""
+        if self._calls and grace_s:
+            await asyncio.wait(self._calls, timeout=grace_s)
+        late = (*self._timers, *self._calls)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)

@@ -1,0 +1,193 @@
+"""What a job asks for, in the words of the scheduler and of the execution engine. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from container_mgr.ranks import images, policy
+from container_mgr.values import AgentError
+from controller.base.errors import ServiceError
+from controller.base.texts import clipped
+from controller.ranks.environment import environment, refusals
+from controller.ranks.nccl import Network
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
+from scheduler.queue.model import Project
+from sitefile import CabledSite
+
+MAX_JOB_BYTES = 128 * 1024
+"""Of a job's command and own variables together: they are kept, shown and sent to every rank."""
+_NAMED = 10
+"""So many objects are listed in a message at most."""
+_RANK_BYTES = 4096
+"""Of a rank's other fields, and of what its message adds to each text."""
+
+
+def check_possible(site: CabledSite, request: JobRequest) -> None:
+    """Refuse at once (ServiceError ``invalid``) what this site, or its agents, can never run."""
+    _check_name(request)
+    _check_environment(request)
+    _check_program(request)
+    known = {e.name for e in site.endpoints}
+    unknown = next((name for name in request.endpoints if name not in known), None)
+    fitting = [
+        e
+        for e in site.endpoints
+        if request.model in (None, e.model) and e.memory_bytes >= request.min_memory_bytes
+    ]
+    named = len(request.endpoints)
+    if unknown is not None:
+        problem = f"site {site.name} has no endpoint {clipped(unknown)}"
+        hint = f"it has {_some(e.name for e in site.endpoints)}"
+    elif named and (named != request.count or len(set(request.endpoints)) != named):
+        different = len(set(request.endpoints))
+        problem = f"{request.count} endpoints asked for, {different} different ones named"
+        hint = "name as many different endpoints as the job's count"
+    elif request.count > len(fitting):
+        what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
+        if request.min_memory_bytes:
+            what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
+        problem = f"{request.count} {what} asked for, site {site.name} has {len(fitting)}"
+        hint = f"ask for at most {len(fitting)}"
+    else:
+        _check_ranks(site, request)
+        return
+    raise ServiceError("invalid", problem, object=f"job/{request.name}", hint=hint)
+
+
+def check_project(site: CabledSite, projects: Iterable[Project], request: JobRequest) -> None:
+    """Refuse a project that a list of projects does not name, and what its quota never allows.
+
+    A site file that lists none leaves it to everybody what they call theirs.
+    """
+    known = {project.name: project for project in projects}
+    project = known.get(request.project)
+    what = f"job/{request.name}"
+    if project is None and site.scheduling.named:
+        raise ServiceError(
+            "invalid",
+            f"site {site.name} has no project {request.project}",
+            object=what,
+            hint=f"it has {_some(known)}; the site file's projects section lists them",
+        )
+    if project is not None and project.quota is not None and request.count > project.quota:
+        raise ServiceError(
+            "invalid",
+            f"{request.count} endpoints asked for, the quota of project {project.name} is"
+            f" {project.quota}",
+            object=what,
+            hint=f"ask for at most {project.quota}, or have the quota raised",
+        )
+
+
+def check_queue(site: CabledSite, jobs: Iterable[JobRecord], request: JobRequest) -> None:
+    """Refuse (ServiceError ``conflict``) a job of a project that has too many waiting ones."""
+    most = site.scheduling.max_waiting
+    waiting = sum(j.state == "pending" and j.request.project == request.project for j in jobs)
+    if waiting >= most:
+        raise ServiceError(
+            "conflict",
+            f"{waiting} jobs of project {request.project} wait already, {most} may",
+            object=f"project/{request.project}",  # another name would not help
+            hint="submit it when some have started, cancel some, or have the site file's"
+            " queue.max_waiting raised",
+        )
+
+
+def _check_name(request: JobRequest) -> None:
+    name = request.name or ""
+    if policy.JOB.fullmatch(name):
+        return
+    own = name.startswith(f"{request.project}-") and len(request.project) > policy.MAX_JOB_NAME - 2
+    raise ServiceError(
+        "invalid",
+        f"{name} can not be a container's name: a job is named {policy.JOB_RULE}",
+        object=f"job/{name}",
+        hint="the project's own name is too long for its jobs: use another project"
+        if own
+        else "choose another name",
+    )
+
+
+def _check_program(request: JobRequest) -> None:
+    """Ask the agents' own rules: what they refuse is refused before anything is placed."""
+    what = f"job/{request.name}"
+    image = request.image
+    if image is not None and not images.IMAGE.fullmatch(image):
+        raise ServiceError(
+            "invalid",
+            f"{clipped(image)} is no image reference",
+            object=what,
+            hint="name@sha256:…, or the id that `docker image ls --no-trunc` shows",
+        )
+    try:
+        policy.check_command(what, request.command)
+        policy.check_env(what, request.env)
+    except AgentError as error:
+        raise ServiceError("invalid", error.message, object=what, hint=error.hint) from None
+    size = _size(request.command) + _size(request.env) + _size(request.env.values())
+    if size > MAX_JOB_BYTES:
+        raise ServiceError(
+            "invalid",
+            f"its command and variables take {size} bytes, {MAX_JOB_BYTES} are possible",
+            object=what,
+            hint="put large inputs into the image, and name them in the command",
+        )
+
+
+def _check_ranks(site: CabledSite, request: JobRequest) -> None:
+    """Refuse a job whose ranks can not be told about each other: their variables grow with it."""
+    what = f"job/{request.name}"
+    chosen = set(request.endpoints)
+    addresses = sorted(
+        (e.ip for e in site.endpoints if not chosen or e.name in chosen), key=len, reverse=True
+    )[: request.count]
+    env = environment(
+        request.name or "",
+        request.count - 1,
+        addresses,
+        request.env,
+        dark_s=request.dark_tolerance_s or 1.0,
+        network=Network(),
+    )
+    reason = ""
+    try:
+        policy.check_env(what, env)
+    except AgentError as error:
+        reason = f"{request.count} ranks can not be told of each other: {error.message}"
+    servers = Counter(e.server for e in site.endpoints)
+    together = min(request.count, max(servers.values()))
+    size = together * (_size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES)
+    if not reason and size > policy.MAX_START_BYTES:
+        reason = (
+            f"up to {together} ranks on one server take {size} bytes to start,"
+            f" {policy.MAX_START_BYTES} are possible"
+        )
+    if reason:
+        raise ServiceError(
+            "invalid", reason, object=what, hint="ask for fewer, or shorten command and variables"
+        )
+
+
+def _size(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    rest = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + rest
+
+
+def _check_environment(request: JobRequest) -> None:
+    refused = refusals(request.env, dark_s=request.dark_tolerance_s)
+    if refused:
+        raise ServiceError(
+            "invalid",
+            "; ".join(f"env {clipped(r.name)}: {clipped(r.reason)}" for r in refused[:_NAMED]),
+            object=f"job/{request.name}",
+            hint="; ".join(
+                dict.fromkeys(f"{clipped(r.name)}: {clipped(r.fix)}" for r in refused[:_NAMED])
+            ),
+        )

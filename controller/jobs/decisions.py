@@ -1,0 +1,141 @@
+"""The queue of the controller's jobs, in the words of ``scheduler.queue.decide``. Pure.
+
+Between two looks nothing is kept but what the job records hold, and which jobs are about to start
+because others were stopped for them: equal jobs, fabric and time give equal starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from controller.state.queue import Hint, Look
+from controller.state.records import JobRecord
+from controller.state.scheduling import scheduler_request
+from scheduler.model import Fabric, Job, Policy
+from scheduler.placement.index import FabricIndex
+from scheduler.queue.decide import decide
+from scheduler.queue.model import (
+    Began,
+    Decisions,
+    Pending,
+    Project,
+    Promise,
+    QueuePolicy,
+    Running,
+)
+from scheduler.regroup import make_room
+
+HINTS = 3
+"""Jobs at the head of the queue for which a regroup that lets them in is looked for."""
+
+
+def pending(
+    jobs: Iterable[JobRecord], promises: Mapping[str, Promise] = MappingProxyType({})
+) -> list[Pending]:
+    """Return the jobs that wait, in the order of submission.
+
+    ``promises`` are of those for which others were stopped.
+    """
+    return [
+        Pending(
+            request=scheduler_request(job),
+            submitted_at=job.submitted_at,
+            project=job.request.project,
+            priority=job.request.priority,
+            run_time_s=job.request.time_limit_s,
+            policy=Policy(job.request.policy),
+            pinned=job.request.pinned,
+            preemptible=job.request.preemptible,
+            reserved_at=job.reserved_at,
+            promise=promises.get(job.name),
+        )
+        for job in jobs
+        if job.state == "pending"
+    ]
+
+
+def running(
+    jobs: Iterable[JobRecord], now: float, held: frozenset[str] = frozenset()
+) -> list[Running]:
+    """Return the jobs that hold endpoints, and when they are expected to end.
+
+    Those that are ``held`` by a transaction can not be stopped now.
+    """
+    found = []
+    for job in jobs:
+        if job.holding:
+            started = now if job.started_at is None else job.started_at
+            limit = job.request.time_limit_s
+            end = None if limit is None else started + limit
+            found.append(
+                Running(
+                    job.name,
+                    job.request.project,
+                    job.request.priority,
+                    started,
+                    end,
+                    preemptible=job.request.preemptible
+                    and job.state == "running"
+                    and job.name not in held,
+                )
+            )
+    return found
+
+
+def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
+    """Return the jobs that started after a time; those that have ended since are among them."""
+    return [
+        Began(
+            job.name,
+            job.submitted_at,
+            job.started_at,
+            job.request.project,
+            job.request.priority,
+        )
+        for job in jobs
+        if job.started_at is not None and job.started_at > after
+    ]
+
+
+def look(
+    fabric: Fabric,
+    jobs: Iterable[JobRecord],
+    projects: Iterable[Project],
+    policy: QueuePolicy,
+    movable: Callable[[str], bool],
+    *,
+    promises: Mapping[str, Promise] = MappingProxyType({}),
+    held: frozenset[str] = frozenset(),
+    now: float,
+) -> tuple[Decisions, Look]:
+    """Decide who starts now, and explain why the others wait.
+
+    ``movable`` tells which running jobs a regroup may touch; the hints keep to it. ``promises``
+    are of jobs for which others were stopped, ``held`` are jobs that can not be stopped now.
+    """
+    records = list(jobs)
+    waiting = pending(records, promises)
+    taken = running(records, now, held)
+    lately = began(records, now - policy.patience_s)
+    decisions = decide(fabric, waiting, taken, projects, policy, began=lately, now=now)
+    holds = {hold.job: hold for hold in decisions.holds}
+    requests = {job.name: job.request for job in waiting}
+    hints: dict[str, Hint] = {}
+    index: FabricIndex | None = None
+    for hold in [h for h in decisions.holds if h.moves_needed][:HINTS]:
+        index = index or _after(fabric, decisions)
+        found = make_room.quick(index, requests[hold.job], movable)
+        if found is not None:
+            busy = sum(index.owner[index.number[m.endpoint]] is not None for m in found.moves)
+            hints[hold.job] = Hint(len(found.moves), busy, found.others, found.others_gpus)
+    positions = {name: at for at, name in enumerate(holds, 1)}
+    return decisions, Look(holds, positions, hints)
+
+
+def _after(fabric: Fabric, decisions: Decisions) -> FabricIndex:
+    """Return the fabric once everybody has started who does now."""
+    index = FabricIndex(fabric)
+    for start in decisions.starts:
+        index.start(Job(start.job, start.placement.endpoints), start.placement.moves)
+    return index

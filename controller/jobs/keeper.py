@@ -1,0 +1,449 @@
+"""The keeper of jobs: everything from submit until a job runs, except whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import structlog
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.devices.engine import EngineError, ExecutionEngine
+from controller.devices.errors import DEVICE_ERRORS
+from controller.fabric.mover import FabricKeeper
+from controller.jobs.admission import check_possible, check_project, check_queue
+from controller.ranks import calls
+from controller.ranks.ends import JobEnder
+from controller.ranks.specs import rank_specs
+from controller.schema.base import JobState
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
+from controller.state.state import State
+from controller.state.transactions import Running
+from controller.state.writes import PutJob
+from controller.transaction.model import (
+    Cause,
+    Outcome,
+)
+from scheduler import ring
+from scheduler.model import Placement, RankOrder
+
+log = structlog.get_logger(__name__)
+
+START_TIMEOUT_S = 60.0
+SETTLE_TIMEOUT_S = 120.0
+PLACEMENT_ATTEMPTS = 3
+
+
+class JobKeeper:
+    """Owns every job's life between submit and its end."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: FabricKeeper,
+        engine: ExecutionEngine,
+        ender: JobEnder,
+        tasks: Tasks,
+        *,
+        default_image: str,
+    ) -> None:
+        self._state = state
+        self._fabric = fabric
+        self._engine = engine
+        self._ender = ender
+        self._tasks = tasks
+        self._default_image = default_image
+        self._attempts: dict[str, int] = {}
+        self._launches: dict[str, asyncio.Task[None]] = {}
+        self._handled: dict[str, tuple[str, asyncio.Event]] = {}
+        """Jobs that an operator's order is being carried out on: which, and when that is over."""
+
+    # --- operations -----------------------------------------------------------------------
+
+    async def submit(self, request: JobRequest) -> JobRecord:
+        """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name."""
+        state = self._state
+        state.require_command()
+        name = request.name or self._free_name()
+        existing = state.jobs.get(name)
+        if existing is not None and not existing.ended:
+            raise ServiceError(
+                "conflict",
+                f"job {name} exists and is {existing.state}",
+                object=f"job/{name}",
+                hint="choose another name, or cancel it first",
+            )
+        if name in state.strangers.values():
+            raise ServiceError(
+                "conflict",
+                f"containers of an unknown job {name} live",
+                object=f"job/{name}",
+                hint="choose another name; `lightloom get events` says where they are",
+            )
+        request = request.model_copy(update={"name": name})
+        check_possible(state.site, request)
+        check_project(state.site, state.projects(), request)
+        check_queue(state.site, state.jobs.values(), request)
+        before = state.jobs.pop(name, None)  # a name may be used again; the new job queues last
+        job = JobRecord(
+            name=name,
+            request=request,
+            image=request.image or self._default_image,
+            submitted_at=state.clock(),
+            reason="in the queue",
+        )
+        state.put(job)
+        state.events.add(
+            "info",
+            f"job/{name}",
+            "JobSubmitted",
+            f"wants {request.count} endpoint{'' if request.count == 1 else 's'}",
+        )
+        state.unsaved.add(name)
+        try:
+            async with failpoints.around("save-job"):
+                await state.commit(PutJob(job))
+        except BaseException:
+            del state.jobs[name]
+            if before is not None:
+                state.jobs[name] = before
+            raise
+        finally:
+            state.unsaved.discard(name)
+            state.wake.set()
+        return job
+
+    async def cancel(self, name: str) -> JobRecord:
+        """Stop a job, or take it out of the queue. Returns when its end is durable.
+
+        Joins an end that is under way. ServiceError when the end is not durable yet.
+        """
+        job = self.get(name)
+        if job.ended:
+            raise _ended_already(job)
+        await self._settled(name)
+        now = self._state.jobs.get(name)
+        if now is None or now.submitted_at != job.submitted_at:
+            raise _ended_already(job, "ended meanwhile")
+        if not now.ended:
+            error = await self._ender.end(name, "cancelled", "cancelled by the operator")
+            if error is not None:
+                raise self._not_cancelled(name, error)
+        return self.get(name)
+
+    def _not_cancelled(self, name: str, error: ServiceError) -> ServiceError:
+        going = self._ender.is_ending(name)
+        return ServiceError(
+            error.code,
+            f"job {name} is stopped, but its end is not written: {error.message}"
+            if going
+            else f"job {name} is not cancelled: {error.message}",
+            object=f"job/{name}",
+            hint="it ends as soon as the store takes it" if going else error.hint,
+        )
+
+    async def pause(self, name: str) -> JobRecord:
+        """Freeze all containers of a job."""
+        self._require(name, "running")
+        with self.alone(name, "is being paused"):
+            await calls.freeze(self._engine, name)
+            try:
+                return await self._saved(
+                    name, "running", to="paused", reason="paused by the operator"
+                )
+            except ServiceError:
+                if self._unsaved(name, "paused", to="running"):
+                    await calls.thaw(self._engine, name)
+                raise
+
+    async def resume(self, name: str) -> JobRecord:
+        """Thaw a paused job."""
+        self._require(name, "paused")
+        with self.alone(name, "is being resumed"):
+            await calls.thaw(self._engine, name)
+            try:
+                return await self._saved(name, "paused", to="running", reason="")
+            except ServiceError:
+                if self._unsaved(name, "running", to="paused"):
+                    await calls.freeze(self._engine, name)
+                raise
+
+    def doing(self, name: str) -> str:
+        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+        if self._ender.is_ending(name):
+            return "is ending"
+        return self._handled[name][0] if name in self._handled else ""
+
+    def get(self, name: str) -> JobRecord:
+        """Return one job. ServiceError ``not_found``."""
+        try:
+            return self._state.jobs[name]
+        except KeyError:
+            raise ServiceError(
+                "not_found",
+                f"there is no job {name}",
+                object=f"job/{name}",
+                hint="see `lightloom get jobs`",
+            ) from None
+
+    # --- from the queue to its containers -------------------------------------------------
+
+    async def admit(self, job: JobRecord, placement: Placement) -> str:
+        """Give the job its endpoints and begin to start it; return why not, or nothing."""
+        state = self._state
+        if self._ender.is_ending(job.name):
+            return ""  # its end is on the way to the store
+        moving: Running | None = None
+        try:
+            if placement.moves:
+                moves = {move.endpoint: move.target for move in placement.moves}
+                moving = self._fabric.begin(Cause.PLACEMENT, moves)
+            state.epoch += 1
+            state.change(
+                job.name,
+                state="starting",
+                reason="its light is being moved" if moving else "its containers are starting",
+                endpoints=placement.endpoints,
+                epoch=state.epoch,
+                exit_codes=(None,) * len(placement.endpoints),
+                reserved_at=None,
+            )
+            await self._ender.save(job.name)
+        except ServiceError as error:
+            if moving is not None:
+                self._fabric.call_off(moving, error.message)
+            if state.jobs[job.name].state == "starting":  # it may have been cancelled meanwhile
+                state.jobs[job.name] = job
+            return error.message
+        if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
+            if moving is not None:  # while the allocation became durable
+                self._fabric.call_off(moving, f"job {job.name} was cancelled")
+            return ""
+        self._launched(job.name, self._launch(job.name, moving))
+        return ""
+
+    async def requeue(self, name: str, reason: str) -> None:
+        """Stop a running job's containers and let it wait again; it starts from its beginning.
+
+        Does nothing with a job that is moving or ending: the next look decides afresh. While its
+        containers stop it counts as starting, so a crash puts it back into the queue as well.
+        """
+        state = self._state
+        job = self.get(name)
+        if job.state != "running" or state.transaction_of(name) or self._ender.is_ending(name):
+            return
+        try:
+            state.change(name, state="starting", reason=reason)
+            try:
+                await self._ender.save(name)
+            except ServiceError:
+                if state.jobs[name].state == "starting":
+                    state.put(job)
+                raise
+            await self._ender.stop(job)
+            now = state.jobs[name]
+            if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
+                return  # cancelled meanwhile; its name may be another job's
+            state.events.add("warning", f"job/{name}", "JobPreempted", reason)
+            await self.back_to_queue(name, reason)
+            await self._fabric.install()
+        except ServiceError as error:
+            log.error("requeue_not_durable", job=name, error=error.message)
+
+    async def back_to_queue(self, name: str, reason: str) -> None:
+        """Take a job's endpoints back and let it wait; its containers are gone."""
+        self._state.change(
+            name,
+            state="pending",
+            reason=reason,
+            endpoints=(),
+            exit_codes=(),
+            started_at=None,
+        )
+        self._state.epoch += 1
+        await self._ender.keep(name)
+
+    async def _launch(self, name: str, moving: Running | None) -> None:
+        """Move light where the placement wants it, install flows, start the containers."""
+        if moving is not None:
+            tx = await self._fabric.carry_out(moving)
+            if tx.outcome is not Outcome.COMMITTED:
+                await self._again_or_fail(name, f"light could not move: {'; '.join(tx.reasons)}")
+                return
+        try:
+            job = self._state.change(name, reason="its containers are starting")
+            async with failpoints.around("flows"):
+                await self._fabric.install(self._state.aggregators_of(job.endpoints))
+        except ServiceError as error:
+            await self._again_or_fail(name, error.message)
+            return
+        try:
+            await self._start_ranks(name)
+        except DEVICE_ERRORS as error:
+            text = str(error) or "time-out"
+            await self._ender.end(name, "failed", f"its containers did not start: {text}")
+            return
+        self._attempts.pop(name, None)
+
+    async def _again_or_fail(self, name: str, reason: str) -> None:
+        """Back into the queue, a bounded number of times."""
+        attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
+        if attempts >= PLACEMENT_ATTEMPTS:
+            del self._attempts[name]
+            await self._ender.end(name, "failed", reason)
+            return
+        await self.back_to_queue(name, reason)
+
+    async def _start_ranks(self, name: str) -> None:
+        job = self._state.jobs[name]
+        specs = rank_specs(self._state.site, self._state.cables, job)
+        async with failpoints.around("start"):
+            statuses = await self._engine.start(specs, START_TIMEOUT_S)
+        known = {(s.job, s.rank, s.epoch): s for s in (*self._state.statuses, *statuses)}
+        self._state.statuses = list(known.values())
+        started = [s.started_at for s in statuses if s.started_at is not None]
+        self._state.change(
+            name,
+            state="running",
+            reason="",
+            started_at=job.started_at or min(started, default=self._state.clock()),
+        )
+        homes = self._state.homes()
+        where = ", ".join(f"{e} under {homes[e]}" for e in job.endpoints)
+        self._state.events.add("info", f"job/{name}", "JobStarted", where)
+        await self._ender.keep(name)
+
+    # --- asked for by a transaction -------------------------------------------------------
+
+    def fail_job(self, job: str, reason: str) -> None:
+        """End a job that cannot go on."""
+        self._ender.later(job, "failed", reason)
+
+    async def restart_job(self, job: str) -> None:
+        """Start a stopped job again under a new epoch, ranks ordered for the new homes."""
+        state = self._state
+        record = state.jobs[job]
+        if record.ended or self._ender.is_ending(job):
+            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
+        endpoints = record.endpoints
+        if record.request.rank_order is RankOrder.AGGREGATOR:
+            endpoints = ring.order(endpoints, state.homes())
+        state.epoch += 1
+        state.change(
+            job,
+            state="starting",
+            endpoints=endpoints,
+            epoch=state.epoch,
+            restarts=record.restarts + 1,
+        )
+        try:
+            await self._start_ranks(job)
+        except EngineError as error:
+            raise calls.refusal(job, error) from error
+
+    async def start_again(self, name: str) -> None:
+        """Start a job whose rank died; a cancel waits until that has come to an end."""
+        await asyncio.wait({self._launched(name, self._start_again(name))})
+
+    async def _start_again(self, name: str) -> None:
+        try:
+            await self.restart_job(name)
+        except DEVICE_ERRORS as error:
+            await self._ender.end(name, "failed", f"did not start again: {error or 'time-out'}")
+        except ServiceError as error:
+            await self._ender.end(name, "failed", f"did not start again: {error.message}")
+
+    # --- helpers --------------------------------------------------------------------------
+
+    def _launched(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin to start a job, for all to see; one launch may begin while another one ends."""
+
+        def over(ended: asyncio.Task[None]) -> None:
+            if self._launches.get(name) is ended:
+                del self._launches[name]
+
+        launch = self._launches[name] = self._tasks.spawn(work, f"launch {name}")
+        launch.add_done_callback(over)
+        return launch
+
+    def _free_name(self) -> str:
+        number = len(self._state.jobs) + 1
+        while f"job-{number}" in self._state.jobs:
+            number += 1
+        return f"job-{number}"
+
+    def _require(self, name: str, state: JobState) -> None:
+        running = self._state.transaction_of(name)
+        doing = f"is held by transaction {running.tx.id}" if running else self.doing(name)
+        self._require_state(name, state, doing)
+
+    def _require_state(self, name: str, state: JobState, doing: str = "") -> None:
+        job = self.get(name)
+        if job.state != state or doing:
+            raise ServiceError(
+                "conflict",
+                f"job {name} {doing or f'is {job.state}'}, not {state}",
+                object=f"job/{name}",
+                hint=f"see `lightloom describe job {name}`",
+            )
+
+    @contextlib.contextmanager
+    def alone(self, name: str, doing: str) -> Iterator[None]:
+        """Keep others off a job: its light is not moved meanwhile, and a cancel waits."""
+        over = asyncio.Event()
+        self._handled[name] = doing, over
+        try:
+            yield
+        finally:
+            del self._handled[name]
+            over.set()
+
+    async def _settled(self, name: str) -> None:
+        """Wait until nothing moves or starts the job; it is not pulled out from under that."""
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                while True:  # when one has ended, another may have begun
+                    if (running := self._state.transaction_of(name)) is not None:
+                        await running.ended.wait()
+                    elif (launch := self._launches.get(name)) is not None:
+                        await asyncio.wait({launch})
+                    elif (handled := self._handled.get(name)) is not None:
+                        await handled[1].wait()
+                    else:
+                        return
+        except TimeoutError:
+            raise ServiceError(
+                "timeout",
+                f"job {name} is still being moved or started",
+                object=f"job/{name}",
+                hint="try again in a moment",
+            ) from None
+
+    async def _saved(self, name: str, state: JobState, *, to: JobState, reason: str) -> JobRecord:
+        # A rank may have died while the agents were asked: such a job ends, or starts again.
+        self._require_state(name, state, "is ending" if self._ender.is_ending(name) else "")
+        job = self._state.change(name, state=to, reason=reason)
+        await self._ender.save(name)
+        word = "JobPaused" if to == "paused" else "JobResumed"
+        self._state.events.add("info", f"job/{name}", word, reason or "by the operator")
+        return job
+
+    def _unsaved(self, name: str, state: JobState, *, to: JobState) -> bool:
+        """Take back a pause or a resume that is not durable; False when the job moved on."""
+        job = self._state.jobs.get(name)
+        if job is None or job.state != state or self._ender.is_ending(name):
+            return False
+        reason = "paused by the operator" if to == "paused" else ""
+        self._state.change(name, state=to, reason=reason)
+        return True
+
+
+def _ended_already(job: JobRecord, how: str = "") -> ServiceError:
+    return ServiceError(
+        "conflict", f"job {job.name} {how or f'is {job.state} already'}", object=f"job/{job.name}"
+    )

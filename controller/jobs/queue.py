@@ -1,0 +1,182 @@
+"""The keeper of the queue: every decision on waiting jobs comes from ``scheduler.queue.decide``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from controller.base.errors import ServiceError
+from controller.base.pools import Pool
+from controller.jobs import decisions
+from controller.state.queue import Look
+from controller.state.records import JobRecord
+from controller.state.scheduling import left_alone
+from controller.state.state import State
+from controller.state.writes import PutJob
+from scheduler.model import Fabric, Placement
+from scheduler.queue.model import Decisions, Hold, Preempt, Promise
+
+SCHEDULE_EVERY_S = 5.0
+"""At the latest; a change wakes the queue at once, if it was left alone for a while."""
+PAUSE_S = 0.05
+"""Between two looks at least, and ``PAUSE_LOOKS`` times what the last one took: in a storm of
+submits one look serves many, and the rest of the controller gets most of the time."""
+PAUSE_LOOKS = 4.0
+
+
+TELL_AT_ONCE = 500
+"""Jobs that are told why they wait before others have their turn on the loop."""
+
+
+class Starter(Protocol):
+    """The part of the keeper of jobs that a decision needs."""
+
+    async def admit(self, job: JobRecord, placement: Placement) -> str:
+        """Give a job its endpoints and begin to start it; say why not, or nothing."""
+
+    async def requeue(self, name: str, reason: str) -> None:
+        """Stop a running job's containers and let it wait again."""
+
+
+class QueueKeeper:
+    """Looks at the queue, starts who can start, and says of the rest why it waits."""
+
+    def __init__(self, state: State, starter: Starter) -> None:
+        self._state = state
+        self._starter = starter
+        self.looks = 0
+        """How often the queue was decided on."""
+        self._pool = Pool("queue")
+        self._promises: dict[str, tuple[float, Promise]] = {}
+        """Waiting jobs for which others were stopped, and when those jobs were submitted."""
+        self._took_s = 0.0
+        """How long the last decision took."""
+
+    async def run(self) -> None:
+        """Look whenever something changed, for ever."""
+        while True:
+            self._state.wake.clear()
+            if not self._state.suspect:
+                before = self.looks
+                await self.schedule()
+                if self.looks != before:
+                    await asyncio.sleep(max(PAUSE_S, PAUSE_LOOKS * self._took_s))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SCHEDULE_EVERY_S):
+                    await self._state.wake.wait()
+
+    async def schedule(self) -> None:
+        """Decide on all waiting jobs once, and carry it out.
+
+        Starts that no longer hold when their turn comes (an endpoint was lost meanwhile) are
+        left to the next look, which the change has asked for already.
+        """
+        state = self._state
+        if not any(job.state == "pending" for job in state.jobs.values()):
+            state.queue = Look()
+            return
+        now = state.clock()
+        fabric = decisions.without(state.fabric(), state.promised_endpoints())
+        jobs = [job for job in state.jobs.values() if job.name not in state.unsaved]
+        self._keep_promises()
+        alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
+        scheduling = state.site.scheduling
+        began = time.monotonic()
+        # In its own thread: with thousands of endpoints a look takes long enough to keep others
+        # waiting, and no other work may keep the queue waiting.
+        decided, found = await self._pool.run(
+            decisions.look,
+            fabric,
+            jobs,
+            tuple(state.projects()),
+            scheduling.queue,
+            lambda name: name not in alone,
+            promises={name: promise for name, (_, promise) in self._promises.items()},
+            held=frozenset(job.name for r in state.running.values() for job in r.tx.jobs),
+            now=now,
+        )
+        self._took_s = time.monotonic() - began
+        self.looks += 1
+        state.queue = found
+        if await self._carry_out(decided, fabric):
+            for preemption in decided.preemptions:
+                await self._preempt(preemption)
+        await self._explain(found.holds)
+
+    def _keep_promises(self) -> None:
+        """Forget what was promised to jobs that started or left the queue."""
+        jobs = self._state.jobs
+        self._promises = {
+            name: kept
+            for name, kept in self._promises.items()
+            if (job := jobs.get(name)) is not None
+            and (job.state, job.submitted_at) == ("pending", kept[0])
+        }
+
+    async def _preempt(self, preemption: Preempt) -> None:
+        """Stop jobs for a waiting one, which comes first from now on."""
+        state = self._state
+        job = state.jobs.get(preemption.job)
+        if job is None or job.state != "pending":
+            return  # cancelled while the decision was made
+        victims = [state.jobs.get(name) for name in preemption.victims]
+        if any(victim is None or victim.state != "running" for victim in victims):
+            state.wake.set()  # one of them ended: fewer may do
+            return
+        self._promises[job.name] = job.submitted_at, preemption.promise
+        reason = f"stopped to make way for job {job.name}"
+        await asyncio.gather(*(self._starter.requeue(name, reason) for name in preemption.victims))
+
+    async def _carry_out(self, decided: Decisions, fabric: Fabric) -> bool:
+        """Start what can start; False when the world has changed since the decision."""
+        state = self._state
+        for start in decided.starts:
+            job = state.jobs.get(start.job)
+            if job is None or job.state != "pending":
+                continue  # cancelled while the decision was made
+            if not self._holds(start.placement, fabric):
+                state.wake.set()
+                return False
+            problem = await self._starter.admit(job, start.placement)
+            if problem:
+                self._waits(start.job, problem)
+                continue
+            self._promises.pop(start.job, None)
+            if start.backfilled:
+                text = "started ahead of earlier jobs without delaying them"
+                state.events.add("info", f"job/{start.job}", "Backfilled", text)
+        return True
+
+    def _holds(self, placement: Placement, fabric: Fabric) -> bool:
+        """Tell whether the world is still as the placement took it to be."""
+        state = self._state
+        touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
+        homes, holders, lost = state.homes(), state.holders(), state.unavailable()
+        return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
+
+    async def _explain(self, holds: Mapping[str, Hold]) -> None:
+        state = self._state
+        leads = []
+        for told, (name, hold) in enumerate(holds.items()):
+            if told % TELL_AT_ONCE == TELL_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            self._waits(name, hold.reason)
+            job = state.jobs.get(name)
+            since = None if hold.reserved_at is None else hold.reserved_at
+            if job is not None and since is not None and job.reserved_at != since:
+                state.jobs[name] = state.replaced(name, reserved_at=since)
+                leads.append(PutJob(state.jobs[name]))
+        if leads:  # how long it has led the queue has to outlive a restart
+            try:
+                await state.commit(*leads)
+            except ServiceError as error:
+                state.events.add("error", "store", "NotDurable", error.message)
+
+    def _waits(self, name: str, reason: str) -> None:
+        """Note why a job waits; waking nobody, for nothing has changed."""
+        job = self._state.jobs.get(name)
+        if job is not None and job.state == "pending" and job.reason != reason:
+            self._state.jobs[name] = self._state.replaced(name, reason=reason)

@@ -1,0 +1,89 @@
+"""What happens when a rank dies or loses its GPU: the whole job ends, or starts again.
+
+Ranks of a job work in step, so one that is gone stops the others. They are stopped, and
+started again where they were; where an endpoint is out of use by then, the job goes back
+into the queue and is placed anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.fabric.mover import FabricKeeper
+from controller.jobs.restart_policy import RestartPolicy
+from controller.ranks.ends import JobEnder
+from controller.state.records import JobRecord
+from controller.state.state import State
+
+log = structlog.get_logger(__name__)
+
+
+class JobRestarter:
+    """Decides what a rank's death means for its job, and does it. ``again`` starts its ranks."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: FabricKeeper,
+        ender: JobEnder,
+        tasks: Tasks,
+        again: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._state = state
+        self._fabric = fabric
+        self._ender = ender
+        self._tasks = tasks
+        self._again = again
+
+    def rank_died(self, job: JobRecord, reason: str) -> None:
+        """End the job, or begin to start it again if its policy and its past allow."""
+        failures = job.failures + 1
+        policy = RestartPolicy.parse(job.request.restart)
+        wait_s = policy.wait_s(failures)
+        if wait_s is None:
+            if policy.times:
+                reason = f"{reason}; restarted {policy.times} times already"
+            self._ender.later(job.name, "failed", reason)
+            return
+        text = f"{reason}; restart {failures} of {policy.times} in {wait_s:g} s"
+        self._state.change(job.name, state="starting", reason=text, failures=failures)
+        self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)
+        self._tasks.spawn(self._restart(job.name, job.epoch, wait_s), f"restart {job.name}")
+
+    async def _restart(self, name: str, epoch: int, wait_s: float) -> None:
+        try:
+            await self._ender.keep(name)
+            problem = await self._ender.stop(self._state.jobs[name])
+            if not problem:
+                await asyncio.sleep(wait_s)
+            job = self._state.jobs.get(name)
+            if job is None or job.epoch != epoch or job.state != "starting":
+                return  # cancelled meanwhile; its name may be another job's
+            if self._ender.is_ending(name):
+                return
+            unusable = self._state.quarantine.keys() | self._state.unfit.keys()
+            if problem:
+                await self._ender.end(name, "failed", problem)
+            elif unusable & set(job.endpoints):
+                await self._requeue(name)
+            else:
+                await self._again(name)
+        except ServiceError as error:
+            await self._ender.end(name, "failed", f"did not start again: {error.message}")
+
+    async def _requeue(self, name: str) -> None:
+        self._state.epoch += 1
+        self._state.change(
+            name,
+            state="pending",
+            reason="back in the queue: one of its endpoints is out of use",
+            endpoints=(),
+            exit_codes=(),
+        )
+        await self._ender.keep(name)
+        await self._fabric.install()

@@ -1,0 +1,376 @@
+"""Tokens and projects: kept in a small database of their own, looked up in memory.
+
+A token is 256 random bits; only its SHA-256 is kept, so the database gives nobody access. (A
+slow password hash would add nothing: 256 random bits can not be guessed.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import sqlalchemy as sa
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import seen
+from controller.people.authz import Principal, Role
+
+PREFIX = "ll_"
+"""Starts every token, so that scanners for leaked secrets know one."""
+SECRET_BYTES = 32
+ADMIN_FILE = "admin.token"
+DEFAULT_PROJECT = "default"
+CALL_TIMEOUT_S = 10.0
+_USE_RESOLUTION_S = 60.0
+
+_meta = sa.MetaData()
+_tokens = sa.Table(
+    "tokens",
+    _meta,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    sa.Column("name", sa.String(63), nullable=False),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("projects", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("expires_at", sa.Float),
+    sa.Column("revoked_at", sa.Float),
+    sa.Column("last_used_at", sa.Float),
+)
+_projects = sa.Table(
+    "projects",
+    _meta,
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("weight", sa.Float, nullable=False),
+    sa.Column("quota", sa.Integer),
+)
+
+
+_Statement = tuple[sa.Executable, list[dict[str, object]] | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Token:
+    """One token as it is kept. Times are seconds since 1970."""
+
+    id: str
+    hash: str
+    name: str
+    role: Role
+    projects: frozenset[str]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+    def state(self, now: float) -> Literal["valid", "expired", "revoked"]:
+        """Return whether the token opens anything at ``now``."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and now >= self.expires_at else "valid"
+
+    @property
+    def principal(self) -> Principal:
+        """Whom it stands for."""
+        return Principal(self.name, self.role, self.projects, self.id)
+
+
+@dataclass(slots=True, frozen=True)
+class Project:
+    """Who jobs belong to; ``quota`` is endpoints held at once, None is no limit."""
+
+    name: str
+    weight: float = 1.0
+    quota: int | None = None
+
+
+class Accounts:
+    """Everybody who has a token, and all projects. All methods run on the loop."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="accounts")
+        self._engine = sa.create_engine(f"sqlite:///{path}")
+        self._tokens: dict[str, Token] = {}
+        """By hash."""
+        self._projects: dict[str, Project] = {}
+        self._unsure = False
+        """Whether memory and the database may differ."""
+        self._unwanted: set[str] = set()
+        """Ids of tokens whose secret was not handed out, because they may not be durable."""
+        self._late: asyncio.Future[None] | None = None
+        """A call that did not answer in time, until it has."""
+
+    async def open(self) -> None:
+        """Read everything; a new database gets the project ``default``. ServiceError."""
+        await self._call(self._load)
+
+    async def close(self) -> None:
+        """Write when tokens were used last, and close."""
+        used = [
+            (
+                sa.update(_tokens).where(_tokens.c.id == t.id).values(last_used_at=t.last_used_at),
+                None,
+            )
+            for t in self._tokens.values()
+        ]
+        await self._call(self._execute, used)
+        await self._call(self._engine.dispose)
+        self._thread.shutdown(wait=False)
+
+    # --- tokens ---------------------------------------------------------------------------
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token that ``secret`` is, None when it opens nothing now."""
+        now = self._clock()
+        token = self._tokens.get(digest(secret))
+        if token is None or token.state(now) != "valid":
+            return None
+        if token.last_used_at is None or now - token.last_used_at > _USE_RESOLUTION_S:
+            token = self._tokens[token.hash] = replace(token, last_used_at=now)
+        return token
+
+    def tokens(self) -> list[Token]:
+        """Return every token, oldest first."""
+        return sorted(self._tokens.values(), key=lambda t: (t.created_at, t.id))
+
+    async def create(
+        self,
+        name: str,
+        role: Role,
+        projects: Iterable[str] = (),
+        expires_s: float | None = None,
+    ) -> tuple[Token, str]:
+        """Make a token; the secret is returned here and nowhere else. ServiceError."""
+        wanted = frozenset(projects)
+        unknown = sorted(wanted - self._projects.keys() - {"*"})
+        if unknown:
+            raise ServiceError(
+                "invalid",
+                f"there is no project {unknown[0]}",
+                object=f"project/{unknown[0]}",
+                hint="make it first: lightloom project create",
+            )
+        if role in (Role.USER, Role.VIEWER) and not wanted:
+            raise ServiceError(
+                "invalid",
+                f"a {role} without a project sees nothing",
+                object=f"person/{name}",
+                hint="name projects, or * for all",
+            )
+        token, secret = self._made(name, role, wanted, expires_s)
+        try:
+            await self._change((sa.insert(_tokens), [_row(token)]))
+        except ServiceError:
+            self._unwanted.add(token.id)  # its secret was not handed out
+            raise
+        self._tokens[token.hash] = token
+        return token, secret
+
+    def _made(
+        self, name: str, role: Role, projects: frozenset[str], expires_s: float | None
+    ) -> tuple[Token, str]:
+        now = self._clock()
+        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        token = Token(
+            id=secrets.token_hex(4),
+            hash=digest(secret),
+            name=name,
+            role=role,
+            projects=projects,
+            created_at=now,
+            expires_at=None if expires_s is None else now + expires_s,
+        )
+        return token, secret
+
+    async def revoke(self, ident: str) -> Token:
+        """End a token for good; again is no error. ServiceError ``not_found``, ``conflict``."""
+        token = next((t for t in self._tokens.values() if t.id == ident), None)
+        if token is None:
+            raise ServiceError(
+                "not_found",
+                f"there is no token {ident}",
+                object=f"token/{ident}",
+                hint="see `lightloom token list`",
+            )
+        now = self._clock()
+        if token.revoked_at is not None:
+            return token
+        admins = [t for t in self._tokens.values() if t.role is Role.ADMIN]
+        if token in admins and not any(t.state(now) == "valid" for t in admins if t != token):
+            raise ServiceError(
+                "conflict",
+                f"token {ident} is the last one of an admin",
+                object=f"token/{ident}",
+                hint="make another admin's token first",
+            )
+        change = sa.update(_tokens).where(_tokens.c.id == ident).values(revoked_at=now)
+        await self._change((change, None))
+        token = self._tokens[token.hash] = replace(token, revoked_at=now)
+        return token
+
+    async def bootstrap(self, directory: Path) -> Path:
+        """See that an admin's token lies in ``directory``; made when no admin has a valid one.
+
+        The file is made with mode 0600 and never through a link. Returns its path.
+        """
+        path = directory / ADMIN_FILE
+        now = self._clock()
+        if any(t.role is Role.ADMIN and t.state(now) == "valid" for t in self._tokens.values()):
+            return path
+        token, secret = self._made("admin", Role.ADMIN, frozenset(), None)
+        try:  # first the file: a token in the database whose secret is nowhere locks all out
+            await self._call(_write_secret, path, secret)
+        except OSError as error:
+            raise ServiceError(
+                "failed",
+                f"cannot write the admin's token: {error.strerror}",
+                object=f"file/{path}",
+                hint="make the state directory writable",
+            ) from error
+        await self._change((sa.insert(_tokens), [_row(token)]))
+        self._tokens[token.hash] = token
+        return path
+
+    # --- projects -------------------------------------------------------------------------
+
+    def projects(self) -> list[Project]:
+        """Return every project, sorted by name."""
+        return sorted(self._projects.values(), key=lambda p: p.name)
+
+    def has_project(self, name: str) -> bool:
+        """Whether there is such a project."""
+        return name in self._projects
+
+    async def put_project(self, project: Project) -> Project:
+        """Make or change a project. ServiceError ``conflict`` when its jobs' names could clash."""
+        for other in self._projects:
+            a, b = sorted((other, project.name), key=len)
+            if a != b and b.startswith(a + "-"):
+                raise ServiceError(
+                    "conflict",
+                    f"project {project.name} and project {other} could give jobs the same name",
+                    object=f"project/{project.name}",
+                    hint="choose a name that no other project's name and a dash begins",
+                )
+        row = {"name": project.name, "weight": project.weight, "quota": project.quota}
+        delete = sa.delete(_projects).where(_projects.c.name == project.name)
+        await self._change((delete, None), (sa.insert(_projects), [row]))
+        self._projects[project.name] = project
+        return project
+
+    # --- the database ---------------------------------------------------------------------
+
+    def _load(self) -> None:
+        _meta.create_all(self._engine)
+        self._path.chmod(0o600)
+        tokens: dict[str, Token] = {}
+        with self._engine.begin() as db:
+            for row in db.execute(sa.select(_tokens)):
+                token = Token(
+                    row.id,
+                    row.hash,
+                    row.name,
+                    Role(row.role),
+                    frozenset(json.loads(row.projects)),
+                    row.created_at,
+                    row.expires_at,
+                    row.revoked_at,
+                    row.last_used_at,
+                )
+                tokens[token.hash] = token
+            found = {
+                row.name: Project(row.name, row.weight, row.quota)
+                for row in db.execute(sa.select(_projects))
+            }
+            if not found:
+                db.execute(sa.insert(_projects), [{"name": DEFAULT_PROJECT, "weight": 1.0}])
+                found = {DEFAULT_PROJECT: Project(DEFAULT_PROJECT)}
+        self._tokens, self._projects = tokens, found
+
+    async def _change(self, *statements: _Statement) -> None:
+        """Carry out ``statements`` together or not at all. ServiceError; see ``_settle``."""
+        await self._settle()
+        await self._call(self._execute, statements)
+
+    async def _settle(self) -> None:
+        """After a failure of unknown outcome: make memory what the database holds.
+
+        A token that was not handed out is deleted there. ServiceError while the disk still fails.
+        """
+        if not self._unsure:
+            return
+        await self._call(self._forget, frozenset(self._unwanted))
+        self._unsure = False
+        self._unwanted.clear()
+
+    def _forget(self, tokens: frozenset[str]) -> None:
+        with self._engine.begin() as db:
+            db.execute(sa.delete(_tokens).where(_tokens.c.id.in_(tokens)))
+        self._load()
+
+    def _execute(self, statements: Iterable[_Statement]) -> None:
+        with self._engine.begin() as db:
+            for statement, rows in statements:
+                db.execute(statement, rows)
+
+    async def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        if self._late is not None:
+            await asyncio.wait({self._late}, timeout=CALL_TIMEOUT_S)
+            if not self._late.done():
+                raise self._failed("it is still busy with an earlier change; nothing was changed")
+            self._late = None
+        work = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await asyncio.shield(work)
+        except TimeoutError:
+            self._late, self._unsure = work, True
+            work.add_done_callback(seen)
+            raise self._failed("it did not answer in time") from None
+        except (sa.exc.SQLAlchemyError, ValueError) as error:
+            self._unsure = True
+            raise self._failed(str(error.__cause__ or error)) from error
+
+    def _failed(self, why: str) -> ServiceError:
+        return ServiceError(
+            "failed",
+            f"the database of tokens refused: {why}",
+            object=f"store/{self._path}",
+            hint="look at the disk; move a damaged file away to start with a new admin's token",
+        )
+
+
+def digest(secret: str) -> str:
+    """Return what is kept of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _row(token: Token) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "hash": token.hash,
+        "name": token.name,
+        "role": token.role.value,
+        "projects": json.dumps(sorted(token.projects)),
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+    }
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
+        file.write(secret + "\n")
+        file.flush()
+        os.fsync(file.fileno())

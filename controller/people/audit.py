@@ -1,0 +1,248 @@
+"""The audit trail: who asked for what, and how it ended. Append-only, each record chained.
+
+A record is one JSON line whose ``hash`` is SHA-256 over the record and the hash of the record
+before it. Records that wait are written together and made durable with one ``fdatasync``. A
+writer of all its files is beaten by a head kept elsewhere (``verify``'s ``expect``).
+
+A record that the disk does not take is kept in memory and written before the next one; until then
+``ready`` refuses, so that no further change is made without a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, Verdict
+from controller.people.audit_record import START, Record, record_hash, unwritten
+from controller.people.refusals import Refusals
+
+log = structlog.get_logger(__name__)
+
+WRITE_TIMEOUT_S = 10.0
+JOIN_EVERY_S = 5.0
+MAX_OWED = 1000
+"""Records kept for a disk that takes none: of what was under way, of sign-ins and refusals."""
+_EVIDENCE = "keep it as evidence: move all audit files away, then start again"
+
+
+class AuditLog:
+    """One trail in one directory. ``append`` returns when the record is durable."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_bytes: int = MAX_FILE_BYTES,
+        files: int = MAX_FILES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = directory / FILE
+        self._trail = Trail(self._path, file_bytes=file_bytes, files=files)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit check")
+        self._stopping = threading.Event()
+        self._clock = clock
+        self._seq, self._hash = 0, START
+        self._waiting: list[tuple[Record, asyncio.Future[None]]] = []
+        self._owed: list[Record] = []
+        self._refusals = Refusals()
+        self._writing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.error = ""
+        """Why the last write failed, empty when it did not."""
+        self.damage = ""
+        """What is wrong with the records of earlier days, empty while nothing is known."""
+
+    async def open(self) -> None:
+        """Look at the trail's end; a task then checks all of it. ServiceError when it is damaged.
+
+        Records that were changed further back refuse every change once they are found.
+        """
+        verdict = await asyncio.to_thread(self._trail.recover)
+        if not verdict.ok:
+            raise unwritten(self._path, _damaged(verdict), hint=_EVIDENCE)
+        number, _, value = verdict.head.partition(":")
+        self._seq, self._hash = int(number), value
+        self._tasks = [
+            asyncio.create_task(self._check(), name="audit check"),
+            asyncio.create_task(self._join(), name="audit refusals"),
+        ]
+
+    async def append(self, record: Record) -> None:
+        """Chain ``record`` (its seq, prev and hash are set here) and make it durable.
+
+        ServiceError ``failed`` when the disk refuses, ``timeout`` when it does not answer.
+        """
+        await self._in_time(self._queue(record))
+
+    def note(self, record: Record) -> None:
+        """Record a refusal or a sign-in soon, or count it with others alike; never waits."""
+        now = self._refusals.add(record, self._clock())
+        if now is not None:
+            self._queue(now)
+
+    async def ready(self) -> None:
+        """Return when a record can be written. ServiceError: then no change may be made."""
+        if self.damage:
+            raise unwritten(self._path, self.damage, hint=_EVIDENCE)
+        if not self.error:
+            return
+        self._begin()
+        try:
+            if self._writing is not None:
+                await self._in_time(self._writing)
+        except ServiceError:
+            pass
+        if self.error:
+            raise ServiceError(
+                "unavailable",
+                f"nothing was changed, because it could not be recorded: {self.error}",
+                object=f"file/{self._path}",
+                hint="free disk space",
+            )
+
+    async def verify(self, expect: str = "") -> Verdict:
+        """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
+        await self._written()
+        return await self._read(expect)
+
+    async def records(self, after: int | None, limit: int) -> list[Record]:
+        """Return at most ``limit`` records after number ``after``, or the newest; oldest first."""
+        await self._written()
+        first = max(0, self._seq - limit) if after is None else after
+        try:
+            return await asyncio.to_thread(self._trail.page, first, limit)
+        except ValueError as error:
+            hint = "see `lightloom audit verify`"
+            raise unwritten(self._path, f"the audit trail is damaged: {error}", hint=hint) from None
+
+    async def close(self) -> None:
+        """Write what waits and stop; a disk that does not answer is not waited for."""
+        self._stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for record in self._refusals.due(float("inf")):
+            self._queue(record)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._written()
+        lost = len(self._owed) + len(self._waiting)
+        if lost:
+            log.error("audit_records_lost", count=lost, error=self.error)
+        self._thread.shutdown(wait=False)
+        self._reader.shutdown(wait=False)
+
+    def _queue(self, record: Record) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, done))
+        self._begin()
+        return done
+
+    def _begin(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _in_time(self, work: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await asyncio.shield(work)
+        except TimeoutError:
+            self.error = "the audit trail was not written in time"
+            raise ServiceError("timeout", self.error, object=f"file/{self._path}") from None
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    async def _write_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting or self._owed:
+                batch, self._waiting = self._waiting, []
+                chained = self._chained([*self._owed, *(record for record, _ in batch)])
+                error: ServiceError | None = None
+                try:
+                    await loop.run_in_executor(self._thread, self._trail.write, chained)
+                    self._seq, self._hash = chained[-1].seq, chained[-1].hash
+                    self.error, self._owed = "", []
+                except (OSError, ValueError) as refusal:
+                    error = self._refused(refusal)
+                    self._owe([record for record, _ in batch])
+                for _, done in batch:
+                    if done.done():
+                        continue
+                    if error is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(error)
+                        done.exception()  # the request that waited may be gone
+                if error is not None and not self._waiting:
+                    break
+        finally:
+            self._writing = None
+
+    def _refused(self, refusal: OSError | ValueError) -> ServiceError:
+        why = refusal.strerror if isinstance(refusal, OSError) else str(refusal)
+        self.error = f"the audit trail can not be written: {why}"
+        return unwritten(
+            self._path,
+            self.error,
+            hint="free disk space; what was done is done, look at the object",
+        )
+
+    def _owe(self, records: list[Record]) -> None:
+        """Keep records for later, and put them into the log: a crash would lose them."""
+        for record in records:
+            kept = len(self._owed) < MAX_OWED
+            if kept:
+                self._owed.append(record)
+            log.error("audit_not_written", kept=kept, error=self.error, record=asdict(record))
+
+    def _chained(self, records: list[Record]) -> list[Record]:
+        seq, last = self._seq, self._hash
+        chained = []
+        for record in records:
+            seq += 1
+            following = replace(record, seq=seq, prev=last)
+            following = replace(following, hash=record_hash(following))
+            last = following.hash
+            chained.append(following)
+        return chained
+
+    async def _read(self, expect: str = "") -> Verdict:
+        """Check the whole trail, which may take minutes; one check at a time."""
+        work = partial(self._trail.verify, expect, rest=self._rest)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    def _rest(self, seconds: float) -> None:
+        """Pause a check; a check does not hold up the controller's end."""
+        if self._stopping.wait(seconds):
+            raise ServiceError("unavailable", "the controller ends", object=f"file/{self._path}")
+
+    async def _check(self) -> None:
+        verdict = await self._read()
+        if not verdict.ok:
+            self.damage = _damaged(verdict)
+            log.error("audit_trail_damaged", problem=verdict.problem, file=str(self._path))
+
+    async def _join(self) -> None:
+        while True:
+            await asyncio.sleep(JOIN_EVERY_S)
+            for record in self._refusals.due(self._clock()):
+                self._queue(record)
+
+
+def _damaged(verdict: Verdict) -> str:
+    return f"the audit trail is damaged: {verdict.problem}"

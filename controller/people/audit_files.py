@@ -1,0 +1,344 @@
+"""The files of an audit trail: written at one end, dropped at the other, read from any record on.
+
+``audit.jsonl`` takes the records. A full one is renamed after its first record
+(``audit.000000000001234.jsonl``), and of these the oldest goes when there are too many; number
+and hash of the last record that went stay in ``audit.base``, so that the chain has a beginning.
+Number and hash of the last record written are in ``audit.head``: a trail cut off is noticed.
+
+Nothing here knows the loop. A lock lets a reader open what one whole write has left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+from controller.people.audit_record import START, Record, hash_of, line_of, parsed
+
+FILE = "audit.jsonl"
+HEAD = "audit.head"
+BASE = "audit.base"
+MAX_FILE_BYTES = 16 * 2**20
+MAX_FILES = 32
+"""Full files that are kept, 512 MiB in all: some 1.5 million records."""
+TAIL_BYTES = 4 * 2**20
+"""What a start looks at, from the end: more than one write ever holds."""
+_NEAR_BYTES = 64 * 2**10
+_FULL = re.compile(r"audit\.([0-9]{15})\.jsonl")
+_REST_EVERY, _REST_S = 200, 0.002
+"""A long check leaves the interpreter to others now and then."""
+
+
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """Whether a trail is whole; ``problem`` names the first record that is not as written."""
+
+    ok: bool
+    records: int
+    head: str
+    """``SEQ:HASH`` of the last record."""
+    problem: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class _Link:
+    """A place in the chain: number and hash of a record."""
+
+    seq: int = 0
+    hash: str = START
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.hash}"
+
+
+class Trail:
+    """The files of one trail in one directory, or beside one file of that name."""
+
+    def __init__(
+        self, path: Path, *, file_bytes: int = MAX_FILE_BYTES, files: int = MAX_FILES
+    ) -> None:
+        """``path`` is that of the file that takes the records."""
+        self.path = path
+        self._file_bytes, self._files = file_bytes, files
+        self._lock = Lock()
+
+    # --- writing ------------------------------------------------------------------------
+
+    def write(self, batch: Sequence[Record]) -> None:
+        """Append all records durably, or none. OSError.
+
+        A part of a line must not stay on a full disk.
+        """
+        with self._lock:
+            self._make_place()
+            self._append(batch)
+
+    def _append(self, batch: Sequence[Record]) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        descriptor = os.open(self.path, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            text = "".join(map(line_of, batch)).encode()
+            try:
+                if os.write(descriptor, text) != len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fdatasync(descriptor)
+                self._put(HEAD, _Link(batch[-1].seq, batch[-1].hash))
+            except OSError:
+                os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+
+    def _make_place(self) -> None:
+        """Put a full file aside, and drop the oldest ones where there are too many."""
+        try:
+            full = self.path.stat().st_size >= self._file_bytes
+        except FileNotFoundError:
+            return
+        if not full:
+            return
+        with self.path.open("rb") as file:
+            first = int(parsed(file.readline())["seq"])
+        self.path.rename(self.path.with_name(f"audit.{first:015d}.jsonl"))
+        while len(aside := self._aside()) > self._files:
+            last = parsed(_last_lines(aside[0], _NEAR_BYTES)[-1])
+            self._put(BASE, _Link(last["seq"], last["hash"]))
+            aside[0].unlink()
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _put(self, name: str, link: _Link) -> None:
+        """Replace a file of one link in one step, so that a crash leaves the old or the new."""
+        path = self.path.with_name(name)
+        beside = path.with_name(name + ".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(beside, flags, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{link}\n")
+            file.flush()
+            os.fdatasync(file.fileno())
+        beside.replace(path)
+
+    # --- reading ------------------------------------------------------------------------
+
+    def recover(self) -> Verdict:
+        """Drop a last line that a crash tore, and check the end of the trail, not all of it."""
+        if self.path.exists():
+            _drop_torn(self.path)
+        try:
+            kept = self._link(HEAD)
+            lines: list[bytes] = []
+            for path in reversed(self._all()):
+                lines = _last_lines(path, TAIL_BYTES)
+                if lines:
+                    break
+            return _end(lines, kept)
+        except ValueError as error:
+            return Verdict(False, 0, str(_Link()), str(error))
+
+    def page(self, after: int, limit: int) -> list[Record]:
+        """Return at most ``limit`` records after number ``after``, oldest first. ValueError."""
+        with ExitStack() as stack:
+            with self._lock:
+                files = _opened(self._from(after + 1), stack)
+            found: list[Record] = []
+            for file, size in files:
+                _seek(file, size, after)
+                later = (b for b in map(parsed, _lines(file, size)) if b["seq"] > after)
+                found += [Record(**body) for body in islice(later, limit - len(found))]
+                if len(found) >= limit:
+                    break
+            return found
+
+    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> Verdict:
+        """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
+        with ExitStack() as stack:
+            with self._lock:
+                files = _opened(self._all(), stack)
+                try:
+                    base, kept = self._link(BASE) or _Link(), self._link(HEAD)
+                except ValueError as error:
+                    return Verdict(False, 0, str(_Link()), str(error))
+            lines = (line for file, size in files for line in _lines(file, size))
+            return _checked(lines, base, kept, expect, rest)
+
+    def _aside(self) -> list[Path]:
+        """Return the full files, oldest first."""
+        if self.path.name != FILE:
+            return []
+        return sorted(p for p in self.path.parent.iterdir() if _FULL.fullmatch(p.name))
+
+    def _all(self) -> list[Path]:
+        return [*self._aside(), *([self.path] if self.path.exists() else [])]
+
+    def _from(self, number: int) -> list[Path]:
+        """Return the files that hold record ``number`` and later ones."""
+        aside = self._aside()
+        begun = [path for path in aside if int(_FULL.sub(r"\1", path.name)) <= number]
+        return self._all()[max(0, len(begun) - 1) :]
+
+    def _link(self, name: str) -> _Link | None:
+        """Read a file of one link. ValueError when it is none."""
+        try:
+            text = self.path.with_name(name).read_text(encoding="ascii", errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        number, _, value = text.partition(":")
+        if not number.isdecimal() or len(value) != 64:
+            raise ValueError(f"{name} is damaged")
+        return _Link(int(number), value)
+
+
+def verify(path: Path, expect: str = "") -> Verdict:
+    """Check the trail that ``path`` ends, record by record, without a controller."""
+    return Trail(path).verify(expect, rest=lambda _: None)
+
+
+def _opened(paths: Sequence[Path], stack: ExitStack) -> list[tuple[BinaryIO, int]]:
+    """Open files, and note their sizes: what is written from now on is not looked at."""
+    files = [stack.enter_context(path.open("rb")) for path in paths]
+    return [(file, os.fstat(file.fileno()).st_size) for file in files]
+
+
+def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the lines from where ``file`` stands to byte ``size``."""
+    left = size - file.tell()
+    while left > 0 and (line := file.readline()):
+        left -= len(line)
+        yield line
+
+
+def _checked(
+    lines: Iterator[bytes],
+    base: _Link,
+    kept: _Link | None,
+    expect: str,
+    rest: Callable[[float], None],
+) -> Verdict:
+    last, seen, count = base, expect in ("", str(base)), 0
+    problem = ""
+    for line in lines:
+        try:
+            body = parsed(line)
+        except ValueError as error:
+            problem = f"record {last.seq + 1} is broken: {error}"
+            break
+        if count == 0 and body["seq"] <= base.seq:
+            continue  # the file that holds it was about to be dropped
+        problem = _fault(body, last)
+        if problem:
+            break
+        last, count = _Link(body["seq"], body["hash"]), count + 1
+        seen = seen or expect == str(last)
+        if count % _REST_EVERY == 0:
+            rest(_REST_S)
+    problem = problem or _cut_off(last, kept)
+    if not problem and not seen:
+        older = expect.partition(":")[0].isdecimal() and int(expect.partition(":")[0]) < base.seq
+        problem = f"no record is {expect[:80]}"
+        if older:
+            problem += f": the trail begins with record {base.seq + 1}"
+    return Verdict(not problem, count, str(last), problem)
+
+
+def _fault(body: dict[str, Any], last: _Link) -> str:
+    wanted, found = last.seq + 1, body["seq"]
+    if found > wanted:
+        return f"record {wanted} is missing: record {found} follows record {wanted - 1}"
+    if found < wanted:
+        return f"record {found} stands where record {wanted} belongs"
+    if body["prev"] != last.hash or body["hash"] != hash_of(body):
+        return f"record {wanted} was changed"
+    return ""
+
+
+def _cut_off(last: _Link, kept: _Link | None) -> str:
+    """Compare the end of the trail with the head that was kept; later records are no fault."""
+    if kept is None:
+        return f"the head after record {last.seq} is missing" if last.seq else ""
+    if kept.seq > last.seq:
+        return f"records {last.seq + 1} to {kept.seq} are cut off"
+    return f"record {last.seq} was changed" if kept.seq == last.seq and kept != last else ""
+
+
+def _end(lines: list[bytes], kept: _Link | None) -> Verdict:
+    """Check the records that were written last: those after the head that was kept."""
+    if not lines:
+        problem = _cut_off(_Link(), kept)
+        return Verdict(not problem, 0, str(_Link()), problem)
+    later: list[dict[str, Any]] = []
+    before = kept if kept is not None and kept.seq > 0 else None
+    for line in reversed(lines):
+        body = parsed(line)
+        if before is not None and body["seq"] <= before.seq:
+            found = _Link(body["seq"], body["hash"])
+            problem = _cut_off(found, before) or _broken(body)
+            if problem:
+                return Verdict(False, 0, str(found), problem)
+            break
+        later.append(body)
+    if before is None:
+        return Verdict(False, 0, str(_Link()), _cut_off(_Link(later[0]["seq"], ""), kept))
+    last = before
+    for body in reversed(later):
+        problem = _fault(body, last)
+        if problem:
+            return Verdict(False, 0, str(last), problem)
+        last = _Link(body["seq"], body["hash"])
+    return Verdict(True, len(later), str(last))
+
+
+def _broken(body: dict[str, Any]) -> str:
+    return "" if body["hash"] == hash_of(body) else f"record {body['seq']} was changed"
+
+
+def _last_lines(path: Path, most: int) -> list[bytes]:
+    """Return the whole lines among the last ``most`` bytes of a file."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        lines = file.read().splitlines(keepends=True)
+    return lines[1:] if size > most else lines
+
+
+def _drop_torn(path: Path) -> None:
+    """Cut off a last line without an end: it was never acknowledged."""
+    with path.open("rb+") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - _NEAR_BYTES)
+            file.seek(begin)
+            place = file.read(end - begin).rfind(b"\n")
+            if place >= 0:
+                end = begin + place + 1
+                break
+            end = begin
+        if end < size:
+            file.truncate(end)
+
+
+def _seek(file: BinaryIO, size: int, after: int) -> None:
+    """Go to a line at or shortly before the first record after number ``after``. ValueError."""
+    low, high = 0, size
+    while high - low > _NEAR_BYTES:
+        file.seek((low + high) // 2)
+        file.readline()
+        place = file.tell()
+        line = file.readline()
+        if place < high and line and parsed(line)["seq"] <= after:
+            low = place
+        else:
+            high = (low + high) // 2
+    file.seek(low)

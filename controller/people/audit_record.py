@@ -1,0 +1,94 @@
+"""One record of the audit trail: what it holds, its line in the file, its place in the chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from controller.base.errors import ServiceError
+
+START = "0" * 64
+"""What the first record chains to."""
+MAX_FIELD = 500
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """One line. ``time`` is seconds since 1970, ``outcome`` an HTTP status.
+
+    ``count`` above 1 stands for so many requests that were answered alike, the last at ``time``.
+    """
+
+    seq: int
+    time: float
+    actor: str
+    role: str
+    token: str
+    remote: str
+    verb: str
+    action: str
+    object: str
+    outcome: int
+    epoch_before: int
+    epoch_after: int
+    prev: str = START
+    hash: str = ""
+    count: int = 1
+
+
+_FIELDS = frozenset(field.name for field in fields(Record))
+_NEEDED = _FIELDS - {"count"}
+
+
+def record_hash(record: Record) -> str:
+    """Return SHA-256 over everything in ``record`` but its own hash; ``prev`` chains it."""
+    return hash_of(body_of(record))
+
+
+def hash_of(body: Mapping[str, Any]) -> str:
+    """Return what ``hash`` has to be in a line that was read."""
+    hashed = {key: value for key, value in body.items() if key != "hash"}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def body_of(record: Record) -> dict[str, Any]:
+    """Return what a record's line holds; a ``count`` of 1 goes without saying."""
+    body = asdict(record)
+    if record.count == 1:
+        del body["count"]
+    return body
+
+
+def line_of(record: Record) -> str:
+    """Return the line of a record."""
+    return json.dumps(body_of(record), separators=(",", ":"), ensure_ascii=True) + "\n"
+
+
+def parsed(line: str | bytes) -> dict[str, Any]:
+    """Return what a line holds. ValueError when it is no record."""
+    try:
+        body = json.loads(line)
+    except ValueError:  # bytes that are no text, or no JSON
+        body = None
+    if (
+        not isinstance(body, dict)
+        or not _NEEDED <= body.keys() <= _FIELDS
+        or type(body["seq"]) is not int
+        or not isinstance(body["hash"], str)
+    ):
+        raise ValueError("it is not a record")
+    return body
+
+
+def clipped(text: str) -> str:
+    """Return ``text`` fit for a record: bounded, whatever a client sent."""
+    return text if len(text) <= MAX_FIELD else text[: MAX_FIELD - 1] + "…"
+
+
+def unwritten(where: object, message: str, *, hint: str) -> ServiceError:
+    """Return the error for a trail that takes no record."""
+    return ServiceError("failed", message, object=f"file/{where}", hint=hint)

@@ -1,0 +1,122 @@
+"""People, projects, tokens and the audit trail, as people see them. Never a secret but once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from controller.people.authz import Role
+from controller.schema.base import Name, Request, View
+
+ProjectName = Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]{1,63}|\*)$")]
+
+
+class WhoamiView(View):
+    """Who the token belongs to and what it allows."""
+
+    name: str
+    roles: list[Role]
+    projects: list[str]
+    """``*`` is every project."""
+    may: list[str]
+    """Verbs that this person may do on their own projects."""
+    token: str = ""
+    """Id of the token in use, empty when the controller asks for none."""
+    expires_at: float | None = None
+
+
+class SessionRequest(Request):
+    """Trade a token for a cookie that scripts of a page can not read."""
+
+    token: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class TokenRequest(Request):
+    """A new token for somebody."""
+
+    most_parts = 2000
+    name: Name
+    """The person or the program that gets it."""
+    role: Role
+    projects: list[ProjectName] = Field(default_factory=list, max_length=1000)
+    """Projects of a user or a viewer; admins and operators see all."""
+    expires_s: float | None = Field(default=None, gt=0, le=10 * 366 * 86400)
+    """Life time in seconds; None is until it is revoked."""
+
+
+class TokenView(View):
+    """A token as it is kept: never the secret, only its id."""
+
+    id: str
+    name: str
+    role: Role
+    projects: list[str]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+    state: Literal["valid", "expired", "revoked"]
+
+
+class TokenCreatedView(TokenView):
+    """The one answer that carries the secret."""
+
+    token: str
+
+
+class ProjectRequest(Request):
+    """A project: who jobs belong to."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+    """Its jobs are called ``<name>-…``, and agents take at most 41 characters."""
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    """Share of the site relative to the other projects."""
+    quota: int | None = Field(default=None, ge=0, le=10**6)
+    """Endpoints it may hold at once; None is no limit."""
+
+
+class ProjectView(View):
+    """A project and what it holds now."""
+
+    name: str
+    weight: float
+    quota: int | None
+    jobs: int = 0
+    """Jobs that have not ended."""
+    endpoints: int = 0
+    """Endpoints that its jobs hold."""
+
+
+class AuditRecordView(View):
+    """One line of the audit trail; ``hash`` covers everything else, ``prev`` the line before."""
+
+    seq: int
+    time: float
+    actor: str
+    role: str
+    token: str
+    remote: str
+    verb: str
+    action: str
+    """The operation's name in the API."""
+    object: str
+    outcome: int
+    """HTTP status of the answer."""
+    epoch_before: int
+    epoch_after: int
+    prev: str
+    hash: str
+    count: int = 1
+    """Requests that the record stands for; refusals that are alike are joined for a minute."""
+
+
+class AuditVerdictView(View):
+    """Whether the trail is whole."""
+
+    ok: bool
+    records: int
+    head: str
+    """``SEQ:HASH`` of the last record: keep it elsewhere to notice a trail cut off later."""
+    problem: str = ""
+    """What is wrong, naming the record; empty when nothing is."""

@@ -1,0 +1,64 @@
+"""Joins refusals that are alike, so that a stranger can not fill the audit trail.
+
+The first one of a kind is recorded at once. Those that follow within a minute are counted, and
+one record at the end of the minute says how many they were. Kinds are bounded, too: a sender that
+is refused in many ways shares one kind for the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from controller.base.addresses import network_of
+from controller.people.audit_record import Record
+
+WINDOW_S = 60.0
+KINDS = 20
+"""Kinds a minute of one token, and of all strangers together: they cost nothing to make up."""
+SEVERAL = "(several)"
+
+Kind = tuple[str, str, str, str, int]
+
+
+@dataclass(slots=True)
+class _Joined:
+    until: float
+    last: Record
+    count: int = 0
+
+
+class Refusals:
+    """What was refused in the last minute. Times are seconds of a monotonic clock."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._joined: dict[Kind, _Joined] = {}
+        self._kinds: Counter[str] = Counter()
+
+    def add(self, record: Record, now: float) -> Record | None:
+        """Take one; return what is to be recorded now, None when it is counted only."""
+        kind = self._kind(record)
+        joined = self._joined.get(kind)
+        if joined is None and self._kinds[record.token] >= KINDS:
+            record = replace(record, remote="", object=SEVERAL, action=SEVERAL)
+            kind = self._kind(record)
+            joined = self._joined.get(kind)
+        if joined is not None:
+            joined.last, joined.count = record, joined.count + 1
+            return None
+        self._joined[kind] = _Joined(now + self._window_s, record)
+        self._kinds[record.token] += 1
+        return record
+
+    def due(self, now: float) -> list[Record]:
+        """Return the records of the kinds whose minute is over, and begin anew with them."""
+        over = [kind for kind, joined in self._joined.items() if joined.until <= now]
+        ended = [self._joined.pop(kind) for kind in over]
+        self._kinds -= Counter(joined.last.token for joined in ended)
+        return [replace(joined.last, count=joined.count) for joined in ended if joined.count]
+
+    @staticmethod
+    def _kind(record: Record) -> Kind:
+        sender = record.token or network_of(record.remote)
+        return (record.token, sender, record.action, record.object, record.outcome)

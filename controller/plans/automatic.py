@@ -1,0 +1,135 @@
+"""Regroups that nobody asked for: triggers fire, plans are weighed, and events say what came of it.
+
+Everything here is off unless the site file turns a trigger on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.plans.planner import Planner
+from controller.schema.plans import PlanRequest, PlanView
+from controller.state.state import State
+from controller.telemetry.steps import StepMeter
+from scheduler.metrics import total_excess_span
+from scheduler.policy.triggers import Blocked, Fired, Moment, Trigger, excess_since, fire
+
+log = structlog.get_logger(__name__)
+
+REGROUP_EVERY_S = 5.0
+"""Between two looks."""
+PLANS = 3
+"""Plans that one trigger may lead to, where the fabric moves while they are made."""
+OBJECT = "controller"
+"""What the events are about."""
+
+
+class Regrouper:
+    """Watches the triggers of the site file, and carries out what is worth it."""
+
+    def __init__(self, state: State, plans: Planner, meter: StepMeter) -> None:
+        self._state = state
+        self._plans = plans
+        self._meter = meter
+        self._policy = state.site.scheduling.regroup
+        self._started_at = state.clock()
+        self._since: float | None = None
+
+    async def run(self) -> None:
+        """Look at the jobs' steps and at the triggers, for ever."""
+        while True:
+            await asyncio.sleep(REGROUP_EVERY_S)
+            state = self._state
+            held = frozenset(job.name for r in state.moving().values() for job in r.tx.jobs)
+            self._meter.observe(state.jobs.values(), state.homes(), held)
+            await self.look()
+
+    async def look(self) -> Fired | None:
+        """Look at the triggers once; returns the one that fired, after it was dealt with."""
+        if not self._policy.triggers.automatic or self._state.suspect or self._state.running:
+            return None  # what is moving now may be just what is needed
+        if self._plans.busy:
+            return None  # a plan that a person asked for goes first; the trigger stays
+        fired = fire(self._policy.triggers, self._moment())
+        if fired is None:
+            return None
+        state = self._state
+        state.looked_at = state.clock()
+        if fired.trigger is Trigger.SCHEDULE:
+            state.scheduled_at = state.looked_at
+        state.events.add("info", OBJECT, "RegroupTriggered", f"{fired.trigger}: {fired.reason}")
+        try:
+            await state.commit(state.facts())
+            await self._deal_with(fired)
+        except ServiceError as error:
+            self._skipped(fired, error.message)
+        return fired
+
+    def _moment(self) -> Moment:
+        state, now = self._state, self._state.clock()
+        fabric = state.fabric()
+        excess = total_excess_span(fabric.site, fabric.jobs, fabric.homes)
+        self._since = excess_since(self._policy.triggers, self._since, excess, now)
+        first = next(iter(state.queue.holds.values()), None)
+        blocked: tuple[Blocked, ...] = ()
+        if first is not None and first.code == "locality" and first.moves_needed:
+            # Whoever stands behind the first must not be let in before it.
+            blocked = (Blocked(first.job, first.moves_needed),)
+        return Moment(
+            now=now,
+            excess_span=excess,
+            excess_since=self._since,
+            blocked=blocked,
+            looked_at=state.looked_at,
+            scheduled_at=self._started_at if state.scheduled_at is None else state.scheduled_at,
+        )
+
+    async def _deal_with(self, fired: Fired) -> None:
+        policy = self._policy
+        request = PlanRequest(
+            job=fired.job,
+            max_jobs_paused=policy.max_jobs_paused,
+            max_moves=policy.max_moves,
+            time_limit_s=policy.time_limit_s,
+        )
+        for left in reversed(range(PLANS)):
+            plan = await self._plans.make_plan(request)
+            objection = self._objection(plan)
+            if objection:
+                self._skipped(fired, objection)
+                return
+            try:
+                done = await self._plans.apply(plan, wait_s=0.0)
+            except ServiceError as error:
+                if error.code != "conflict" or not left:
+                    raise
+                log.info("regroup_planned_again", plan=plan.id, reason=error.message)
+                continue
+            worth = f"; {plan.worth.reason}" if plan.worth else ""
+            text = f"{fired.trigger}: transaction {done.id} carries out plan {plan.id}{worth}"
+            self._state.events.add("info", OBJECT, "RegroupChosen", text)
+            return
+
+    def _objection(self, plan: PlanView) -> str:
+        """Say why a plan is not carried out; empty when it is."""
+        if plan.empty:
+            alone = [f"{entry.job}: {entry.reason}" for entry in plan.left_alone]
+            left = f"; left alone: {'; '.join(alone)}" if alone else ""
+            return f"nothing to gain within the budgets{left}"
+        refused = [b for b in plan.budgets if b.verdict == "refused"]
+        if refused:
+            return f"job {refused[0].job} would be {refused[0].reason}"
+        worth = plan.worth
+        if worth is None:
+            return (
+                "what it is worth is not known: the site file gives no link rates (regroup.rates)"
+            )
+        if worth.verdict == "no" or (worth.verdict == "open" and not self._policy.accept_open):
+            return worth.reason
+        return ""
+
+    def _skipped(self, fired: Fired, reason: str) -> None:
+        self._state.events.add("info", OBJECT, "RegroupSkipped", f"{fired.trigger}: {reason}")

@@ -1,0 +1,395 @@
+"""Plans: computed without touching anything, checked, and carried out as transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.devices.aggregators import AttachPoint
+from controller.devices.optical import SwitchBank
+from controller.fabric.mover import FabricKeeper
+from controller.plans.basis import basis_of, named_points, what_changed
+from controller.plans.check import check_moves, check_plan
+from controller.plans.document import flow_changes, plan_view
+from controller.plans.line import Clock, PlanLine
+from controller.plans.worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
+from controller.schema.plans import (
+    FlowChangesView,
+    LeftAloneView,
+    PlanRequest,
+    PlanView,
+    TransactionView,
+)
+from controller.state.records import JobRecord
+from controller.state.scheduling import Alone, left_alone, pinned, scheduler_request, without
+from controller.state.state import State
+from controller.state.transactions import Running, transaction_view
+from controller.telemetry.steps import StepMeter
+from controller.transaction.circuits import Rewiring
+from controller.transaction.machine import abortable
+from controller.transaction.model import (
+    AbortAsked,
+    Cause,
+)
+from scheduler.metrics import SpanBound, span
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Placement, Plan, Site
+from scheduler.occupancy import FabricError
+from scheduler.placement.place import place
+from scheduler.policy.worth import USUAL_RUN_S
+from scheduler.regroup import make_room
+from scheduler.regroup import plan as regroup
+
+PLAN_GRACE_S = 30.0
+"""Time the planner may take beyond its solver's limit."""
+
+WARM_UP_S = 1.0
+_SMALL = Fabric(
+    Site(
+        "small",
+        tuple(Endpoint(name, ocs="ocs0") for name in "abcd"),
+        (Aggregator("as0", {"ocs0": 2}), Aggregator("as1", {"ocs0": 2})),
+    ),
+    {"a": "as0", "b": "as1", "c": "as0", "d": "as1"},
+    (Job("ab", ("a", "b")), Job("cd", ("c", "d"))),
+)
+"""Two jobs that have to change places: a problem for the solver."""
+
+
+class Planner:
+    """Makes plans and carries them out."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: FabricKeeper,
+        switches: SwitchBank,
+        tasks: Tasks,
+        meter: StepMeter,
+    ) -> None:
+        self._state = state
+        self._fabric = fabric
+        self._switches = switches
+        self._tasks = tasks
+        self._meter = meter
+        self._line = PlanLine()
+
+    @property
+    def busy(self) -> bool:
+        """True while a plan is being computed: another one would have to wait."""
+        return self._line.busy
+
+    async def warm_up(self) -> None:
+        """Let the solver load what it loads at its first problem, before a plan waits for it."""
+        limits = Limits(time_limit_s=WARM_UP_S)
+        await self._line.compute(
+            lambda clock: regroup.plan(_SMALL, limits, clock=clock), WARM_UP_S + PLAN_GRACE_S
+        )
+
+    async def make_plan(self, request: PlanRequest) -> PlanView:
+        """Compute a regroup; changes nothing.
+
+        Jobs that are pinned, in their cool-down or out of pauses are left alone, and the plan
+        says so. For a pending job it is the plan that makes room for it.
+        """
+        state = self._state
+        waiting = self._check_job(request.job)
+        policy, now = state.site.scheduling.regroup, state.clock()
+        alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
+        fabric, holders = pinned(state.fabric(), alone), state.holders()
+        plan = await self._computed(fabric, request, waiting)
+        rewiring = self._fabric.rewired({move.endpoint: move.target for move in plan.moves})
+        view = plan_view(
+            state.site,
+            plan,
+            jobs=fabric.jobs,
+            homes=fabric.homes,
+            rewiring=rewiring,
+            flows=await self._flow_changes(rewiring),
+            budgets=self._fabric.verdicts(rewiring).values(),
+            capabilities={s.name: self._switches.capabilities(s.name) for s in state.site.switches},
+        )
+        extra: dict[str, object] = {
+            "left_alone": _left_alone_views(fabric, plan, alone, everybody=waiting is not None),
+            "makes_room_for": waiting.name if waiting else None,
+            "basis": basis_of((move.endpoint for move in plan.moves), holders),
+        }
+        pause_s = view.predicted_dark_time_s + policy.recovery_s
+        found = stakes_of(
+            self._meter, plan, fabric.jobs, fabric.homes, state.jobs, now=now, pause_s=pause_s
+        )
+        if found is not None and plan.moves:
+            stakes, placements = found
+            admitted = 0.0
+            if waiting is not None:
+                hold = state.queue.holds.get(waiting.name)
+                admitted = admitted_gpu_s(hold, waiting.request.count, now, USUAL_RUN_S)
+            extra["worth"] = worth_view(stakes, admitted)
+            extra["predicted_gain"] = with_stakes(view.predicted_gain, stakes, placements)
+        return view.model_copy(update=extra)
+
+    async def _computed(
+        self, fabric: Fabric, request: PlanRequest, waiting: JobRecord | None
+    ) -> Plan:
+        limits = Limits(
+            objective=request.objective,
+            max_jobs_paused=request.max_jobs_paused,
+            max_moves=request.max_moves,
+            time_limit_s=request.time_limit_s,
+            only_job=None if waiting else request.job,
+        )
+
+        def work(clock: Clock) -> Plan | None:
+            if waiting is None:
+                return regroup.plan(fabric, limits, clock=clock)
+            return make_room.make_room(fabric, scheduler_request(waiting), limits, clock=clock)
+
+        try:
+            plan = await self._line.compute(work, request.time_limit_s + PLAN_GRACE_S)
+        except (FabricError, ValueError) as error:
+            raise ServiceError("failed", f"no plan: {error}", object="plan") from error
+        if plan is None:
+            why = "" if waiting is None else f": {waiting.reason}"
+            raise ServiceError(
+                "conflict",
+                f"no move of light lets job {request.job} in{why}",
+                object=f"job/{request.job}",
+                hint=f"see `lightloom describe job {request.job}`",
+            )
+        return plan
+
+    def _check_job(self, name: str | None) -> JobRecord | None:
+        """Return the pending job that a plan is for; None when it is for running ones."""
+        if name is None:
+            return None
+        job = self._state.jobs.get(name)
+        if job is None:
+            raise ServiceError(
+                "not_found",
+                f"there is no job {name}",
+                object=f"job/{name}",
+                hint="see `lightloom get jobs`",
+            )
+        if job.ended:
+            raise ServiceError(
+                "conflict",
+                f"job {name} is {job.state}",
+                object=f"job/{name}",
+                hint="only a running or a waiting job can be planned for",
+            )
+        return None if job.holding else job
+
+    async def _flow_changes(self, rewiring: Rewiring) -> FlowChangesView:
+        before, after = await self._fabric.flows.programs(rewiring.attachments)
+        return flow_changes(before, after)
+
+    async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
+        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        plan = self._checked(plan)
+        if not plan.moves:
+            raise ServiceError(
+                "invalid", "the plan moves nothing", object=f"plan/{plan.id}", hint="nothing to do"
+            )
+        moves = {move.endpoint: move.target for move in plan.moves}
+        room_for = plan.makes_room_for
+        promised = frozenset[str]() if room_for is None else self._room(plan, moves, room_for)
+        rewiring = self._fabric.rewired(moves, self._other_points(plan))
+        check_plan(plan, rewiring)
+        running = self._fabric.begin(Cause.REGROUP, moves, plan.id, rewiring)
+        if room_for is not None:
+            self._state.promised[room_for] = promised
+        return await self._begun(running, wait_s, room_for)
+
+    def _room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
+        """Return the endpoints that suit a waiting job afterwards; they are kept for it.
+
+        ServiceError ``conflict`` when it waits no more, or would wait all the same.
+        """
+        state = self._state
+        job = state.jobs.get(name)
+        if job is None or job.state != "pending":
+            raise self._stale(plan, f"job {name} does not wait any more")
+        fabric = without(state.fabric(), state.promised_endpoints())
+        after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
+        found = place(after, scheduler_request(job))
+        if not isinstance(found, Placement):
+            raise self._stale(plan, f"job {name} would not fit any more, it {found.reason}")
+        return frozenset(found.endpoints)
+
+    def _other_points(self, plan: PlanView) -> frozenset[AttachPoint]:
+        """Return the ports that the plan does not name, so that it gets the very ones it names.
+
+        None when it names no circuits: any free port will do.
+        """
+        named = named_points(plan)
+        if not named:
+            return frozenset()
+        points = (AttachPoint(a.name, p) for a in self._state.site.aggregators for p in a.fibers)
+        return frozenset(points) - named
+
+    def _stale(self, plan: PlanView, why: str) -> ServiceError:
+        return ServiceError(
+            "conflict",
+            f"the fabric moved since this plan was made (epoch {plan.epoch},"
+            f" now {self._state.epoch}): {why}",
+            object=f"plan/{plan.id}",
+            hint="make a new plan",
+        )
+
+    async def attach(self, endpoint: str, aggregator: str | None, wait_s: float) -> TransactionView:
+        """Move one endpoint's light by hand; ``aggregator`` None darkens it."""
+        state, what = self._state, f"endpoint/{endpoint}"
+        if endpoint not in state.cables:
+            hint = "see `lightloom get endpoints`"
+            raise ServiceError(
+                "not_found", f"the site has no endpoint {endpoint}", object=what, hint=hint
+            )
+        if aggregator is not None and aggregator not in {a.name for a in state.site.aggregators}:
+            raise ServiceError(
+                "not_found",
+                f"the site has no aggregator {aggregator}",
+                object=f"aggregator/{aggregator}",
+                hint="see `lightloom get aggregators`",
+            )
+        job = state.holders().get(endpoint)
+        if aggregator is None and job is not None:
+            raise ServiceError(
+                "conflict",
+                f"{endpoint} carries job {job.name}, which would be cut off",
+                object=what,
+                hint=f"cancel the job first: lightloom cancel {job.name}",
+            )
+        unusable = state.unavailable().get(endpoint)
+        if unusable is not None:
+            raise ServiceError("conflict", f"{endpoint}: {unusable}", object=what)
+        if state.homes()[endpoint] == aggregator:
+            where = f"under {aggregator}" if aggregator else "dark"
+            raise ServiceError("invalid", f"{endpoint} is {where} already", object=what)
+        return await self._begun(self._fabric.begin(Cause.ATTACH, {endpoint: aggregator}), wait_s)
+
+    async def move(self, moves: Mapping[str, str | None], wait_s: float) -> TransactionView:
+        """Move several endpoints' light by hand, in one transaction; None darkens one."""
+        state = self._state
+        holders, unusable = state.holders(), state.unavailable()
+        for name, target in moves.items():
+            if target is None and name in holders:
+                raise ServiceError(
+                    "conflict",
+                    f"{name} carries job {holders[name].name}, which would be cut off",
+                    object=f"endpoint/{name}",
+                    hint=f"cancel the job first: lightloom cancel {holders[name].name}",
+                )
+            if name in unusable:
+                raise ServiceError(
+                    "conflict", f"{name}: {unusable[name]}", object=f"endpoint/{name}"
+                )
+        return await self._begun(self._fabric.begin(Cause.ATTACH, moves), wait_s)
+
+    def abort(self, ident: str) -> TransactionView:
+        """Ask a running transaction to turn back. ServiceError ``conflict`` when it cannot."""
+        view = self.transaction(ident)
+        running = self._state.running.get(ident)
+        if running is None or not (abortable(running.tx) or running.tx.back):
+            raise ServiceError(
+                "conflict",
+                f"transaction {ident} cannot be stopped: {view.how_to_stop or view.result}",
+                object=f"transaction/{ident}",
+                hint="make a plan that moves the light back",
+            )
+        running.commands.put_nowait(AbortAsked())
+        return view
+
+    async def _begun(
+        self, running: Running, wait_s: float, room_for: str | None = None
+    ) -> TransactionView:
+        work = self._carried_out(running, room_for)
+        self._tasks.spawn(work, f"transaction {running.tx.id}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await running.ended.wait()
+        return self.transaction(running.tx.id)
+
+    async def _carried_out(self, running: Running, room_for: str | None) -> None:
+        try:
+            await self._fabric.carry_out(running)
+        finally:
+            if room_for is not None:
+                self._state.promised.pop(room_for, None)
+                self._state.wake.set()
+
+    def _checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
+        """Refuse a plan that is not for this site as it is, before anything is touched."""
+        if isinstance(plan, dict):
+            try:
+                plan = PlanView.model_validate(plan)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"])
+                raise ServiceError(
+                    "invalid", f"not a plan: {where}: {first['msg']}", object="plan"
+                ) from None
+        state, what = self._state, f"plan/{plan.id}"
+        if plan.site != state.site.name:
+            raise ServiceError(
+                "invalid",
+                f"the plan is for site {plan.site}, this is {state.site.name}",
+                object=what,
+                hint="make a plan here",
+            )
+        homes = state.homes()
+        for move in plan.moves:
+            if move.endpoint not in homes:
+                raise ServiceError(
+                    "invalid", f"the site has no endpoint {move.endpoint}", object=what
+                )
+        aggregators = {aggregator.name for aggregator in state.site.aggregators}
+        for move in plan.moves:
+            if move.target is not None and move.target not in aggregators:
+                raise ServiceError(
+                    "conflict",
+                    f"the site has no aggregator {move.target}",
+                    object=f"aggregator/{move.target}",
+                    hint="make a new plan",
+                )
+        check_moves(plan)
+        changed = what_changed(plan, state)
+        if changed:
+            raise self._stale(plan, changed)
+        return plan
+
+    def transaction(self, ident: str) -> TransactionView:
+        """Return one transaction."""
+        state = self._state
+        running = state.running.get(ident)
+        if running is not None:
+            return transaction_view(running, None, state.clock())
+        try:
+            return state.finished[ident]
+        except KeyError:
+            raise ServiceError(
+                "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
+            ) from None
+
+
+def _left_alone_views(
+    fabric: Fabric, plan: Plan, alone: Mapping[str, Alone], *, everybody: bool
+) -> list[LeftAloneView]:
+    """Name the jobs whose being left alone may cost something: those that stay scattered."""
+    bound = SpanBound(fabric.site)
+    endpoints = {e.name: e for e in fabric.site.endpoints}
+    return [
+        LeftAloneView(job=job.name, reason=alone[job.name].reason, until=alone[job.name].until)
+        for job in fabric.jobs
+        if job.name in alone
+        and (
+            everybody
+            or span(job.endpoints, plan.homes_after)
+            > bound.least([endpoints[n] for n in job.endpoints])
+        )
+    ]

@@ -1,0 +1,119 @@
+"""Calls of the execution engine for one job, with the errors that people understand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from controller.base import failpoints
+from controller.base.errors import ErrorCode, ServiceError
+from controller.devices.engine import (
+    FREEZE_TIMEOUT_S,
+    EngineError,
+    ExecutionEngine,
+    Pull,
+    RankStatus,
+)
+from controller.devices.errors import DEVICE_ERRORS
+
+log = structlog.get_logger(__name__)
+from controller.schema.jobs import JobRequest
+from controller.state.state import State
+
+OBSERVE_TIMEOUT_S = 30.0
+"""Longer than the engine waits for one server that hangs: the others are still worth seeing."""
+
+IMAGE_TIMEOUT_S = 2.0
+"""For the question whether any server may fetch an image."""
+
+_CODES: dict[str, ErrorCode] = {
+    "invalid": "invalid",
+    "not_found": "not_found",
+    "conflict": "conflict",
+    "unavailable": "unavailable",
+    "timeout": "timeout",
+}
+
+
+def refusal(job: str, error: EngineError) -> ServiceError:
+    """Return what an engine's error means for a job."""
+    code = _CODES.get(error.code, "failed")
+    return ServiceError(code, str(error), object=f"job/{job}", hint=error.hint)
+
+
+async def check_image(engine: ExecutionEngine, request: JobRequest) -> None:
+    """Refuse at submit (ServiceError ``invalid``) an image that no server would fetch."""
+    if request.image is None or request.pull is Pull.NEVER:
+        return
+    try:
+        await engine.check_image(request.image, request.pull, IMAGE_TIMEOUT_S)
+    except EngineError as error:
+        raise ServiceError(
+            "invalid",
+            error.faults[0].message,
+            object=f"job/{request.name or 'unnamed'}",
+            hint="see docs/images.md",
+        ) from error
+
+
+async def freeze(engine: ExecutionEngine, job: str) -> None:
+    """Freeze all containers of a job. ServiceError."""
+    async with failpoints.around("freeze"):
+        await _bounded(job, engine.freeze(job))
+
+
+async def thaw(engine: ExecutionEngine, job: str) -> None:
+    """Let all containers of a job go on. ServiceError."""
+    async with failpoints.around("thaw"):
+        await _bounded(job, engine.thaw(job))
+
+
+async def _bounded(job: str, call: Coroutine[Any, Any, object]) -> None:
+    try:
+        async with asyncio.timeout(FREEZE_TIMEOUT_S):
+            await call
+    except EngineError as error:
+        raise refusal(job, error) from error
+    except (OSError, TimeoutError):
+        raise ServiceError(
+            "timeout",
+            f"the agents of job {job} did not answer",
+            object=f"job/{job}",
+            hint="see `lightloom get nodes`",
+        ) from None
+
+
+async def look(state: State, engine: ExecutionEngine) -> bool:
+    """Read all containers into the state; False when that was not possible."""
+    try:
+        async with asyncio.timeout(OBSERVE_TIMEOUT_S):
+            seen = await engine.observe()
+    except DEVICE_ERRORS as error:
+        log.warning("containers_not_observed", error=str(error))
+        return False
+    state.statuses = [status for status in seen if _credible(state, status)]
+    return True
+
+
+def _credible(state: State, status: RankStatus) -> bool:
+    """Return False for a rank that the intent has on another endpoint.
+
+    An agent speaks for its own endpoints only; one that has been taken over must not end other
+    servers' jobs by what it says of their ranks.
+    """
+    job = state.jobs.get(status.job)
+    if job is None or not job.holding or job.epoch != status.epoch:
+        return True
+    mine = status.rank < len(job.endpoints) and job.endpoints[status.rank] == status.endpoint
+    if not mine:
+        log.warning(
+            "rank_not_believed",
+            job=status.job,
+            rank=status.rank,
+            server=status.server,
+            endpoint=status.endpoint,
+        )
+    return mine

@@ -1,0 +1,173 @@
+"""How jobs end: stop what still runs, give the endpoints back, say why."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.devices.engine import ExecutionEngine
+from controller.devices.errors import DEVICE_ERRORS
+from controller.fabric.mover import FabricKeeper
+from controller.schema.base import JobState, Severity
+from controller.state.records import JobRecord
+from controller.state.state import State
+from controller.state.writes import DropJobs, PutJob
+
+log = structlog.get_logger(__name__)
+
+STOP_GRACE_S = 5.0
+STOP_TIMEOUT_S = 40.0
+WRITE_AGAIN_S = 1.0
+"""Between two attempts to make an end durable."""
+
+_WORDS: dict[JobState, str] = {
+    "completed": "JobCompleted",
+    "failed": "JobFailed",
+    "cancelled": "JobCancelled",
+}
+
+
+@dataclass(slots=True)
+class _Ending:
+    """A job on its way out. Several callers may wait for it."""
+
+    state: JobState
+    reason: str
+    tried: asyncio.Future[ServiceError | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Answered once the end was handed to the store: why it is not durable yet, or None."""
+
+
+_STOPPING = ServiceError("unavailable", "the controller is stopping")
+
+
+class JobEnder:
+    """Ends jobs, each of them once. People see an end when it is durable, not before."""
+
+    def __init__(
+        self, state: State, fabric: FabricKeeper, engine: ExecutionEngine, tasks: Tasks
+    ) -> None:
+        self._state = state
+        self._fabric = fabric
+        self._engine = engine
+        self._tasks = tasks
+        self._ending: dict[str, _Ending] = {}
+
+    def is_ending(self, name: str) -> bool:
+        """Whether the job is on its way out."""
+        return name in self._ending
+
+    def later(self, name: str, state: JobState, reason: str) -> None:
+        """Begin to end a job; the first reason stays."""
+        self._begun(name, state, reason)
+
+    async def end(self, name: str, state: JobState, reason: str) -> ServiceError | None:
+        """Stop the containers, then record the end and give the endpoints back.
+
+        Joins an end that is under way. Returns why the end is not durable yet: of a job that held
+        endpoints it is written as soon as the store takes it, and a job that only waited goes on
+        waiting.
+        """
+        return await asyncio.shield(self._begun(name, state, reason).tried)
+
+    def _begun(self, name: str, state: JobState, reason: str) -> _Ending:
+        ending = self._ending.get(name)
+        if ending is None:
+            ending = self._ending[name] = _Ending(state, reason)
+            self._tasks.spawn(self._end(name, ending), f"end {name}")
+        return ending
+
+    async def _end(self, name: str, ending: _Ending) -> None:
+        reason = ending.reason
+        try:
+            job = self._state.jobs[name]
+            stopped = job.holding
+            if stopped and (problem := await self.stop(job)):
+                reason = f"{reason}; {problem}" if reason else problem
+            self._state.epoch += 1
+            ended = self._ended(name, ending.state, reason)
+            while error := await self._refusal(ended):
+                if not ending.tried.done():
+                    ending.tried.set_result(error)
+                if not stopped:
+                    return
+                self._state.change(name, reason=f"its end is not written yet: {error.message}")
+                await asyncio.sleep(WRITE_AGAIN_S)
+            self._state.put(ended)
+            if not ending.tried.done():
+                ending.tried.set_result(None)
+        finally:
+            del self._ending[name]  # from here on the name may be another job's
+            if not ending.tried.done():
+                ending.tried.set_result(_STOPPING)
+        severity: Severity = "error" if ended.state == "failed" else "info"
+        text = reason or "all ranks exited with code 0"
+        self._state.events.add(severity, f"job/{name}", _WORDS[ending.state], text)
+        self._state.journal.owe(DropJobs(self._state.forget_ended()))
+        try:
+            async with failpoints.around("flows"):
+                await self._fabric.install()
+        except ServiceError as error:  # the aggregators are asked again by the watch for drift
+            log.error("flows_of_an_ended_job_stay", job=name, error=error.message)
+        finally:
+            self._state.wake.set()
+
+    async def _refusal(self, ended: JobRecord) -> ServiceError | None:
+        """Make an end durable; return why that did not succeed."""
+        try:
+            await self._saved(ended)
+        except ServiceError as error:
+            log.error("end_not_durable", job=ended.name, error=error.message)
+            return error
+        return None
+
+    async def stop(self, job: JobRecord, *, tell: bool = True) -> str:
+        """Stop a job's containers; return what went wrong, in words. ``tell`` people of it."""
+        try:
+            async with failpoints.around("stop"), asyncio.timeout(STOP_TIMEOUT_S):
+                await self._engine.stop(job.name, STOP_GRACE_S)
+        except DEVICE_ERRORS as error:
+            text = f"not every container stopped: {str(error) or 'time-out'}"
+            if tell:
+                self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
+            return text
+        return ""
+
+    async def save(self, name: str) -> None:
+        """Make what is going to be done with a job durable, and the epoch. ServiceError."""
+        await self._saved(self._state.jobs[name])
+
+    async def keep(self, name: str) -> None:
+        """Make durable what has become of a job; what the store does not take now stays owed."""
+        try:
+            async with failpoints.around("save-job"):
+                await self._state.record(PutJob(self._state.jobs[name]), self._state.facts())
+        except ServiceError as error:
+            log.error("job_not_durable_yet", job=name, error=error.message)
+
+    async def _saved(self, job: JobRecord) -> None:
+        async with failpoints.around("save-job"):
+            await self._state.commit(PutJob(job), self._state.facts())
+
+    def _ended(self, name: str, state: JobState, reason: str) -> JobRecord:
+        job = self._state.jobs[name]
+        finished = [
+            s.finished_at
+            for s in self._state.statuses
+            if s.job == name and s.epoch == job.epoch and s.finished_at is not None
+        ]
+        at = max(finished) if state == "completed" and finished else self._state.clock()
+        homes = self._state.homes()
+        return replace(
+            job,
+            state=state,
+            reason=reason,
+            finished_at=at,
+            final_homes=tuple(homes.get(e) for e in job.endpoints),
+        )

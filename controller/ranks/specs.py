@@ -1,0 +1,71 @@
+"""What the execution engine needs to start the ranks of a job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller.devices.engine import EngineError, EngineFault, RankLimits, RankSpec
+from controller.ranks.environment import environment
+from controller.ranks.nccl import Network
+from controller.ranks.tolerance import awake_tolerance
+from controller.state.records import JobRecord
+from sitefile import CabledSite, EndpointCable
+
+
+def rank_specs(
+    site: CabledSite, cables: Mapping[str, EndpointCable], job: JobRecord
+) -> list[RankSpec]:
+    """Return everything the engine needs to start each rank of a placed job.
+
+    EngineError when the site file does not name one of its endpoints any more.
+    """
+    for name in job.endpoints:
+        if name not in cables:
+            text = "the site file does not name it any more"
+            raise EngineError([EngineFault("not_found", f"endpoint/{name}", text)])
+    placed = [cables[name] for name in job.endpoints]
+    addresses = [cable.ip for cable in placed]
+    share = site.emulation.gpu_share if site.emulation else None
+    dark_s, _ = awake_tolerance(job)
+    return [
+        RankSpec(
+            job=job.name,
+            rank=rank,
+            epoch=job.epoch,
+            endpoint=cable.name,
+            server=cable.server,
+            image=job.image,
+            command=tuple(job.request.command),
+            ip=cable.ip,
+            prefix_len=cable.prefix_len,
+            mac=cable.mac,
+            nic=cable.nic,
+            env=environment(
+                job.name,
+                rank,
+                addresses,
+                job.request.env,
+                dark_s=dark_s,
+                network=network(site, cable),
+            ),
+            gpu_uuid=cable.gpu_uuid,
+            emulated_share=share if cable.emulated else None,
+            mtu=site.mtu,
+            dscp=site.dscp,
+            pull=job.request.pull,
+            limits=RankLimits(
+                cores=job.request.cpu,
+                memory_bytes=job.request.memory_bytes,
+                read_bps=job.request.io_bps,
+                write_bps=job.request.io_bps,
+            ),
+        )
+        for rank, cable in enumerate(placed)
+    ]
+
+
+def network(site: CabledSite, cable: EndpointCable) -> Network:
+    """Return the data network of an endpoint as its container will see it."""
+    found = Network(rdma="" if cable.emulated else None)
+    return found if site.dscp is None else replace(found, dscp=site.dscp)

@@ -1,0 +1,250 @@
+"""What is found on the optical switches: taken over, left alone, or put back where it belongs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.devices.errors import DEVICE_ERRORS
+from controller.devices.switches import Switches
+from controller.fabric.mover import FabricKeeper
+from controller.state.state import State
+from controller.state.transactions import outcome_of
+from controller.transaction.circuits import Cabling, Recognised, is_ours, ours, recognise
+from controller.transaction.model import (
+    Cause,
+    Outcome,
+)
+from ocs_driver.base import CircuitMap, CircuitRequest
+from ocs_driver.diff import LIGHT
+from sitefile import EndpointCable
+
+log = structlog.get_logger(__name__)
+
+REPAIR_ATTEMPTS = 3
+SHOWN = 20
+"""New foreign circuits that get an event each; a switch may claim any number."""
+READINGS = 3
+"""Of a switch at most, when transactions end while it is read."""
+NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
+
+
+class Adopter:
+    """Brings the intent and the circuits that exist together, level by level."""
+
+    def __init__(
+        self,
+        state: State,
+        switches: Switches,
+        fabric: FabricKeeper,
+        owed: Mapping[str, AttachPoint | None],
+    ) -> None:
+        """``owed`` are, at any time, endpoints of interrupted transactions and where they belong.
+
+        Nobody else may take for right where these are found: all old or all new, never a mix.
+        """
+        self._owed = owed
+        self._state = state
+        self._switches = switches
+        self._fabric = fabric
+        self._cables: dict[str, list[EndpointCable]] = defaultdict(list)
+        """Of each switch."""
+        for cable in state.site.endpoints:
+            self._cables[cable.fiber.device].append(cable)
+        self._wanted: dict[str, str] = {}
+        """Homes that dark endpoints should get back as soon as their devices answer."""
+        self._repairs: dict[str, int] = {}
+        self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
+        """Per switch: circuits that are not ours, as told to people."""
+        self._fresh: dict[str, object] = {}
+        """Switches that were taken over, which is neither durable nor in the flows yet; each time
+        with an object of its own."""
+        self.unsettled = asyncio.Event()
+        """Somebody should call ``settle``."""
+
+    def wants(self, endpoint: str) -> bool:
+        """Whether the endpoint is known to be in the wrong place, and is going to be moved."""
+        return endpoint in self._wanted
+
+    async def adopt(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
+        """Take over a switch (see ``take_over``) and ``settle``. ServiceError."""
+        if await self.take_over(switch, as_found):
+            await self.settle()
+
+    async def take_over(self, switch: str, as_found: frozenset[str] = frozenset()) -> bool:
+        """Read a switch and take over what is there; remember what has to be restored.
+
+        Idle endpoints stay where they are found, and so does all of ``as_found``; those of a job
+        go back to where the intent has them; dark ones go to their last or their first home.
+        False when the switch does not answer.
+        """
+        state, owed = self._state, self._owed
+        try:
+            seen, moving = await self._read(switch)
+            if await self._reclaimed(switch, seen):
+                seen, moving = await self._read(switch)
+        except DEVICE_ERRORS as error:
+            log.warning("switch_not_read", switch=switch, error=str(error))
+            return False
+        found = recognise(state.site, switch, ours(seen))
+        self._keep_off(switch, seen, found)
+        holders = state.holders()
+        mine = [cable.name for cable in self._cables[switch] if cable.name not in moving]
+        was = {name: state.attachments.get(name) for name in mine}
+        state.epoch += state.relocate({name: found.attachments.get(name) for name in mine})
+        for name in mine:
+            state.held.pop(name, None)
+            is_at, belongs = found.attachments.get(name), owed.get(name, was[name])
+            if is_at != was[name] and is_at is not None:
+                text = f"found at {is_at.aggregator}/{is_at.port}"
+                state.events.add("info", f"endpoint/{name}", "Adopted", text)
+            if name in as_found:
+                self._wanted.pop(name, None)
+            else:
+                self._remember(name, is_at, belongs, busy=name in holders or name in owed)
+        self._fresh[switch] = object()
+        return True
+
+    async def settle(self) -> None:
+        """Make durable what was taken over, and the flows follow it. ServiceError.
+
+        What could not be settled is asked for again: see ``unsettled``.
+        """
+        self.unsettled.clear()
+        state, settled = self._state, dict(self._fresh)
+        try:
+            async with failpoints.around("save-intent"):
+                await state.record(state.facts(), state.placed())
+            state.wake.set()
+            await self._fabric.install()
+        except BaseException:
+            self.unsettled.set()
+            raise
+        self._fresh = {s: time for s, time in self._fresh.items() if settled.get(s) is not time}
+
+    async def _reclaimed(self, switch: str, seen: CircuitMap) -> bool:
+        """Note as ours what the driver's list has lost and the store still has.
+
+        Only circuits without a known owner, lit, exactly where the intent has an endpoint: they
+        carry running jobs. Returns whether there was one.
+        """
+        about = self._switches.capabilities(switch)
+        if about is None or about.stores_owner:
+            return False
+        cabling, at = Cabling(self._state.site), self._state.attachments
+        links = [cabling.link(name, point) for name, point in at.items()]
+        wanted = [CircuitRequest(k.a, k.b) for k in links if k is not None and k.switch == switch]
+        found = ((request, seen.find(request)) for request in wanted)
+        lost = [r for r, c in found if c is not None and not c.owner and c.state in LIGHT]
+        if lost:
+            await self._switches.adopt(switch, lost)
+            text = f"{len(lost)} circuits were not on the list of ours, but carry endpoints of ours"
+            self._state.events.add("warning", f"switch/{switch}", "Reclaimed", text)
+        return bool(lost)
+
+    async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
+        """Return a map that is not older than the intent, and who was moved while it was read.
+
+        What a transaction does meanwhile is its own to tell: a map from before its end would
+        take the intent back to where light no longer is.
+        """
+        state = self._state
+        for _ in range(READINGS):
+            epoch, moving = state.epoch, frozenset(state.locked())
+            seen = await self._switches.read(switch)
+            if state.epoch == epoch:
+                break
+        return seen, moving | frozenset(state.locked())
+
+    def _remember(
+        self, name: str, is_at: AttachPoint | None, belongs: AttachPoint | None, *, busy: bool
+    ) -> None:
+        home = belongs.aggregator if belongs else self._state.site.homes.get(name)
+        right = is_at is not None and (not busy or belongs is None or is_at.aggregator == home)
+        device = self._state.cables[name].fiber.device
+        state = self._state
+        unusable = (
+            name in state.quarantine
+            or name in state.foreign_endpoints[device]
+            or name in state.detached
+        )
+        if home is None or right or unusable:
+            self._wanted.pop(name, None)
+        else:
+            self._wanted[name] = home
+
+    def note_foreign(self, switch: str, seen: CircuitMap) -> None:
+        """Keep off the ports of circuits that are not ours; tell people of each new one once."""
+        self._keep_off(switch, seen, recognise(self._state.site, switch, ours(seen)))
+
+    def _keep_off(self, switch: str, seen: CircuitMap, found: Recognised) -> None:
+        state, unknown = self._state, found.foreign
+        foreign = tuple((c.a, c.b) for c in seen.circuits if not is_ours(c))
+        pairs = frozenset((*unknown, *foreign))
+        strange = NOTHING_STRANGE
+        if pairs:
+            strange = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
+        state.foreign_points[switch] = strange.taken_points
+        state.foreign_endpoints[switch] = strange.taken_endpoints
+        about = self._switches.capabilities(switch)
+        hint = ""
+        if about is not None and not about.stores_owner:
+            hint = "; if it is, see `lightloom ocs connect URL A B --mode overwrite`"
+        fresh = sorted(pairs - self._foreign.get(switch, frozenset()))
+        for a, b in fresh[:SHOWN]:
+            text = f"circuit {a:.40}-{b:.40} is not ours; its ports are not used{hint}"
+            state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
+        if len(fresh) > SHOWN:
+            text = f"{len(fresh) - SHOWN} more circuits are not ours; see `lightloom get circuits`"
+            state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
+        self._foreign[switch] = pairs
+
+    def settled(self, endpoints: Iterable[str]) -> bool:
+        """Whether these endpoints' switches were taken over and their light is where it belongs."""
+        read = self._state.foreign_points.keys()
+        optical = {switch.name for switch in self._state.site.switches}
+        unread = (optical - read) | self._fresh.keys()
+        return not any(
+            e in self._wanted or self._state.cables[e].fiber.device in unread for e in endpoints
+        )
+
+    async def repair(self) -> None:
+        """Connect the endpoints that are not where they belong, as far as devices answer."""
+        state = self._state
+        aggregators, switches = state.connections.aggregators(), state.connections.switches()
+        locked, holders, busy = state.locked(), state.holders(), self._fabric.busy_jobs()
+        moves: dict[str, str | None] = {}
+        for e, home in self._wanted.items():  # who cannot be moved now keeps nobody else waiting
+            at, job = state.attachments.get(e), holders.get(e)
+            if (
+                home in aggregators
+                and (at is None or at.aggregator in aggregators)
+                and state.cables[e].fiber.device in switches
+                and e not in locked
+                and (job is None or job.name not in busy)
+            ):
+                moves[e] = home
+        if not moves:
+            return
+        try:
+            running = self._fabric.begin(Cause.HOMES, moves)
+        except ServiceError as error:
+            log.warning("endpoints_not_connected_yet", error=error.message)
+            return
+        tx = await self._fabric.carry_out(running)
+        for endpoint in moves:
+            done = outcome_of(tx) is Outcome.COMMITTED
+            self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
+            if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
+                self._wanted.pop(endpoint, None)
+
+
+def _as_foreign(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Split foreign circuits: one that joins an endpoint and a port must not look like ours."""
+    return [(port, port) for pair in pairs for port in pair]

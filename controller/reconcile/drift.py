@@ -1,0 +1,104 @@
+"""What the world does that nobody here asked for, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankState, RankStatus
+from controller.state.records import JobRecord
+
+
+@dataclass(slots=True, frozen=True)
+class LightDrift:
+    """One endpoint whose light is not where the intent has it; None is dark."""
+
+    endpoint: str
+    expected: AttachPoint | None
+    found: AttachPoint | None
+
+    def __str__(self) -> str:
+        return f"expected {_place(self.expected)}, found {_place(self.found)}"
+
+
+def light_drift(
+    expected: Mapping[str, AttachPoint],
+    found: Mapping[str, AttachPoint],
+    endpoints: Iterable[str],
+) -> list[LightDrift]:
+    """Return the ``endpoints`` whose light is elsewhere than expected, in their order."""
+    return [
+        LightDrift(e, expected.get(e), found.get(e))
+        for e in endpoints
+        if expected.get(e) != found.get(e)
+    ]
+
+
+MASS_MINIMUM = 3
+"""Fewer things than this are never a mass."""
+
+
+def is_mass(gone: int, of: int) -> bool:
+    """Say whether so many went at once that the fault is more likely ours than theirs."""
+    return gone >= MASS_MINIMUM and 2 * gone > of
+
+
+def stray_ranks(
+    jobs: Iterable[JobRecord], statuses: Iterable[RankStatus]
+) -> dict[str, tuple[str, str]]:
+    """Return, per job, the call that puts it right and why: ``{"red": ("thaw", "rank 1 is …")}``.
+
+    A container that somebody froze under a running job, or thawed under a paused one.
+    """
+    wrong = {
+        "running": (RankState.PAUSED, "thaw", "frozen though its job runs"),
+        "paused": (RankState.RUNNING, "freeze", "running though its job is paused"),
+    }
+    epochs = {job.name: (job.epoch, wrong[job.state]) for job in jobs if job.state in wrong}
+    found: dict[str, tuple[str, str]] = {}
+    for status in statuses:
+        epoch, (state, call, text) = epochs.get(status.job, (-1, (RankState.ABSENT, "", "")))
+        if status.epoch == epoch and status.state is state:
+            found.setdefault(status.job, (call, f"rank {status.rank} is {text}"))
+    return found
+
+
+SUSPECT_WINDOW_S = 10.0
+
+
+class Vanished:
+    """Notices that most devices left within a short time: then the fault is probably here.
+
+    The rule of a control plane that fails static: a controller that lost its own network must
+    not "repair" a fabric that is well.
+    """
+
+    def __init__(self) -> None:
+        self._there: frozenset[str] = frozenset()
+        self._lost: deque[tuple[float, str]] = deque()
+
+    def see(self, there: Collection[str], now: float) -> str:
+        """Take the devices that answer at ``now``; return why to suspect ourselves, or ""."""
+        present = frozenset(there)
+        self._lost.extend((now, name) for name in sorted(self._there - present))
+        self._there = present
+        while self._lost and (
+            now - self._lost[0][0] > SUSPECT_WINDOW_S and not self._still_a_mass(present)
+        ):
+            self._lost.popleft()
+        gone = {name for _, name in self._lost} - present
+        if not is_mass(len(gone), len(gone) + len(present)):
+            return ""
+        return f"{len(gone)} of {len(gone) + len(present)} devices vanished at once"
+
+    def _still_a_mass(self, present: frozenset[str]) -> bool:
+        """A suspicion ends when devices come back, not because time passes."""
+        together = {name for at, name in self._lost if at - self._lost[0][0] <= SUSPECT_WINDOW_S}
+        gone = together - present
+        return is_mass(len(gone), len(gone) + len(present))
+
+
+def _place(point: AttachPoint | None) -> str:
+    return f"{point.aggregator}/{point.port}" if point else "dark"

@@ -1,0 +1,78 @@
+"""What aggregators and their ports post: told to people, damped when it comes too often."""
+
+from __future__ import annotations
+
+from controller.devices.aggregators import (
+    AggregatorConnected,
+    AggregatorEvent,
+    AggregatorLost,
+    AggregatorRefused,
+    AttachPoint,
+    PortStatus,
+)
+from controller.reconcile.damping import Damper
+from controller.state.state import State
+
+REFUSAL_EVERY_S = 60.0
+"""A claimant that calls again and again is told of this often per aggregator."""
+
+
+class LinkWatch:
+    """Takes the events of the OpenFlow side. A storm costs a counter each, and one event."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._damper = Damper()
+        self._refused_at: dict[str, float] = {}
+        """Per aggregator: when people were last told of a refused claimant."""
+
+    def take(self, event: AggregatorEvent) -> None:
+        """Take one event."""
+        match event:
+            case AggregatorConnected(as_name=name, repaired=repaired):
+                text = f"{len(repaired)} flows put right" if repaired else "its flows are right"
+                self._tell(f"aggregator/{name}", text, "AggregatorConnected", lost=False)
+            case AggregatorLost(as_name=name):
+                text = "it keeps forwarding; nothing can be changed on it"
+                self._tell(f"aggregator/{name}", text, "AggregatorLost", lost=True)
+            case AggregatorRefused(as_name=name, claimant=claimant, reason=reason):
+                self._refused(name, f"refused {claimant}: {reason}")
+            case PortStatus(as_name=name, port=port, up=up):
+                self._port(AttachPoint(name, port), up=up)
+
+    def _refused(self, name: str, text: str) -> None:
+        now = self._state.clock()
+        last = self._refused_at.get(name)
+        if last is None or not 0 <= now - last < REFUSAL_EVERY_S:
+            self._refused_at[name] = now
+            self._state.events.add("warning", f"aggregator/{name}", "SwitchRefused", text)
+
+    def _port(self, point: AttachPoint, *, up: bool) -> None:
+        """A port that an endpoint should be on; our own moves of light are no news."""
+        state = self._state
+        endpoint = next((e for e, at in state.attachments.items() if at == point), None)
+        if endpoint is None or endpoint in state.locked():
+            return
+        what = "is back" if up else "is gone"
+        text = f"the carrier of {point.aggregator}/{point.port} {what}"
+        self._tell(f"endpoint/{endpoint}", text, "LinkUp" if up else "LinkDown", lost=not up)
+
+    def _tell(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
+        state = self._state
+        if lost and self._damper.lost(obj, state.clock()):
+            text = "it comes and goes: not used and not reported until it holds still"
+            state.events.add("error", obj, "Flapping", text)
+            state.flapping = state.flapping | {obj}
+        elif not self._damper.held(obj):
+            kind = obj.partition("/")[0]
+            severity = "info" if not lost else "error" if kind == "aggregator" else "warning"
+            state.events.add(severity, obj, reason, text)  # type: ignore[arg-type]
+            state.wake.set()
+
+    def calm(self) -> None:
+        """Let go of what has held still; called now and then."""
+        state = self._state
+        for obj in self._damper.calmed(state.clock()):
+            state.events.add("info", obj, "Stable", "it has held still and is used again")
+            state.flapping = state.flapping - {obj}
+            state.wake.set()

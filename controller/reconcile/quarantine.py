@@ -1,0 +1,49 @@
+"""Quarantine: what is out of use, and how an operator puts it back."""
+
+from __future__ import annotations
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.reconcile.adopt import Adopter
+from controller.schema.plans import QuarantineView
+from controller.state.state import State
+from controller.state.writes import DropQuarantine
+
+
+class QuarantineKeeper:
+    """Lists and releases ports and endpoints that a transaction put out of use."""
+
+    def __init__(self, state: State, adopter: Adopter) -> None:
+        self._state = state
+        self._adopter = adopter
+
+    def views(self) -> list[QuarantineView]:
+        """Return everything that is out of use, the longest first."""
+        entries = sorted(self._state.quarantine.values(), key=lambda entry: entry.since)
+        return [QuarantineView(object=e.object, reason=e.reason, since=e.since) for e in entries]
+
+    async def release(self, name: str) -> QuarantineView:
+        """Put a port (``as0/3``) or an endpoint back into use. ServiceError ``not_found``.
+
+        A dark endpoint gets its light back from the repair loop; when the port carries none, the
+        next transaction that tries it puts it into quarantine again.
+        """
+        state = self._state
+        entry = state.quarantine.get(name)
+        if entry is None:
+            raise ServiceError(
+                "not_found",
+                f"{name} is not in quarantine",
+                object=name,
+                hint="see `lightloom quarantine list`",
+            )
+        async with failpoints.around("save-quarantine"):
+            await state.commit(DropQuarantine(name))
+        state.quarantine.pop(name, None)
+        kind = "aggregator" if "/" in name else "endpoint"
+        state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")
+        cable = state.cables.get(name)
+        if cable is not None and cable.fiber.device in state.foreign_points:
+            await self._adopter.adopt(cable.fiber.device)
+        state.wake.set()
+        return QuarantineView(object=entry.object, reason=entry.reason, since=entry.since)

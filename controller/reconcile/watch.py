@@ -1,0 +1,231 @@
+"""The watch over drift: reads circuits, flows and containers again and again; acts by policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.devices.engine import FREEZE_TIMEOUT_S, ExecutionEngine
+from controller.devices.errors import DEVICE_ERRORS
+from controller.devices.openflow.flows import Aggregators
+from controller.devices.optical import SwitchBank
+from controller.fabric.mover import FabricKeeper
+from controller.ranks.calls import look
+from controller.reconcile.adopt import Adopter
+from controller.reconcile.drift import LightDrift, Vanished, is_mass, light_drift, stray_ranks
+from controller.reconcile.drift_policy import DriftPolicy
+from controller.state.state import State
+from controller.transaction.circuits import ours, recognise
+
+log = structlog.get_logger(__name__)
+
+AUDIT_ROUND = 12
+"""The flow tables of the whole site are read once in so many rounds."""
+AUDIT_TIMEOUT_S = 35.0
+SHOWN = 5
+"""Differences named in one event; the rest is counted."""
+
+
+class DriftWatch:
+    """Compares the world with the intent, tells people, and puts right what the policy says."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: FabricKeeper,
+        adopter: Adopter,
+        *,
+        switches: SwitchBank,
+        aggregators: Aggregators,
+        engine: ExecutionEngine,
+        policy: DriftPolicy,
+    ) -> None:
+        self._state = state
+        self._switches = switches
+        self._aggregators = aggregators
+        self._engine = engine
+        self._fabric = fabric
+        self._adopter = adopter
+        self._policy = policy
+        self._vanished = Vanished()
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._stray: Mapping[str, tuple[str, str]] = {}
+        self._next_audit = 0
+
+    # --- ourselves ------------------------------------------------------------------------
+
+    def suspect(self) -> bool:
+        """See who answers; True while it looks as if the fault was ours: then nothing is done."""
+        state, there = self._state, self._state.connections
+        names = {f"aggregator/{name}" for name in there.aggregators()}
+        names |= {f"switch/{name}" for name in there.switches()}
+        names |= {f"server/{name}" for name, answers in there.servers().items() if answers}
+        why = self._vanished.see(names, state.clock())
+        if state.command_lost:
+            return True  # for good
+        if why and not state.suspect:
+            text = f"{why}: the controller itself may be cut off; it repairs and starts nothing"
+            state.events.add("error", "controller", "SuspectOurselves", text)
+        elif state.suspect and not why:
+            state.events.add("info", "controller", "SuspicionOver", "the devices answer again")
+            state.wake.set()
+        state.suspect = why
+        return bool(why)
+
+    # --- one round ------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Compare everything once; flow tables in turn."""
+        if self._state.suspect:
+            return
+        for switch in sorted(self._switches.connected()):
+            await self._light(switch)
+        await self._flows()
+        await self._containers()
+
+    async def _light(self, switch: str) -> None:
+        state = self._state
+        if switch not in state.foreign_points:
+            return  # not taken over yet
+        begun = state.transactions
+        try:
+            seen = await self._switches.read(switch)
+        except DEVICE_ERRORS:
+            return  # the session's own watch says so
+        if state.transactions != begun or any(
+            switch in {change.switch for change in r.tx.changes} for r in state.moving().values()
+        ):
+            return  # we move its light ourselves
+        self._adopter.note_foreign(switch, seen)
+        found = recognise(state.site, switch, ours(seen))
+        mine = [e.name for e in state.site.endpoints if e.fiber.device == switch]
+        drifts = [
+            d
+            for d in light_drift(state.attachments, found.attachments, mine)
+            if not self._adopter.wants(d.endpoint)
+        ]
+        if self._is_news(f"switch/{switch}", [f"{d.endpoint}: {d}" for d in drifts]):
+            await self._light_drifted(switch, drifts, len(mine))
+
+    async def _light_drifted(
+        self, switch: str, drifts: Sequence[LightDrift], endpoints: int
+    ) -> None:
+        state = self._state
+        for drift in drifts[:SHOWN]:
+            text = f"somebody changed its light: {drift}"
+            state.events.add("warning", f"endpoint/{drift.endpoint}", "CircuitDrift", text)
+        dark = sum(drift.found is None for drift in drifts)
+        lit = sum(e in state.attachments for e in state.cables if self._is_on(e, switch))
+        if is_mass(dark, lit):
+            text = (
+                f"{dark} of {lit} circuits are gone at once; nothing is repaired on its own:"
+                f" look at the switch, then `lightloom repair {switch}`"
+            )
+            state.events.add("error", f"switch/{switch}", "CircuitsVanished", text)
+        elif self._policy is DriftPolicy.REPAIR:
+            await self.accept(switch)
+        elif self._policy is DriftPolicy.ADOPT:
+            await self.accept(switch, frozenset(d.endpoint for d in drifts))
+
+    async def accept(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
+        """Take the map of a switch as it is; what jobs lack is moved back by the repair loop.
+
+        Endpoints in ``as_found`` belong where they are found, even those of a job.
+        """
+        await self._adopter.adopt(switch, as_found)
+        self._told.pop(f"switch/{switch}", None)
+
+    async def repair(self, switch: str) -> None:
+        """Accept a map that was too different to be repaired without being asked. ServiceError."""
+        what = f"switch/{switch}"
+        if switch not in {s.name for s in self._state.site.switches}:
+            raise ServiceError("not_found", f"the site has no optical switch {switch}", object=what)
+        if switch not in self._switches.connected():
+            raise ServiceError(
+                "unavailable",
+                f"{switch} does not answer",
+                object=what,
+                hint="its map is taken over by itself when it comes back",
+            )
+        self._state.events.add("info", what, "RepairAsked", "by the operator")
+        await self.accept(switch)
+
+    def _is_on(self, endpoint: str, switch: str) -> bool:
+        return self._state.cables[endpoint].fiber.device == switch
+
+    async def _flows(self) -> None:
+        names = [a.name for a in self._state.site.aggregators]
+        share = -(-len(names) // AUDIT_ROUND)
+        turn = [names[(self._next_audit + i) % len(names)] for i in range(share)]
+        self._next_audit = (self._next_audit + share) % len(names)
+        there = self._aggregators.connected()
+        for name in turn:
+            if name in there:
+                await self._audit(name)
+
+    async def _audit(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(AUDIT_TIMEOUT_S):
+                wrong = await self._aggregators.audit(name)
+        except DEVICE_ERRORS as error:
+            log.warning("aggregator_not_audited", aggregator=name, error=str(error))
+            return
+        if not self._is_news(f"aggregator/{name}", wrong):
+            return
+        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        text = f"somebody changed its flows: {'; '.join(wrong[:SHOWN])}{more}"
+        self._state.events.add("warning", f"aggregator/{name}", "FlowDrift", text)
+        if self._policy is not DriftPolicy.ALARM:
+            # The audit left the tables known as they are, so this sends the difference alone.
+            await self._fabric.install()
+            self._told.pop(f"aggregator/{name}", None)
+
+    async def _containers(self) -> None:
+        """A job whose containers are wrong in two looks in a row is put right."""
+        state = self._state
+        if not await look(state, self._engine):
+            return
+        jobs = [
+            job
+            for job in state.jobs.values()
+            if state.transaction_of(job.name) is None and job.name not in state.owed_jobs
+        ]
+        stray = stray_ranks(jobs, state.statuses)
+        for job, (call, why) in stray.items():
+            if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):
+                await self._put_right(job, call, why)
+        for job in self._stray.keys() - stray.keys():
+            self._told.pop(f"job/{job}", None)
+        self._stray = stray
+
+    def _is_for(self, name: str, call: str) -> bool:
+        """Whether a call still suits the job, which goes on while others are put right."""
+        job = self._state.jobs.get(name)
+        wanted = "running" if call == "thaw" else "paused"
+        return job is not None and job.state == wanted and self._state.transaction_of(name) is None
+
+    async def _put_right(self, job: str, call: str, why: str) -> None:
+        if self._is_news(f"job/{job}", [why]):
+            text = f"somebody changed a container: {why}"
+            self._state.events.add("warning", f"job/{job}", "ContainerDrift", text)
+        if self._policy is DriftPolicy.ALARM:
+            return
+        act = self._engine.thaw if call == "thaw" else self._engine.freeze
+        try:
+            async with asyncio.timeout(FREEZE_TIMEOUT_S):
+                await act(job)
+        except DEVICE_ERRORS as error:
+            log.warning("container_not_put_right", job=job, error=str(error))
+
+    def _is_news(self, obj: str, wrong: Sequence[str]) -> bool:
+        """Whether there is a difference that was not told yet; the same one is told once."""
+        new = tuple(wrong)
+        if not new:
+            self._told.pop(obj, None)
+            return False
+        news = self._told.get(obj) != new
+        self._told[obj] = new
+        return news

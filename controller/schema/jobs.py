@@ -1,0 +1,262 @@
+"""Jobs, their ranks and containers, as people ask for them and see them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from controller.devices.engine import Pull
+from controller.schema.base import JobState, Name, Request, View
+from scheduler.model import Locality, Policy, RankOrder
+
+RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
+"""What people write: ``never``, ``on-failure`` (three times), ``on-failure:N``."""
+
+
+class JobRequest(Request):
+    """Ask for ``count`` endpoints; ``command`` runs once per endpoint, in a container each."""
+
+    most_parts = 10_000
+    """It may name its endpoints."""
+
+    name: Name | None = None
+    """Chosen by the controller when absent."""
+    count: int = Field(ge=1, le=1_000_000)
+    project: Name = "default"
+    priority: int = Field(default=0, ge=-100, le=100)
+    """One level is worth an hour of waiting, if the site file says nothing else."""
+    time_limit_s: float | None = Field(default=None, gt=0, le=3.2e8)
+    """Expected run time at most: lets the job start early where it delays nobody. It is not
+    stopped when it takes longer."""
+    pinned: bool = False
+    """Its light is never moved while it runs."""
+    preemptible: bool = False
+    """It may be stopped and queued again for a job of higher priority, where the site file
+    turns preemption on."""
+    locality: Locality = Locality.PREFERRED
+    policy: Policy = Policy.PAUSE
+    rank_order: RankOrder = RankOrder.AGGREGATOR
+    image: str | None = None
+    """Digest or local id; the controller's default image when absent."""
+    command: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    endpoints: list[str] = Field(default_factory=list)
+    """Exactly these endpoints, when not empty."""
+    model: str | None = None
+    """Only endpoints of this hardware model."""
+    min_memory_bytes: int = Field(default=0, ge=0, le=2**50)
+    """Only endpoints with so much memory."""
+    dark_tolerance_s: float | None = Field(default=None, gt=0, le=86400)
+    """How long its network may be dark; from its framework's time-outs when absent."""
+    checkpoint_grace_s: float | None = Field(default=None, gt=0, le=300)
+    """With policy ``restart``: after SIGTERM every rank writes its checkpoint within this time and
+    ends with 0, else the regroup turns back. When absent a rank has 10 s and may end as it will."""
+    restart: str = Field(default="never", pattern=RESTART_PATTERN)
+    """When a rank dies: ``never``, ``on-failure`` (three times) or ``on-failure:N``."""
+    pull: Pull = Pull.NEVER
+    """When servers fetch the image from its registry."""
+    cpu: float | None = Field(default=None, gt=0, le=4096)
+    """Cores that one container may use."""
+    memory_bytes: int | None = Field(default=None, gt=0, le=2**50)
+    """Memory that one container may use, beside that of its GPU."""
+    io_bps: int | None = Field(default=None, gt=0, le=2**50)
+    """Bytes a second that one container may read, and write, of each block device."""
+
+
+class PlanHintView(View):
+    """A regroup that would let a waiting job in, found without a proof."""
+
+    moves: int
+    running_moves: int
+    jobs_paused: list[str]
+    paused_gpus: int
+    command: str
+    """What makes the exact plan."""
+
+
+class WaitView(View):
+    """Why a job waits, and what would have to happen."""
+
+    position: int
+    """In the queue, from 1."""
+    queued: int
+    """Jobs that wait."""
+    code: str
+    """``busy``, ``locality``, ``quota``, ``reserved``, ... for programs."""
+    reason: str
+    remedy: str
+    reserved_at: float | None = None
+    """Since when it has been the first that waits."""
+    earliest_start: float | None = None
+    """When its reservation begins, if all running jobs end as expected."""
+    moves_needed: int | None = None
+    """Running endpoints that have to move at least, to make it fit now."""
+    plan: PlanHintView | None = None
+
+
+class PlacementView(View):
+    """How good a job's placement is, and what it leaves over."""
+
+    span: int
+    span_reachable: int
+    """No regroup gets below it."""
+    idle: int
+    """Endpoints of the site that are idle, lit and available."""
+    largest_compact: int
+    """The largest job that fits under one aggregator now."""
+    fragmentation: float
+    """1 - largest_compact / idle."""
+    stranded: dict[int, float]
+    """Per job size the share of idle endpoints that no such job can use compactly."""
+
+
+class StepsView(View):
+    """What the job's traffic says about its steps (``scheduler.steptime``)."""
+
+    placements: int
+    """Placements measured so far that differ; with one, predictions are intervals."""
+    ring_rate: float | None
+    """Its ring's fair share now, of an access link."""
+    busy_fraction: float | None
+    """Share of an access link that it uses on average in the present placement."""
+    unidentified: list[str]
+    """What the measurements can not tell yet."""
+
+
+class ConditionView(View):
+    """One yes/no fact about an object, since when, and why."""
+
+    type: str
+    status: bool
+    reason: str = ""
+    message: str = ""
+    since: float
+
+
+class RankView(View):
+    """One rank of a job: where it runs and how fast."""
+
+    rank: int
+    endpoint: str
+    home: str | None
+    server: str
+    """Empty when its endpoint has left the site file since."""
+    state: str
+    exit_code: int | None = None
+    rx_bps: float | None = None
+    tx_bps: float | None = None
+    utilisation: float | None = None
+    """Busy fraction of the endpoint, 0 to 1."""
+    dark_time_s: float = 0.0
+    """Total over all regroups since the job started."""
+
+
+class JobView(View):
+    """One job. ``ranks`` and ``endpoints`` are in rank order, empty while pending."""
+
+    name: str
+    state: JobState
+    reason: str = ""
+    """Why it is in this state: what a pending job waits for, how a failed one ended."""
+    count: int
+    project: str
+    priority: int = 0
+    time_limit_s: float | None = None
+    pinned: bool = False
+    preemptible: bool = False
+    locality: Locality
+    policy: Policy
+    rank_order: RankOrder
+    image: str
+    command: list[str]
+    env: dict[str, str]
+    model: str | None = None
+    min_memory_bytes: int = 0
+    cpu: float | None = None
+    """Cores that one container may use, None without limit; so with the next two."""
+    memory_bytes: int | None = None
+    io_bps: int | None = None
+    endpoints: list[str]
+    homes: list[str | None]
+    ranks: list[RankView]
+    spread: dict[str, int]
+    """Endpoints per aggregator; a dark endpoint counts under ``dark``."""
+    span: int
+    excess_span: int
+    ring_crossings: int
+    """Links of the ring that cross between aggregators."""
+    rx_bps: float | None = None
+    tx_bps: float | None = None
+    utilisation: float | None = None
+    epoch: int
+    """Epoch at which the containers were started; part of their names."""
+    restarts: int = 0
+    submitted_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_codes: list[int | None]
+    transaction: str | None = None
+    """The regroup that holds the job at this moment."""
+    pauses: int = 0
+    """How often its light was moved while it ran."""
+    wait: WaitView | None = None
+    """Of a pending job."""
+    placement: PlacementView | None = None
+    """Of a job that holds endpoints."""
+    steps: StepsView | None = None
+    """Of a running job on a site whose link rates are known."""
+    conditions: list[ConditionView]
+
+
+class NicView(View):
+    """A container's data NIC as it is inside."""
+
+    mtu: int
+    rdma_device: str = ""
+    gid_index: int | None = None
+    """Of the RoCEv2 GID that maps its IPv4 address."""
+    dscp: int | None = None
+
+
+class GpuFiguresView(View):
+    """What NVML says of a container's GPU; null is what it does not say."""
+
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    pcie_rx_bps: int | None = None
+    pcie_tx_bps: int | None = None
+    pcie_replays: int | None = None
+    nvlinks_up: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    throttle_reasons: list[str] = Field(default_factory=list)
+
+
+class ContainerView(View):
+    """One container as an agent saw it last."""
+
+    name: str
+    job: str
+    rank: int
+    epoch: int
+    endpoint: str
+    server: str
+    state: str
+    exit_code: int | None = None
+    oom: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+    container_id: str = ""
+    rx_bps: float | None = None
+    tx_bps: float | None = None
+    utilisation: float | None = None
+    memory_bytes: int | None = None
+    source: str | None = None
+    """Where the utilisation comes from: ``nvml`` or ``emulated``."""
+    reason: str = ""
+    """How it ended, or what is wrong with it while it runs."""
+    nic: NicView | None = None
+    gpu: GpuFiguresView | None = None

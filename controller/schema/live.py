@@ -1,0 +1,164 @@
+"""Live figures, logs and health, as people see them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from controller.schema.base import View
+
+
+class TopRowView(View):
+    """Live figures of one job, container or endpoint."""
+
+    name: str
+    job: str | None = None
+    rank: int | None = None
+    endpoint: str | None = None
+    home: str | None = None
+    state: str
+    rx_bps: float | None = None
+    tx_bps: float | None = None
+    utilisation: float | None = None
+    source: str | None = None
+    """Where utilisation and what follows come from: ``nvml`` or ``emulated``."""
+    memory_bytes: int | None = None
+    temperature_c: float | None = None
+    """The GPU's; of a job, its hottest."""
+    power_w: float | None = None
+    """The GPU's; of a job, all that tell together."""
+    spread: dict[str, int] | None = None
+    excess_span: int | None = None
+
+
+class TopView(View):
+    """The last second."""
+
+    time: float
+    epoch: int
+    jobs: list[TopRowView]
+    containers: list[TopRowView]
+    endpoints: list[TopRowView]
+    access_bps: float | None = None
+    excess_span: int
+    """Over all running jobs."""
+
+
+class MarkerView(View):
+    """Something worth a line in a plot: a job's start, a regroup, its end."""
+
+    time: float
+    reason: str
+    object: str
+    message: str
+
+
+class SeriesLineView(View):
+    """One container's samples; every list is as long as ``times``, None where nothing is known."""
+
+    job: str
+    rank: int
+    endpoint: str
+    server: str
+    rx_bps: list[float | None]
+    tx_bps: list[float | None]
+    utilisation: list[float | None]
+    temperature_c: list[float | None] | None = None
+    """None, as the two below, where no GPU said anything in this time."""
+    power_w: list[float | None] | None = None
+    memory_bytes: list[float | None] | None = None
+
+
+class SeriesView(View):
+    """At most 15 minutes of 1 Hz samples on one common grid of times."""
+
+    interval_s: float = 1.0
+    times: list[float]
+    containers: list[SeriesLineView]
+    markers: list[MarkerView]
+
+
+class LogLineView(View):
+    """One line of a container's output."""
+
+    rank: int
+    time: float
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+class DeviceHealthView(View):
+    """One device or agent the controller talks to."""
+
+    name: str
+    kind: Literal["aggregator", "switch", "agent"]
+    connected: bool
+    message: str = ""
+
+
+class HealthView(View):
+    """The controller itself."""
+
+    status: Literal["ok", "degraded", "starting"]
+    version: str
+    site: str
+    epoch: int
+    started_at: float
+    devices: list[DeviceHealthView]
+    emulated: list[str]
+    """Parts that stand in for real ones; empty on a real site."""
+    store_error: str = ""
+    """Why the last durable write failed: new work is refused until one succeeds."""
+    suspect: str = ""
+    """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    strangers: str = ""
+    """Which containers of unknown jobs live, and what to do about them; empty when none does."""
+
+
+class PortPowerView(View):
+    """Light at one port of an optical switch, as the switch measures it; None where it does not."""
+
+    switch: str
+    port: str
+    far: str
+    """What hangs on it: an endpoint, or an aggregator's port ``as0/3``."""
+    power_in_dbm: float | None
+    power_out_dbm: float | None
+
+
+class PowerSeriesView(View):
+    """Light at one port over time; every list is as long as ``times``, None where not measured."""
+
+    switch: str
+    port: str
+    far: str
+    interval_s: float
+    """15 s for a day, 5 minutes (means of the dBm) beyond."""
+    times: list[float]
+    power_in_dbm: list[float | None]
+    power_out_dbm: list[float | None]
+
+
+class HopView(View):
+    """One place that an endpoint's light passes."""
+
+    kind: Literal["endpoint", "switch", "aggregator"]
+    at: str
+    """``srv0/e-gpu0``, ``ocs0/1.1.1``, ``as0/3``."""
+    detail: str = ""
+    power_in_dbm: float | None = None
+    power_out_dbm: float | None = None
+    loss_db: float | None = None
+    """What the switch takes from the light that enters here."""
+
+
+class TraceView(View):
+    """The way of an endpoint's light to its aggregator."""
+
+    endpoint: str
+    complete: bool
+    hops: list[HopView]
+    loss_up_db: float | None = None
+    """From the endpoint to the aggregator."""
+    loss_down_db: float | None = None
+    reason: str = ""
+    """Why the way ends early; empty when it does not."""

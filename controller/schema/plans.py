@@ -1,0 +1,263 @@
+"""Plans, transactions and what stands outside them, as people see them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from controller.schema.base import JobState, Name, Request, View
+from scheduler.model import Objective, Policy
+
+VERSION: Literal["lightloom/v1"] = "lightloom/v1"
+
+PlanId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,63}$")]
+Port = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+MAX_BUDGET = 10_000_000
+"""Jobs or endpoints: more than any site has."""
+
+
+class PlanRequest(Request):
+    """Budgets of a regroup; None is no limit."""
+
+    job: Name | None = None
+    """Bring this running job together, or make room for this pending one."""
+    force: bool = False
+    """Leave cool-down and pause budgets out; pinned jobs stay pinned."""
+    max_jobs_paused: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
+    max_moves: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
+    objective: Objective = Objective.PAUSES
+    time_limit_s: float = Field(default=10.0, gt=0, le=600)
+
+
+class MoveView(View):
+    """One endpoint's home changes."""
+
+    endpoint: Name
+    source: Name | None = Field(alias="from")
+    target: Name | None = Field(alias="to")
+
+
+class BoundView(View):
+    """No plan can do better, in this order."""
+
+    excess_span: float
+    running_moves: float
+    paused_gpus: float
+
+
+class CircuitStepView(View):
+    """One circuit to break or to make; a plan whose steps are not what it moves is refused."""
+
+    switch: Name
+    a: Port
+    b: Port
+    endpoint: Name
+    aggregator: Name
+    aggregator_port: int
+
+
+class CircuitChangesView(View):
+    """Circuits of a plan."""
+
+    break_: list[CircuitStepView] = Field(default_factory=list, alias="break")
+    make: list[CircuitStepView] = Field(default_factory=list)
+
+
+class FlowChangesView(View):
+    """How many flows go and come, over all aggregators."""
+
+    add: int = 0
+    delete: int = 0
+
+
+class GainView(View):
+    """What one job wins: its ring crosses between aggregators less often."""
+
+    job: str
+    span_before: int
+    span_after: int
+    ring_crossings_before: int
+    ring_crossings_after: int
+    communication_speedup: float | None = None
+    """Predicted time of one all-reduce before over after; None when the rates are not known."""
+    step_speedup_low: float | None = None
+    step_speedup_high: float | None = None
+    """Predicted time of a step before over after: an interval while only one placement was
+    measured; None when the rates are not known."""
+    remaining_s: float | None = None
+    """Expected rest of its run time as things are."""
+    saved_low_s: float | None = None
+    saved_high_s: float | None = None
+    """Run time it saves."""
+    placements_measured: int = 0
+
+
+class BudgetView(View):
+    """How a job bears the dark time of a plan: as it is, paused instead, or not at all."""
+
+    job: str
+    policy: Policy
+    tolerance_s: float | None
+    """None is without limit."""
+    dark_s: float
+    verdict: Literal["ok", "downgraded", "refused"]
+    reason: str = ""
+
+
+class WorthView(View):
+    """Gain of a plan against its pauses, in GPU-seconds."""
+
+    verdict: Literal["yes", "open", "no"]
+    gain_low_gpu_s: float
+    gain_high_gpu_s: float
+    cost_gpu_s: float
+    reason: str
+
+
+class LeftAloneView(View):
+    """A job that the plan was not allowed to touch, and why."""
+
+    job: str
+    reason: str
+    until: float | None = None
+    """When that ends, if it does by itself."""
+
+
+class PlanJobView(View):
+    """A job whose light a plan moves, as it was when the plan was made."""
+
+    job: Name
+    submitted_at: float
+    state: JobState
+    policy: Policy
+    endpoints: list[Name]
+    pauses: int
+    """How often its light had been moved, as far as that is kept."""
+
+
+class PlanView(View):
+    """A regroup as data: printable, storable, checked against the fabric at apply."""
+
+    id: PlanId
+    epoch: int
+    """Of the fabric when it was made; it may grow while nothing that the plan needs changes."""
+    site: Name
+    moves: list[MoveView]
+    homes_after: dict[Name, Name | None]
+    excess_span_before: int
+    excess_span_after: int
+    running_moves: int
+    jobs_paused: list[str]
+    paused_gpus: int
+    pause_gpu_seconds: float
+    bound: BoundView
+    optimal: bool
+    solver_seconds: float
+    circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
+    flows: FlowChangesView = Field(default_factory=FlowChangesView)
+    predicted_dark_time_s: float = 0.0
+    predicted_gain: list[GainView] = Field(default_factory=list)
+    budgets: list[BudgetView] = Field(default_factory=list)
+    """Of every job that the plan touches; one that is ``refused`` refuses the plan."""
+    worth: WorthView | None = None
+    """None when the link rates of the site are not known."""
+    left_alone: list[LeftAloneView] = Field(default_factory=list)
+    makes_room_for: Name | None = None
+    """The pending job that fits afterwards."""
+    basis: list[PlanJobView] | None = None
+    """The jobs whose light it moves; without it the plan is for its very epoch only."""
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to gain."""
+        return not self.moves
+
+
+class PhaseView(View):
+    """One phase of a transaction and its times; ``finished_at`` None while it runs."""
+
+    name: str
+    started_at: float
+    finished_at: float | None = None
+
+
+class TransactionView(View):
+    """A plan being carried out, or how it ended."""
+
+    id: str
+    state: Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
+    phase: str
+    waiting_for: str = ""
+    phases: list[PhaseView]
+    cause: Literal["regroup", "placement", "homes", "attach"]
+    plan_id: str | None = None
+    epoch_before: int
+    epoch_after: int | None = None
+    moves: list[MoveView]
+    jobs: list[str]
+    """Jobs whose endpoints move."""
+    dark_time_s: dict[str, float]
+    """Per moved endpoint: first pair broken to last path qualified."""
+    started_at: float
+    finished_at: float | None = None
+    result: str = ""
+    """One sentence on how it ended; empty while it runs."""
+    error: str = ""
+    quarantined_ports: list[str] = Field(default_factory=list)
+    how_to_stop: str = ""
+    """What stops it now, or why nothing does; empty once it has ended."""
+
+
+class AttachRequest(Request):
+    """Where one endpoint's light should lead; ``aggregator`` None is dark."""
+
+    aggregator: Name | None
+
+
+class QuarantineView(View):
+    """A port (``as0/3``) or an endpoint (``gpu2``) that is out of use, and why."""
+
+    object: str
+    reason: str
+    since: float
+
+
+class AllocatedJob(Request):
+    """Who held which endpoints, in rank order, when the file was written."""
+
+    most_parts = 100_000
+
+    name: Name
+    project: Name = "default"
+    endpoints: list[Name] = Field(max_length=100_000)
+
+
+class Allocation(Request):
+    """What ``export`` writes and ``import`` reads.
+
+    Only ``homes`` is brought back: an endpoint that is not named stays where it is, null is dark.
+    ``jobs`` and ``epoch`` say what the file was written of.
+    """
+
+    most_parts = 500_000
+
+    version: Literal["lightloom/v1"] = VERSION
+    kind: Literal["Allocation"] = "Allocation"
+    site: Name
+    epoch: int = Field(default=0, ge=0, lt=2**63)
+    homes: dict[Name, Name | None] = Field(max_length=100_000)
+    jobs: list[AllocatedJob] = Field(default_factory=list, max_length=100_000)
+
+
+class AllocationDiffView(View):
+    """What an import changes, or changed."""
+
+    epoch: int
+    moves: list[MoveView]
+    jobs: list[str]
+    """Running jobs whose endpoints move."""
+    notes: list[str] = Field(default_factory=list)
+    """Differences that an import does not bring back: jobs that are not as in the file."""
+    transaction: TransactionView | None = None
+    """The one that carries it out; None when nothing was asked for, or nothing differs."""

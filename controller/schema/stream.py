@@ -1,0 +1,80 @@
+"""What the event stream carries beside events: samples, changes, transactions under way."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from controller.schema.base import View
+from controller.schema.plans import CircuitChangesView, TransactionView
+
+
+class JobSampleView(View):
+    """One second of one job."""
+
+    name: str
+    rx_bps: float | None
+    tx_bps: float | None
+    utilisation: float | None
+
+
+class ContainerSampleView(View):
+    """One second of one container."""
+
+    job: str
+    rank: int
+    endpoint: str
+    rx_bps: float | None
+    tx_bps: float | None
+    utilisation: float | None
+    source: str | None
+    """Where the utilisation comes from: ``nvml`` or ``emulated``."""
+
+
+class LinkSampleView(View):
+    """One second of one aggregator port, as the port sees it."""
+
+    device: str
+    port: int
+    rx_bps: float | None
+    tx_bps: float | None
+
+
+class SampleView(View):
+    """One second of everything that runs."""
+
+    time: float
+    jobs: list[JobSampleView]
+    containers: list[ContainerSampleView]
+    links: list[LinkSampleView]
+
+
+ChangedKind = Literal["job", "endpoint", "aggregator", "switch", "node", "quarantine"]
+
+
+class ChangedView(View):
+    """An object is not what it was: read it again.
+
+    A ``switch`` also stands for its circuits and the light at its ports, a ``node`` for its
+    containers.
+    """
+
+    kind: ChangedKind
+    name: str
+    """Empty when many of the kind changed at once: read the list."""
+    epoch: int
+
+
+class TransactionFrameView(TransactionView):
+    """A transaction under way: its view and the light it moves."""
+
+    circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
+    waits_for: str = ""
+    """What the present phase waits for; the same as ``waiting_for``."""
+
+
+class ResyncView(View):
+    """Something was missed: read the lists afresh, then go on with the stream."""
+
+    reason: str

@@ -1,0 +1,411 @@
+"""The one owner of state: every operation of the API, and the loops that keep the world right.
+
+Runs on one asyncio loop. Devices post events to it; nothing else mutates the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.devices.aggregators import AggregatorConnected, AggregatorEvent
+from controller.devices.engine import EngineError, ExecutionEngine
+from controller.devices.openflow.flows import Aggregators
+from controller.devices.optical import SwitchBank
+from controller.fabric.mover import FabricKeeper
+from controller.jobs.keeper import JobKeeper
+from controller.jobs.queue import QueueKeeper
+from controller.jobs.recovery import JobRecovery
+from controller.jobs.restarts import JobRestarter
+from controller.jobs.watch import JobWatch
+from controller.plans.allocation import Exchange
+from controller.plans.automatic import Regrouper
+from controller.plans.planner import Planner
+from controller.ranks import calls
+from controller.ranks.calls import look
+from controller.ranks.ends import JobEnder
+from controller.reconcile.adopt import Adopter
+from controller.reconcile.drift_policy import DriftPolicy
+from controller.reconcile.interrupted import Interrupted
+from controller.reconcile.links import LinkWatch
+from controller.reconcile.quarantine import QuarantineKeeper
+from controller.reconcile.watch import DriftWatch
+from controller.schema.fabric import SwitchView
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.live import LogLineView
+from controller.schema.plans import (
+    Allocation,
+    AllocationDiffView,
+    AttachRequest,
+    PlanRequest,
+    PlanView,
+    QuarantineView,
+    TransactionView,
+)
+from controller.service.queries import Looks
+from controller.state.journal import Journal
+from controller.state.state import Connections, State
+from controller.state.writes import PutFacts
+from controller.store.store import Store
+from controller.stream.changes import FactsKeeper
+from controller.stream.feed import Feed
+from controller.stream.publisher import FeedKeeper
+from controller.telemetry.light import OpticalPower
+from controller.telemetry.stalls import StallWatch
+from controller.telemetry.steps import StepMeter
+from controller.telemetry.throughput import Telemetry
+from controller.views.fabric import FabricViews
+from controller.views.health import HealthViews
+from controller.views.jobs import JobViews
+from controller.views.optics import Optics
+from scheduler.queue.model import Project
+from sitefile import CabledSite
+
+log = structlog.get_logger(__name__)
+
+OBSERVE_EVERY_S = 1.0
+FLUSH_EVERY_S = 1.0
+LEAVE_TIMEOUT_S = 20.0
+"""Time that running transactions get at the end; the next start finishes what is left."""
+REPAIR_EVERY_S = 2.0
+DRIFT_EVERY_S = 5.0
+WATCH_EVERY_S = 1.0
+TELL_AFTER_S = 2.0
+"""How long people who follow the live stream wait at most for a recovery to end."""
+SWITCHES_KNOWN_S = 5.0
+"""How long jobs wait at the start for switches that do not answer."""
+
+
+class Service(Looks):
+    """Everything the API can ask for. Raises ServiceError, nothing else."""
+
+    def __init__(
+        self,
+        site: CabledSite,
+        store: Store,
+        *,
+        switches: Callable[[Callable[[str, bool], None]], SwitchBank],
+        aggregators: Callable[[Callable[[AggregatorEvent], None]], Aggregators],
+        engine: ExecutionEngine,
+        default_image: str,
+        drift: DriftPolicy = DriftPolicy.REPAIR,
+        history: Path | None = None,
+        take_command: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``switches`` and ``aggregators`` are made here, so that their events come here.
+
+        ``take_command``: agents obey from now on, whatever controller they obeyed before.
+        ``history`` is the folder of the telemetry's history; in memory without one.
+        """
+        super().__init__()
+        self._switches = switches(self._switch_changed)
+        self._aggregators = aggregators(self._aggregator_event)
+        self._engine = engine
+        self._take = take_command
+        connections = Connections(
+            self._aggregators.connected, self._switches.connected, engine.reachable
+        )
+        self._state = State(site, store, clock, connections)
+        self._links = LinkWatch(self._state)
+        self._fabric = FabricKeeper(self._state, self._switches, self._aggregators, engine)
+        self._tasks = Tasks()
+        ender = JobEnder(self._state, self._fabric, engine, self._tasks)
+        self._jobs = JobKeeper(
+            self._state, self._fabric, engine, ender, self._tasks, default_image=default_image
+        )
+        self._recovery = JobRecovery(
+            self._state, self._fabric, engine, jobs=self._jobs, ender=ender, tasks=self._tasks
+        )
+        self._queue = QueueKeeper(self._state, self._jobs)
+        restarter = JobRestarter(
+            self._state, self._fabric, ender, self._tasks, self._jobs.start_again
+        )
+        self._watch = JobWatch(self._state, engine, ender, restarter)
+        self._interrupted = Interrupted(self._state)
+        owed = self._interrupted.owed
+        self._adopter = Adopter(self._state, self._switches, self._fabric, owed)
+        self._drift = DriftWatch(
+            self._state,
+            self._fabric,
+            self._adopter,
+            switches=self._switches,
+            aggregators=self._aggregators,
+            engine=engine,
+            policy=drift,
+        )
+        self._quarantine = QuarantineKeeper(self._state, self._adopter)
+        self._fabric.jobs = self._jobs
+        self._telemetry = Telemetry(self._state, self._aggregators, engine, history)
+        self._power = OpticalPower(self._state, self._switches, history)
+        self._meter = StepMeter(site, lambda endpoint: self._telemetry.rates(endpoint).tx_bps)
+        self._plans = Planner(self._state, self._fabric, self._switches, self._tasks, self._meter)
+        self._regrouper = Regrouper(self._state, self._plans, self._meter)
+        self._exchange = Exchange(self._state, self._plans)
+        self._feed = Feed()
+        self._optics = Optics(site, self._switches, clock)
+        facts = FactsKeeper(self._state, self._aggregators, self._switches, self._power.seen)
+        self._feeder = FeedKeeper(self._state, facts, self._telemetry, self._feed)
+        self._stalls = StallWatch(self._state, self._telemetry.rates)
+        self._show = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
+        self._show_jobs = JobViews(self._state, self._telemetry, self._show, self._meter)
+        self._show_health = HealthViews(self._state, self._switches, self._adopter.settled)
+        self._taken_over = asyncio.Event()
+        """A device came back: what is missing on it can be put right now."""
+        self.recovered = asyncio.Event()
+        """Nothing is left that a controller before this one had begun."""
+
+    # --- life -----------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent."""
+        return self._state.epoch
+
+    @property
+    def journal(self) -> Journal:
+        """What keeps the answers to changes with a key, among all else that is durable."""
+        return self._state.journal
+
+    def use_projects(self, projects: Callable[[], Iterable[Project]]) -> None:
+        """Take quotas and fair shares from ``projects`` instead of the site file."""
+        self._state.projects = projects
+
+    async def start(self) -> None:
+        """Load the state, look at the containers, begin to keep the world right."""
+        loaded = await self._state.store.load()
+        self._state.restore(loaded)
+        self._interrupted.restore(loaded)
+        self._state.spared = frozenset(self._state.cables.keys() - self._state.holders().keys())
+        await self._take_command(loaded.facts)
+        self._switches.start()
+        await self._fabric.install()
+        self._tasks.keep("take over", self._take_over)
+        self._feeder.begin()
+        self._tasks.keep("feed", self._tell)
+        self._tasks.spawn(self._recover(), "recover")
+        self._tasks.keep("telemetry", self._telemetry.run_counters)
+        self._tasks.keep("samples", self._telemetry.run_samples)
+        self._tasks.keep("power", self._power.run)
+
+    async def _take_command(self, facts: Mapping[str, str]) -> None:
+        """Be the newest controller: what an older one still sends, agents refuse."""
+        term = int(facts.get("term", "0")) + 1
+        if self._take:  # higher than that of any controller, whose store counted its starts
+            term = max(term, int(self._state.clock()))
+        await self._state.commit(PutFacts({"term": str(term)}))
+        self._engine.command(term)
+
+    def hang_up(self) -> None:
+        """Let everybody go who follows what happens."""
+        self._feed.close()
+
+    async def stop(self) -> None:
+        """Let transactions end, then stop; containers, circuits and flows stay as they are."""
+        self.hang_up()
+        running = [asyncio.ensure_future(r.ended.wait()) for r in self._state.running.values()]
+        if running:
+            await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
+        await self._tasks.stop()
+        await self._switches.stop()
+        self._telemetry.flush()
+        self._power.flush()
+        with contextlib.suppress(ServiceError):
+            await self._state.journal.flush()
+
+    async def _recover(self) -> None:
+        """Job loops start only when it is known what runs and where the light is."""
+        await asyncio.gather(self._switches_read(), look(self._state, self._engine))
+        self._watch.note_strangers()  # before a job could be placed on what they hold
+        self._recovery.begin()
+        self._state.ready = True
+        self._tasks.keep("observe", self._observe)
+        self._tasks.keep("schedule", self._queue.run)
+        self._tasks.keep("flush", self._flush)
+        self._tasks.keep("repair", self._repair)
+        self._tasks.keep("watch", self._watch_ourselves)
+        self._tasks.keep("drift", self._look_for_drift)
+        self._tasks.keep("regroup", self._regrouper.run)
+        self._tasks.spawn(self._plans.warm_up(), "warm up the planner")
+
+    async def _tell(self) -> None:
+        """Tell what changes, once what was interrupted is put right: that goes before."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_AFTER_S):
+                await self.recovered.wait()
+        await self._feeder.run()
+
+    async def _switches_read(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SWITCHES_KNOWN_S):
+                await self._switches.all_known()
+
+    async def _observe(self) -> None:
+        settled: frozenset[str] | None = None
+        while True:
+            await self._watch.observe()
+            self._stalls.look()
+            spared = self._state.spared
+            if spared is not settled:  # no container needs their flows any more
+                await self._fabric.install()
+                settled = spared
+            await asyncio.sleep(OBSERVE_EVERY_S)
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_EVERY_S)
+            await self._state.journal.flush()
+
+    async def _repair(self) -> None:
+        while True:
+            self._taken_over.clear()
+            if not self._state.suspect:
+                await self._adopter.repair()
+            if self._interrupted and self._adopter.settled(self._interrupted.owed):
+                await self._interrupted.close(self._recovery.wake_up)
+            if not self._interrupted:
+                self.recovered.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPAIR_EVERY_S):
+                    await self._taken_over.wait()
+
+    async def _watch_ourselves(self) -> None:
+        while True:
+            self._drift.suspect()
+            self._links.calm()
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    async def _look_for_drift(self) -> None:
+        while True:
+            await asyncio.sleep(DRIFT_EVERY_S)
+            await self._drift.look()
+
+    # --- what devices post ----------------------------------------------------------------
+
+    def _switch_changed(self, switch: str, connected: bool) -> None:
+        word = "SwitchConnected" if connected else "SwitchLost"
+        text = "its circuits are being read" if connected else self._switches.error(switch)
+        severity = "info" if connected else "error"
+        self._state.events.add(severity, f"switch/{switch}", word, text)  # type: ignore[arg-type]
+        if connected:
+            self._tasks.spawn(self._adopted(switch), f"adopt {switch}")
+
+    async def _adopted(self, switch: str) -> None:
+        if await self._adopter.take_over(switch):
+            self._adopter.unsettled.set()
+
+    async def _take_over(self) -> None:
+        """Make durable what switches that came back had to tell, and the flows follow it.
+
+        At a start all of them come at once: one durable write and one set of flows for many.
+        """
+        while True:
+            await self._adopter.unsettled.wait()
+            await self._adopter.settle()  # raises: again, after a pause
+            self._taken_over.set()
+
+    def _aggregator_event(self, event: AggregatorEvent) -> None:
+        self._links.take(event)
+        if isinstance(event, AggregatorConnected):
+            self._taken_over.set()
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self._state.site.scheduling.highest_priority(project)
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job."""
+        await calls.check_image(self._engine, request)
+        return self._show_jobs.job(await self._jobs.submit(request))
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, in the order of submission; with ``names`` those of these."""
+        jobs = self._state.jobs
+        if names is None:
+            return await self._show_jobs.jobs(jobs.values())
+        return await self._show_jobs.jobs(jobs[name] for name in names if name in jobs)
+
+    async def job(self, name: str) -> JobView:
+        """Return one job."""
+        return self._show_jobs.job(self._jobs.get(name))
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        return self._show_jobs.job(await self._jobs.cancel(name))
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        return self._show_jobs.job(await self._jobs.pause(name))
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        return self._show_jobs.job(await self._jobs.resume(name))
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output; ``rank`` None is all of them."""
+        self._jobs.get(name)
+        try:
+            async for line in self._engine.logs(name, rank, tail, follow):
+                yield LogLineView(
+                    rank=line.rank,
+                    time=line.time,
+                    stream="stderr" if line.stream == "stderr" else "stdout",
+                    text=line.text,
+                )
+        except EngineError as error:
+            raise ServiceError(
+                "unavailable", str(error), object=f"job/{name}", hint=error.hint
+            ) from error
+
+    # --- plans ----------------------------------------------------------------------------
+
+    async def make_plan(self, request: PlanRequest) -> PlanView:
+        """Compute a regroup; changes nothing."""
+        return await self._plans.make_plan(request)
+
+    async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
+        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        return await self._plans.apply(plan, wait_s)
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return one transaction."""
+        return self._plans.transaction(ident)
+
+    async def abort(self, ident: str) -> TransactionView:
+        """Ask a running transaction to turn back."""
+        return self._plans.abort(ident)
+
+    async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
+        """Move one endpoint's light by hand, or darken it."""
+        return await self._plans.attach(endpoint, request.aggregator, wait_s)
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return everything that is out of use."""
+        return self._quarantine.views()
+
+    async def release(self, name: str) -> QuarantineView:
+        """Put a port or an endpoint back into use."""
+        return await self._quarantine.release(name)
+
+    async def repair(self, switch: str) -> SwitchView:
+        """Take a switch's map as it is and move back what jobs lack, however much that is."""
+        await self._drift.repair(switch)
+        return next(view for view in self._show.switches() if view.name == switch)
+
+    async def bring_back(
+        self, wanted: Allocation, *, dry_run: bool, wait_s: float
+    ) -> AllocationDiffView:
+        """Move every endpoint that is not where ``wanted`` says, or say which those are."""
+        return await self._exchange.bring_back(wanted, dry_run=dry_run, wait_s=wait_s)

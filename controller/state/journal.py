@@ -1,0 +1,246 @@
+"""The journal: carries what the state wants durable to the store, one commit at a time.
+
+An outcome of the store is known or looked up, never guessed:
+
+- ``commit`` makes an intention durable before anything acts on it. When the store refuses, the
+  intention does not exist and the caller takes it back. When the store does not answer in time
+  the outcome is not known: the caller takes the intention back all the same, and the next commit
+  rewrites its rows as memory has them then, whether or not the late write landed.
+- ``record`` is for what has happened already (a transaction ended, containers stopped). It cannot
+  be taken back: what is not written now stays owed and goes with the next commit.
+- At most one commit is under way. While one is late nothing else is handed to the store, so
+  whatever waited for its turn in vain is known not to have been written.
+
+Rows are idempotent: writing one twice, or after a newer one was written, is harmless, because an
+owed row is read from memory at the moment when it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.base.tasks import seen
+from controller.state.events import EventLog
+from controller.state.records import Event
+from controller.state.writes import (
+    DropAnswer,
+    DropJobs,
+    DropQuarantine,
+    KeptAnswer,
+    PutAnswer,
+    PutAttachments,
+    PutEvents,
+    PutFacts,
+    PutJob,
+    PutQuarantine,
+    PutTransaction,
+    Write,
+)
+
+TURN_TIMEOUT_S = 10.0
+"""How long a caller waits until the commits before its own are over."""
+COMMIT_TIMEOUT_S = 10.0
+"""How long a caller waits for its own commit."""
+
+Key = tuple[str, str]
+"""A row: its kind and its name."""
+FACTS: Key = ("facts", "")
+ATTACHMENTS: Key = ("attachments", "")
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Row:
+    """A row that is owed; compared by identity, so that one owed again is told apart."""
+
+    write: Write | None
+    """None: as the state has it when it is written."""
+
+
+class Durable(Protocol):
+    """The part of the store that the journal needs."""
+
+    async def commit(self, *writes: Write) -> None:
+        """Make all ``writes`` durable together, or none. ServiceError, OutcomeUnknownError."""
+
+    async def look_up(self) -> None:
+        """Find out how a commit of unknown outcome ended. ServiceError while that fails."""
+
+    async def answer(self, ident: str) -> KeptAnswer | None:
+        """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
+
+
+class Journal:
+    """Orders the writes of one controller and remembers those that are owed."""
+
+    def __init__(
+        self, store: Durable, events: EventLog, row: Callable[[Key], Write | None]
+    ) -> None:
+        """``row`` returns a row of the state as memory has it now; None: it is not decided yet."""
+        self._store = store
+        self._events = events
+        self._row = row
+        self._turn = asyncio.Lock()
+        self._late: asyncio.Task[None] | None = None
+        """A commit whose outcome is not known."""
+        self._owed: dict[Key, _Row] = {}
+        """Rows to be written with the next commit."""
+        self.error = ""
+        """Why the last commit failed; empty when it did not."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether something that happened is not durable yet, or an outcome is not known."""
+        return bool(self._owed) or self._late is not None
+
+    async def commit(self, *writes: Write) -> None:
+        """Make ``writes`` durable with all that is owed and all events so far.
+
+        ServiceError when they are not and never will be; OutcomeUnknownError when that is not
+        known, in which case the next commit makes their rows what memory says then.
+        """
+        try:
+            async with self._my_turn():
+                await self._write(writes)
+        except ServiceError as error:
+            self.error = error.message
+            raise
+
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        self.owe(*writes)
+        await self.commit()
+
+    async def flush(self) -> None:
+        """Write what is owed; after a failure, also find out whether the store works again."""
+        await (self.record(PutFacts({})) if self.error else self.commit())
+
+    async def answer(self, ident: str) -> KeptAnswer | None:
+        """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
+        return await self._store.answer(ident)
+
+    def owe(self, *writes: Write) -> None:
+        """Let ``writes`` go with the next commit."""
+        for write in writes:
+            for key in keys(write):
+                self._owed.pop(key, None)  # the latest comes last
+                self._owed[key] = _Row(write if key[0] in ("transaction", "answer") else None)
+
+    @asynccontextmanager
+    async def _my_turn(self) -> AsyncIterator[None]:
+        """Wait until no other commit is under way and it is known how the last one ended."""
+        deadline = time.monotonic() + TURN_TIMEOUT_S
+        try:
+            async with asyncio.timeout(TURN_TIMEOUT_S):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise _busy() from None
+        try:
+            if self._late is not None:
+                await self._learn(self._late, deadline)
+            yield
+        finally:
+            self._turn.release()
+
+    async def _learn(self, late: asyncio.Task[None], deadline: float) -> None:
+        """Wait for the late commit, and look up how it ended where it cannot tell itself."""
+        await asyncio.wait({late}, timeout=max(0.0, deadline - time.monotonic()))
+        if not late.done():
+            raise _busy()
+        if not late.cancelled() and isinstance(late.exception(), OutcomeUnknownError):
+            await self._store.look_up()
+        self._late = None
+
+    async def _write(self, writes: Sequence[Write]) -> None:
+        mine = {key for write in writes for key in keys(write)}
+        owed = dict(self._owed)
+        rows = {key: row.write or self._row(key) for key, row in owed.items() if key not in mine}
+        events = self._events.take_unwritten()
+        batch = [*(row for row in rows.values() if row is not None), *writes]
+        if not batch and not events:
+            return
+        task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
+        try:
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await asyncio.shield(task)
+        except TimeoutError:
+            self._not_written(writes, events, late=task)
+            raise OutcomeUnknownError(
+                "timeout",
+                f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
+                object="store",
+                hint="look at the disk; what was asked is taken back as soon as it answers",
+            ) from None
+        except BaseException as error:
+            unknown = isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
+            self._not_written(writes, events, late=task if unknown else None)
+            raise
+        self.error = ""
+        for key in mine | {key for key, row in rows.items() if row is not None}:
+            if key in owed and self._owed.get(key) is owed[key]:
+                del self._owed[key]
+
+    def _not_written(
+        self, writes: Iterable[Write], events: Sequence[Event], *, late: asyncio.Task[None] | None
+    ) -> None:
+        """Owe the rows that other commits, or this one when it lands late, may change."""
+        self._events.give_back(events)
+        self._late = late
+        if late is not None:
+            late.add_done_callback(seen)
+        for write in writes:
+            if isinstance(write, PutAnswer | DropAnswer):
+                if late is not None:
+                    self.owe(write if _is_end(write) else DropAnswer(keys(write)[0][1]))
+                continue
+            if isinstance(write, PutTransaction):
+                continue  # its keeper records how it ended
+            for key in keys(write):
+                if late is not None or self._row(key) is not None:
+                    self._owed[key] = _Row(None)
+
+
+def keys(write: Write) -> list[Key]:
+    """Return the rows that ``write`` sets; events have ids of their own and are no rows."""
+    found: list[Key] = []
+    match write:
+        case PutFacts():
+            found = [FACTS]
+        case PutAttachments():
+            found = [ATTACHMENTS]
+        case PutJob(job=job):
+            found = [("job", job.name)]
+        case DropJobs(names=names):
+            found = [("job", name) for name in names]
+        case PutTransaction(view=view):
+            found = [("transaction", view.id)]
+        case PutQuarantine(entries=entries):
+            found = [("quarantine", entry.object) for entry in entries]
+        case DropQuarantine(object=name):
+            found = [("quarantine", name)]
+        case PutAnswer(answer=answer):
+            found = [("answer", answer.id)]
+        case DropAnswer(id=ident):
+            found = [("answer", ident)]
+        case PutEvents():
+            pass
+    return found
+
+
+def _is_end(write: PutAnswer | DropAnswer) -> bool:
+    """Whether a key's change is over: only a key whose change was not begun is taken back."""
+    return isinstance(write, DropAnswer) or write.answer.status is not None
+
+
+def _busy() -> ServiceError:
+    return ServiceError(
+        "unavailable",
+        "the store is still busy with an earlier write; nothing was changed",
+        object="store",
+        hint="look at the disk; try again in a moment",
+    )

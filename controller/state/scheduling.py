@@ -1,0 +1,74 @@
+"""Which jobs a regroup must leave alone now, and until when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from controller.state.records import JobRecord
+from scheduler.model import Fabric, Request
+from scheduler.policy.budgets import PauseBudget, free_at, why_not
+
+KEPT_PAUSES = 100
+"""Of one job; enough for any budget of pauses per hour that makes sense."""
+
+
+@dataclass(slots=True, frozen=True)
+class Alone:
+    """Why a job is left alone; ``until`` None is for as long as things are as they are."""
+
+    reason: str
+    until: float | None = None
+
+
+def left_alone(
+    jobs: Iterable[JobRecord], budget: PauseBudget, now: float, *, force: bool = False
+) -> dict[str, Alone]:
+    """Return the jobs with endpoints that no plan may touch; ``force`` ignores budgets."""
+    found: dict[str, Alone] = {}
+    for job in jobs:
+        if not job.holding:
+            continue
+        if job.request.pinned:
+            found[job.name] = Alone("it is pinned by its owner")
+        elif job.state == "starting":
+            found[job.name] = Alone("it is starting")
+        elif not force:
+            pauses = sorted(job.pauses.values())
+            reason = why_not(budget, pauses, now)
+            if reason:
+                at = free_at(budget, pauses, now)
+                found[job.name] = Alone(reason, None if at == float("inf") else at)
+    return found
+
+
+def pinned(fabric: Fabric, alone: Iterable[str]) -> Fabric:
+    """Return the fabric with these jobs pinned."""
+    names = set(alone)
+    jobs = tuple(replace(j, pinned=True) if j.name in names else j for j in fabric.jobs)
+    return replace(fabric, jobs=jobs)
+
+
+def with_pause(pauses: Mapping[str, float], transaction: str, now: float) -> dict[str, float]:
+    """Return a job's history with one more transaction that moved its light."""
+    kept = sorted({**pauses, transaction: now}.items(), key=lambda item: item[1])
+    return dict(kept[-KEPT_PAUSES:])
+
+
+def scheduler_request(job: JobRecord) -> Request:
+    """Return what the scheduler needs to place a job."""
+    request = job.request
+    return Request(
+        job=job.name,
+        count=request.count,
+        locality=request.locality,
+        rank_order=request.rank_order,
+        model=request.model,
+        min_memory_bytes=request.min_memory_bytes,
+        endpoints=tuple(request.endpoints),
+    )
+
+
+def without(fabric: Fabric, promised: Iterable[str]) -> Fabric:
+    """Return the fabric without endpoints that are promised to somebody."""
+    return replace(fabric, unavailable=fabric.unavailable | frozenset(promised))

@@ -1,0 +1,444 @@
+"""The controller's state: the intent and what is known of the world. Owned by the asyncio loop.
+
+Nothing but the service's keepers changes it, and they do so between two awaits, so every
+reader on the loop sees it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankStatus
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import TransactionView
+from controller.state.events import EventLog
+from controller.state.journal import Journal, Key
+from controller.state.queue import Look
+from controller.state.records import JobRecord, Quarantine
+from controller.state.transactions import KEPT_TRANSACTIONS, Running
+from controller.state.writes import (
+    DropJobs,
+    DropQuarantine,
+    Loaded,
+    PutAttachments,
+    PutFacts,
+    PutJob,
+    PutQuarantine,
+    Write,
+)
+from controller.store.store import Store
+from controller.transaction.circuits import SwitchChange, fixed_attachments, homes
+from controller.transaction.model import (
+    Phase,
+)
+from scheduler.model import Aggregator, Fabric, Job, Policy, Site
+from scheduler.queue.model import Project
+from sitefile import CabledSite, EndpointCable
+
+KEPT_JOBS = 2000
+KEPT_JOB_BYTES = 64 * 2**20
+"""Of the texts of jobs that ended, all together."""
+"""Jobs that ended and can still be looked at; a controller runs for years."""
+
+
+@dataclass(slots=True)
+class Connections:
+    """Who answers now; the daemon fills in the functions of the real parts."""
+
+    aggregators: Callable[[], frozenset[str]]
+    switches: Callable[[], frozenset[str]]
+    servers: Callable[[], Mapping[str, bool]]
+
+
+@dataclass(slots=True)
+class State:
+    """Intent, observation and locks."""
+
+    site: CabledSite
+    store: Store
+    clock: Callable[[], float]
+    connections: Connections
+    epoch: int = 0
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    """In the order of submission."""
+    unsaved: set[str] = field(default_factory=set)
+    """Jobs that are being submitted: nothing is done with them before they are durable."""
+    attachments: dict[str, AttachPoint] = field(default_factory=dict)
+    """Where every lit endpoint is."""
+    held: dict[str, AttachPoint | None] = field(default_factory=dict)
+    """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
+    quarantine: dict[str, Quarantine] = field(default_factory=dict)
+    detached: set[str] = field(default_factory=set)
+    """Endpoints that an operator darkened; they are not lit again on their own."""
+    flapping: frozenset[str] = frozenset()
+    """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
+    suspect: str = ""
+    """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    command_lost: str = ""
+    """Why this controller commands the site no more and touches no device; empty while it does."""
+    foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
+    foreign_endpoints: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Per optical switch: what circuits that are not ours hold. A key means: read once."""
+    squatted: frozenset[str] = frozenset()
+    """Endpoints held by containers that belong to no job we know."""
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    """Their jobs, by endpoint."""
+    spared: frozenset[str] = frozenset()
+    """Endpoints that such a container may hold, as far as was seen since the start: what flows they
+    have stays."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Endpoints whose GPU or agent is not fit at this moment, and why."""
+    statuses: list[RankStatus] = field(default_factory=list)
+    running: dict[str, Running] = field(default_factory=dict)
+    """Transactions whose end was not told yet; see ``moving``."""
+    finished: dict[str, TransactionView] = field(default_factory=dict)
+    """The latest transactions that ended, by id, oldest first; see ``finish``."""
+    moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
+    """What each of them did with the light, as far as that is known."""
+    stalled: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Jobs that do not talk any more: since when it is known, and what was seen."""
+    transactions: int = 0
+    """Number of the last transaction."""
+    owed_jobs: set[str] = field(default_factory=set)
+    """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
+    queue: Look = field(default_factory=Look)
+    """What the last look at the queue found."""
+    promised: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Endpoints that a regroup under way makes room on, by the pending job they are for."""
+    looked_at: float | None = None
+    """When a trigger last led to a look for a regroup."""
+    scheduled_at: float | None = None
+    """When the schedule did."""
+    ready: bool = False
+    """The devices were seen once; jobs may start."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set on every change that may let a waiting job run."""
+    projects: Callable[[], Iterable[Project]] = field(init=False)
+    """Quotas and fair shares: of the site file, until people's accounts are open."""
+    _sizes: dict[str, tuple[JobRequest | None, int]] = field(default_factory=dict)
+    """Per job that ended: its request and the bytes of its texts."""
+    events: EventLog = field(init=False)
+    journal: Journal = field(init=False)
+    planner_site: Site = field(init=False)
+    """The site in the scheduler's words, every port counted."""
+    cables: Mapping[str, EndpointCable] = field(init=False)
+    """Every endpoint of the site by name."""
+    optical: frozenset[str] = field(init=False)
+    """The optical switches' names."""
+
+    def __post_init__(self) -> None:
+        self.events = EventLog(self.clock, lambda: self.epoch)
+        self.journal = Journal(self.store, self.events, self.row)
+        self.attachments = fixed_attachments(self.site)
+        self.projects = lambda: self.site.scheduling.projects
+        self.planner_site = self.site.scheduler_site()
+        self.optical = frozenset(switch.name for switch in self.site.switches)
+        self.cables = {cable.name: cable for cable in self.site.endpoints}
+
+    def restore(self, loaded: Loaded) -> None:
+        """Take over what the store holds."""
+        self.epoch = int(loaded.facts.get("epoch", "0"))
+        self.jobs = {job.name: job for job in loaded.jobs}
+        cabled = self.attachments  # what is hard-wired is where the site file says
+        taken = frozenset(cabled.values())
+        self.attachments = cabled | {
+            e: at
+            for e, at in loaded.attachments.items()
+            if e in self.cables and e not in cabled and at not in taken and self.has_port(at)
+        }
+        self.quarantine = {entry.object: entry for entry in loaded.quarantine}
+        self.finished = {view.id: view for view, _ in loaded.transactions}
+        self.transactions = int(loaded.facts.get("transactions", "0"))
+        self.looked_at = _time(loaded.facts.get("regroup_looked_at"))
+        self.scheduled_at = _time(loaded.facts.get("regroup_scheduled_at"))
+        self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
+        self.events.restore(loaded.events)
+
+    @property
+    def store_error(self) -> str:
+        """Why the last durable write failed; empty when it did not."""
+        return self.journal.error
+
+    async def commit(self, *writes: Write) -> None:
+        """Make an intention durable, with all events so far. ServiceError: take it back."""
+        await self.journal.commit(*writes)
+
+    async def record(self, *writes: Write) -> None:
+        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        await self.journal.record(*writes)
+
+    def row(self, key: Key) -> Write | None:
+        """Return a row as it should stand in the store now; None while that is being decided."""
+        match key:
+            case ("job", name):
+                if name in self.unsaved:
+                    return None
+                return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+            case ("quarantine", name):
+                entry = self.quarantine.get(name)
+                return DropQuarantine(name) if entry is None else PutQuarantine((entry,))
+            case ("attachments", _):
+                return self.placed()
+            case ("facts", _):
+                return self.facts()
+        return None
+
+    def placed(self) -> PutAttachments:
+        """Return where the light is, for a durable write: a copy, for the writer is a thread."""
+        return PutAttachments(dict(self.attachments), self.epoch)
+
+    def facts(self) -> PutFacts:
+        """Return what is counted and marked outside the tables, for a durable write."""
+        return PutFacts(
+            {
+                "epoch": str(self.epoch),
+                "transactions": str(self.transactions),
+                "detached": json.dumps(sorted(self.detached)),
+                "regroup_looked_at": json.dumps(self.looked_at),
+                "regroup_scheduled_at": json.dumps(self.scheduled_at),
+            }
+        )
+
+    # --- jobs -----------------------------------------------------------------------------
+
+    def put(self, job: JobRecord) -> JobRecord:
+        """Replace a job's record and wake who waits for a change."""
+        self.jobs[job.name] = job
+        self.wake.set()
+        return job
+
+    def change(self, name: str, **fields: object) -> JobRecord:
+        """Replace some fields of a job's record."""
+        return self.put(self.replaced(name, **fields))
+
+    def replaced(self, name: str, **fields: object) -> JobRecord:
+        """Return a job's record with other fields; changes nothing and wakes nobody."""
+        return replace(self.jobs[name], **fields)  # type: ignore[arg-type]
+
+    def forget_ended(self) -> tuple[str, ...]:
+        """Forget those of the jobs that ended first, beyond the latest; return their names."""
+        ended = [job for job in self.jobs.values() if job.ended]
+        ended.sort(key=lambda job: job.finished_at or job.submitted_at)
+        left, gone = KEPT_JOB_BYTES, []
+        for number, job in enumerate(reversed(ended)):
+            left -= self._texts(job)
+            if number >= KEPT_JOBS or left < 0:
+                gone.append(job.name)
+        for name in gone:
+            del self.jobs[name]
+            self._sizes.pop(name, None)
+        return tuple(reversed(gone))
+
+    def _texts(self, job: JobRecord) -> int:
+        """Return the size of a job's texts in bytes; counted once for each request."""
+        known, size = self._sizes.get(job.name, (None, 0))
+        if known is not job.request:
+            request = job.request
+            texts = (*request.command, *request.env, *request.env.values())
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            self._sizes[job.name] = (job.request, size)
+        return size
+
+    def promised_endpoints(self) -> frozenset[str]:
+        """Return the endpoints that are kept for jobs a regroup under way lets in."""
+        return frozenset(e for endpoints in self.promised.values() for e in endpoints)
+
+    def cabled(self, job: JobRecord) -> tuple[str, ...]:
+        """Return a job's endpoints less those that have left the site file since it started."""
+        return tuple(e for e in job.endpoints if e in self.cables)
+
+    def holders(self) -> dict[str, JobRecord]:
+        """Return the job of every endpoint that has one."""
+        return {e: job for job in self.jobs.values() if job.holding for e in job.endpoints}
+
+    def moving(self) -> dict[str, Running]:
+        """Return the transactions that still hold endpoints and jobs."""
+        return {i: r for i, r in self.running.items() if r.tx.phase is not Phase.DONE}
+
+    def transaction_of(self, job: str) -> Running | None:
+        """Return the transaction that holds ``job`` now."""
+        for running in self.moving().values():
+            if any(held.name == job for held in running.tx.jobs):
+                return running
+        return None
+
+    def finish(self, view: TransactionView, changes: tuple[SwitchChange, ...]) -> None:
+        """Keep the end of a transaction; beyond the latest ones the oldest is forgotten."""
+        self.finished.pop(view.id, None)
+        self.finished[view.id] = view
+        self.moved[view.id] = changes
+        while len(self.finished) > KEPT_TRANSACTIONS:
+            # One that a restart interrupted stands here until it is known how it ended.
+            oldest = next(i for i, kept in self.finished.items() if kept.finished_at is not None)
+            del self.finished[oldest]
+            self.moved.pop(oldest, None)
+
+    # --- fabric ---------------------------------------------------------------------------
+
+    def relocate(self, places: Mapping[str, AttachPoint | None]) -> bool:
+        """Note where endpoints are, None for dark; return whether anything changed.
+
+        A port holds one fiber: whoever was there, as far as was known, is there no more. Somebody
+        may have taken the port of an endpoint that a transaction is moving away.
+        """
+        news = {e: at for e, at in places.items() if self.attachments.get(e) != at}
+        taken = {at for at in news.values() if at is not None}
+        gone = [e for e, at in self.attachments.items() if at in taken and e not in places]
+        for endpoint in gone:
+            del self.attachments[endpoint]
+        for endpoint, at in news.items():
+            if at is None:
+                del self.attachments[endpoint]
+            else:
+                self.attachments[endpoint] = at
+        return bool(news)
+
+    def has_port(self, at: AttachPoint) -> bool:
+        """Whether the site has this aggregator port for endpoints."""
+        for cable in self.site.aggregators:
+            if cable.name == at.aggregator:
+                return at.port in cable.fibers or at.port in cable.fixed
+        return False
+
+    def homes(self) -> dict[str, str | None]:
+        """Return each endpoint's home, None for a dark one."""
+        return homes(self.site, self.attachments)
+
+    def lose_command(self, reason: str) -> None:
+        """Know that a newer controller commands the site: this one touches no device any more."""
+        if self.command_lost:
+            return
+        self.command_lost = self.suspect = f"a newer controller commands the site: {reason}"
+        text = f"{self.command_lost}; this one changes no device any more: stop it"
+        self.events.add("error", "controller", "CommandLost", text)
+
+    def require_command(self) -> None:
+        """Raise ServiceError ``forbidden`` when a newer controller commands the site."""
+        if self.command_lost:
+            raise ServiceError(
+                "forbidden",
+                self.command_lost,
+                object="controller",
+                hint="ask the newer controller, and stop this one",
+            )
+
+    def locked(self) -> dict[str, str]:
+        """Return the transaction of every endpoint that one moves."""
+        return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
+
+    def blocked_points(self) -> frozenset[AttachPoint]:
+        """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
+        points = {
+            AttachPoint(cable.name, port)
+            for cable in self.site.aggregators
+            for port in cable.fibers
+            if f"{cable.name}/{port}" in self.quarantine
+        }
+        for foreign in self.foreign_points.values():
+            points |= foreign
+        for running in self.moving().values():
+            for path in running.tx.paths:
+                points |= {point for point in (path.before, path.after) if point is not None}
+        return frozenset(points)
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the endpoints that can be neither placed nor moved, and why."""
+        aggregators = self.connections.aggregators()
+        servers = self.connections.servers()
+        locked = self.locked()
+        reasons: dict[str, str] = {}
+        for endpoint in self.site.endpoints:
+            at = self.attachments.get(endpoint.name)
+            device = endpoint.fiber.device
+            if endpoint.name in self.quarantine:
+                reason = f"quarantined: {self.quarantine[endpoint.name].reason}"
+            elif not servers.get(endpoint.server, False):
+                reason = f"the agent of {endpoint.server} does not answer"
+            elif endpoint.name in locked:
+                reason = f"being moved by transaction {locked[endpoint.name]}"
+            elif at is not None and at.aggregator not in aggregators:
+                reason = f"aggregator {at.aggregator} is not connected"
+            elif endpoint.name in self.foreign_endpoints.get(device, frozenset()):
+                reason = f"its fiber is held by a foreign circuit on {device}"
+            elif f"endpoint/{endpoint.name}" in self.flapping:
+                reason = "its link comes and goes"
+            elif at is not None and f"aggregator/{at.aggregator}" in self.flapping:
+                reason = f"the session of aggregator {at.aggregator} comes and goes"
+            elif endpoint.name in self.unfit:
+                reason = self.unfit[endpoint.name]
+            elif endpoint.name in self.squatted:
+                reason = "held by a container that belongs to no known job"
+            elif device in self.optical and device not in self.foreign_points:
+                reason = f"the circuits of {device} were not read yet"
+            else:
+                continue
+            reasons[endpoint.name] = reason
+        return reasons
+
+    def fabric(self) -> Fabric:
+        """Return the fabric as the scheduler sees it now."""
+        jobs = tuple(
+            Job(
+                job.name,
+                self.cabled(job),
+                policy=Policy(job.request.policy),
+                pinned=job.request.pinned,
+            )
+            for job in self.jobs.values()
+            if job.holding
+        )
+        return Fabric(
+            self._usable_site(),
+            self.homes(),
+            jobs,
+            unavailable=frozenset(self.unavailable()),
+            epoch=self.epoch,
+        )
+
+    def flow_view(
+        self,
+    ) -> tuple[dict[str, AttachPoint], dict[str, tuple[str, ...]], frozenset[str]]:
+        """Return attachments, jobs and held endpoints as the flow compiler takes them."""
+        attachments = {e: at for e, at in self.attachments.items() if e not in self.held}
+        attachments.update({e: at for e, at in self.held.items() if at is not None})
+        jobs = {job.name: self.cabled(job) for job in self.jobs.values() if job.holding}
+        return attachments, jobs, frozenset(self.held)
+
+    def aggregators_of(self, endpoints: Iterable[str]) -> frozenset[str]:
+        """Return the aggregators these endpoints are under."""
+        return frozenset(self.attachments[e].aggregator for e in endpoints if e in self.attachments)
+
+    def _usable_site(self) -> Site:
+        """The site less the ports that are out of use; ports in use always count."""
+        site = self.planner_site
+        dead = self.blocked_points() - set(self.attachments.values())
+        if not dead:
+            return site
+        return replace(site, aggregators=tuple(self._less(a, dead) for a in site.aggregators))
+
+    def _less(self, aggregator: Aggregator, dead: frozenset[AttachPoint]) -> Aggregator:
+        fibers = self.site.aggregator(aggregator.name).fibers
+        ports = dict(aggregator.ports)
+        for point in dead:
+            if point.aggregator == aggregator.name and point.port in fibers:
+                ports[fibers[point.port].device] -= 1
+        return replace(aggregator, ports=ports)
+
+
+def spread(endpoints: Sequence[str], homes: Mapping[str, str | None]) -> dict[str, int]:
+    """Count endpoints per home, sorted by name; dark ones count under ``dark``."""
+    counts: dict[str, int] = {}
+    for name in endpoints:
+        home = homes.get(name) or "dark"
+        counts[home] = counts.get(home, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _time(text: str | None) -> float | None:
+    value = None if text is None else json.loads(text)
+    return None if value is None else float(value)

@@ -1,0 +1,144 @@
+"""What may be written to the store, and what is read from it at start. Values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.devices.aggregators import AttachPoint
+from controller.schema.plans import TransactionView
+from controller.state.records import Event, JobRecord, Quarantine
+
+
+@dataclass(slots=True, frozen=True)
+class PutFacts:
+    """Set named facts (``epoch``, ``site``)."""
+
+    facts: Mapping[str, str]
+
+
+@dataclass(slots=True, frozen=True)
+class PutJob:
+    """Insert or replace a job and the endpoints it owns now."""
+
+    job: JobRecord
+
+
+@dataclass(slots=True, frozen=True)
+class DropJobs:
+    """Forget jobs that ended."""
+
+    names: Sequence[str]
+
+
+@dataclass(slots=True, frozen=True)
+class PutAttachments:
+    """Replace the whole intent: where every lit endpoint is attached, and since which epoch."""
+
+    attachments: Mapping[str, AttachPoint]
+    epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class Intent:
+    """What recovery needs of an unfinished transaction: both ends and the point of no return."""
+
+    before: Mapping[str, AttachPoint | None]
+    after: Mapping[str, AttachPoint | None]
+    proven: bool
+    """All new paths were proven: a crash converges to ``after``, else to ``before``."""
+    quiesced_jobs: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class PutTransaction:
+    """Insert or replace one entry of the intent log."""
+
+    view: TransactionView
+    intent: Intent
+
+
+@dataclass(slots=True, frozen=True)
+class PutEvents:
+    """Append events."""
+
+    events: Sequence[Event]
+
+
+@dataclass(slots=True, frozen=True)
+class PutQuarantine:
+    """Put objects out of use."""
+
+    entries: Sequence[Quarantine]
+
+
+@dataclass(slots=True, frozen=True)
+class DropQuarantine:
+    """Put one object back into use."""
+
+    object: str
+
+
+@dataclass(slots=True, frozen=True)
+class KeptAnswer:
+    """What became of a change with an ``Idempotency-Key``."""
+
+    id: str
+    """Digest of caller and key."""
+    print: str
+    """Digest of the request."""
+    at: float
+    """When it came, in seconds since 1970."""
+    status: int | None = None
+    """None until it was answered."""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    """None when it was too long to keep, or secret."""
+
+
+@dataclass(slots=True, frozen=True)
+class PutAnswer:
+    """Insert or replace what became of one change, and forget the oldest beyond the bounds."""
+
+    answer: KeptAnswer
+    oldest: float
+    """Those that came before are forgotten, in seconds since 1970."""
+    most: int
+    """As many are kept."""
+    most_bytes: int
+    """So much of them in all."""
+
+
+@dataclass(slots=True, frozen=True)
+class DropAnswer:
+    """Forget one change: it was not carried out."""
+
+    id: str
+
+
+Write = (
+    PutFacts
+    | PutJob
+    | DropJobs
+    | PutAttachments
+    | PutTransaction
+    | PutEvents
+    | PutQuarantine
+    | DropQuarantine
+    | PutAnswer
+    | DropAnswer
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Loaded:
+    """Everything the store holds, at start."""
+
+    facts: Mapping[str, str]
+    jobs: tuple[JobRecord, ...]
+    """In the order of submission."""
+    attachments: Mapping[str, AttachPoint]
+    transactions: tuple[tuple[TransactionView, Intent], ...]
+    """The latest ones and every unfinished one, oldest first."""
+    events: tuple[Event, ...]
+    quarantine: tuple[Quarantine, ...]

@@ -1,0 +1,286 @@
+"""The durable part of the controller's state: jobs, intent, transactions, events, quarantine.
+
+SQLAlchemy Core over SQLite in WAL mode with ``synchronous=FULL``: an acknowledged commit
+survives a power cut. The schema uses nothing that PostgreSQL lacks. One ``commit`` is one
+database transaction, hence one durable write, whatever the number of records in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.schema.plans import TransactionView
+from controller.state.records import Event, Quarantine
+from controller.state.transactions import KEPT_TRANSACTIONS
+from controller.state.writes import (
+    DropAnswer,
+    DropJobs,
+    DropQuarantine,
+    Intent,
+    KeptAnswer,
+    Loaded,
+    PutAnswer,
+    PutAttachments,
+    PutEvents,
+    PutFacts,
+    PutJob,
+    PutQuarantine,
+    PutTransaction,
+    Write,
+)
+from controller.store.ackfile import AckFile
+from controller.store.tables import (
+    ANSWERS,
+    ATTACHMENTS,
+    EVENTS,
+    FACTS,
+    JOBS,
+    KEPT_EVENTS,
+    META,
+    QUARANTINE,
+    TRANSACTIONS,
+    apply,
+    apply_all,
+    read_answer,
+    read_intent,
+    read_job,
+    upsert,
+)
+
+__all__ = [
+    "DropAnswer",
+    "DropJobs",
+    "DropQuarantine",
+    "Intent",
+    "KeptAnswer",
+    "Loaded",
+    "PutAnswer",
+    "PutAttachments",
+    "PutEvents",
+    "PutFacts",
+    "PutJob",
+    "PutQuarantine",
+    "PutTransaction",
+    "Store",
+    "Write",
+]
+
+SCHEMA_VERSION = 1
+COMMITS = "commits"
+"""Fact that counts commits; compared with what was acknowledged."""
+
+
+class Store:
+    """One database; a single worker thread does all of its I/O, so writes keep their order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._existed = path.exists()
+        self._engine = _open(f"sqlite:///{path}")
+        self._acknowledged = AckFile(path.with_name(path.name + ".ack"))
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._done = 0
+        """Number of the last commit that the database holds."""
+        self.commits = 0
+        """Durable writes since the start."""
+
+    async def load(self) -> Loaded:
+        """Create what is missing and return everything. ServiceError when it is not readable."""
+        loaded: Loaded = await self._call(self._load)
+        return loaded
+
+    async def commit(self, *writes: Write) -> None:
+        """Make all ``writes`` durable together, or none; takes as long as the disk does.
+
+        ServiceError when the disk refuses; OutcomeUnknownError when it failed in a way that
+        leaves open whether the writes are durable (``look_up`` tells).
+        """
+        await self._call(self._commit, writes)
+        self.commits += 1
+
+    async def look_up(self) -> None:
+        """Find out how a commit of unknown outcome ended. ServiceError while the disk fails."""
+        await self._call(self._look_up)
+
+    async def answer(self, ident: str) -> KeptAnswer | None:
+        """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
+        found: KeptAnswer | None = await self._call(self._answer, ident)
+        return found
+
+    async def close(self) -> None:
+        """Finish what is under way and close the database."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        self._acknowledged.close()
+        self._thread.shutdown(wait=False)
+
+    async def _call(self, function: Any, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, function, *arguments)
+        except (ValueError, KeyError, TypeError) as error:  # a row that is no longer what it was
+            raise self._damaged(f"{type(error).__name__}: {error}") from error
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            raise ServiceError(
+                "failed",
+                f"the store refused: {_cause(error)}",
+                object=f"store/{self._path}",
+                hint="free disk space and look at the disk; the controller goes on by itself",
+            ) from error
+
+    def _damaged(self, what: str) -> ServiceError:
+        return ServiceError(
+            "failed",
+            f"the store is damaged: {what[:200]}",
+            object=f"store/{self._path}",
+            hint="restore a copy, or move it away: jobs it does not know go on with their flows and"
+            " their endpoints are not used; agents then want --take-command (docs/reliability.md)",
+        )
+
+    def _load(self) -> Loaded:
+        self._check_pages()
+        META.create_all(self._engine)
+        with self._engine.begin() as db:
+            facts = {row.key: row.value for row in db.execute(sa.select(FACTS))}
+            version = int(facts.setdefault("schema", str(SCHEMA_VERSION)))
+            if version != SCHEMA_VERSION:
+                raise ServiceError(
+                    "failed",
+                    f"the store has schema {version}, this program speaks {SCHEMA_VERSION}",
+                    object=f"store/{self._path}",
+                    hint="start the program that wrote it",
+                )
+            done = int(facts.get(COMMITS, "0"))
+            promised = self._acknowledged.read() if self._existed else 0
+            if done < promised:
+                raise self._damaged(f"it holds {done} commits, {promised} were acknowledged")
+            self._done = done
+            self._acknowledged.write(done)
+            upsert(db, FACTS, [{"key": "schema", "value": facts["schema"]}])
+            jobs = [
+                read_job(row.body)
+                for row in db.execute(sa.select(JOBS).order_by(JOBS.c.submitted_at))
+            ]
+            attachments = {
+                row.endpoint: AttachPoint(row.aggregator, row.port)
+                for row in db.execute(sa.select(ATTACHMENTS))
+            }
+            log = db.execute(
+                sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
+            ).all()
+            kept = [row for i, row in enumerate(log) if i < KEPT_TRANSACTIONS or not row.finished]
+            events = db.execute(
+                sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(KEPT_EVENTS)
+            ).all()
+            quarantine = tuple(
+                Quarantine(row.object, row.reason, row.since)
+                for row in db.execute(sa.select(QUARANTINE))
+            )
+        return Loaded(
+            facts,
+            tuple(jobs),
+            attachments,
+            tuple(
+                (TransactionView.model_validate_json(row.body), read_intent(row.intent))
+                for row in reversed(kept)
+            ),
+            tuple(Event(*row) for row in reversed(events)),
+            quarantine,
+        )
+
+    def _answer(self, ident: str) -> KeptAnswer | None:
+        with self._engine.connect() as db:
+            row = db.execute(sa.select(ANSWERS).where(ANSWERS.c.id == ident)).one_or_none()
+            return None if row is None else read_answer(row)
+
+    def _check_pages(self) -> None:
+        with self._engine.connect() as db:
+            if db.dialect.name == "sqlite":
+                verdict = db.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                if verdict != "ok":
+                    raise self._damaged(str(verdict))
+
+    def _commit(self, writes: Iterable[Write]) -> None:
+        number = self._done + 1
+        try:
+            self._write(number, writes)
+        except (sa.exc.DBAPIError, OSError) as error:
+            if _refused(error):
+                raise
+            # A commit whose fsync failed may be in the log all the same.
+            try:
+                self._look_up()
+            except (sa.exc.SQLAlchemyError, OSError) as again:
+                raise OutcomeUnknownError(
+                    "failed",
+                    f"the store failed: {_cause(again)}",
+                    object=f"store/{self._path}",
+                    hint="look at the disk; whether the write is durable is found out then",
+                ) from error
+            if self._done != number:
+                raise
+        self._done = number
+        self._acknowledged.write(number)
+
+    def _write(self, number: int, writes: Iterable[Write]) -> None:
+        with self._engine.begin() as db:
+            apply_all(db, writes)
+            apply(db, PutFacts({COMMITS: str(number)}))
+
+    def _look_up(self) -> None:
+        """Read which commit was the last, after everything in the log is on the disk for certain.
+
+        The connection is a new one: after a failed fsync SQLite's own view of its log may differ
+        from what a restart would find.
+        """
+        self._engine.dispose()
+        with self._engine.connect() as db:
+            if db.dialect.name == "sqlite":
+                busy, *_ = db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+                if busy:
+                    raise OSError("the write-ahead log could not be folded into the database")
+            last = db.execute(sa.select(FACTS.c.value).where(FACTS.c.key == COMMITS))
+            self._done = int(last.scalar() or 0)
+
+
+_CERTAIN = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_TOOBIG,
+}
+"""Primary result codes after which SQLite has rolled back before anything was synchronised."""
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether the database is known not to hold the commit that ended with ``error``."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _CERTAIN
+
+
+def _cause(error: BaseException) -> str:
+    return str(error.__cause__ or error)
+
+
+def _open(url: str) -> sa.Engine:
+    engine = sa.create_engine(url)
+
+    @sa.event.listens_for(engine, "connect")
+    def _pragmas(connection: Any, _record: object) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA busy_timeout=5000")
+
+    return engine

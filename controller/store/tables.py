@@ -1,0 +1,295 @@
+"""The store's tables, and each write and record as rows of them. SQLAlchemy Core.
+
+The schema uses nothing that PostgreSQL lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+
+from controller.devices.aggregators import AttachPoint
+from controller.schema.base import STORED
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import TransactionView
+from controller.state.records import JobRecord
+from controller.state.transactions import KEPT_TRANSACTIONS
+from controller.state.writes import (
+    DropAnswer,
+    DropJobs,
+    DropQuarantine,
+    Intent,
+    KeptAnswer,
+    PutAnswer,
+    PutAttachments,
+    PutEvents,
+    PutFacts,
+    PutJob,
+    PutQuarantine,
+    PutTransaction,
+    Write,
+)
+
+META = sa.MetaData()
+
+FACTS = sa.Table(
+    "facts",
+    META,
+    sa.Column("key", sa.String(63), primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+JOBS = sa.Table(
+    "jobs",
+    META,
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("submitted_at", sa.Float, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+)
+ALLOCATIONS = sa.Table(
+    "allocations",
+    META,
+    sa.Column("endpoint", sa.String(63), primary_key=True),
+    sa.Column("job", sa.String(63), nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.UniqueConstraint("job", "rank"),
+)
+ATTACHMENTS = sa.Table(
+    "attachments",
+    META,
+    sa.Column("endpoint", sa.String(63), primary_key=True),
+    sa.Column("aggregator", sa.String(63), nullable=False),
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("aggregator", "port"),
+)
+TRANSACTIONS = sa.Table(
+    "transactions",
+    META,
+    sa.Column("id", sa.String(63), primary_key=True),
+    sa.Column("finished", sa.Boolean, nullable=False),
+    sa.Column("started_at", sa.Float, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("intent", sa.Text, nullable=False),
+)
+EVENTS = sa.Table(
+    "events",
+    META,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Float, nullable=False),
+    sa.Column("severity", sa.String(8), nullable=False),
+    sa.Column("object", sa.String(127), nullable=False),
+    sa.Column("reason", sa.String(63), nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+)
+QUARANTINE = sa.Table(
+    "quarantine",
+    META,
+    sa.Column("object", sa.String(127), primary_key=True),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+)
+ANSWERS = sa.Table(
+    "answers",
+    META,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("print", sa.String(64), nullable=False),
+    sa.Column("at", sa.Float, nullable=False, index=True),
+    sa.Column("status", sa.Integer),
+    sa.Column("headers", sa.Text, nullable=False),
+    sa.Column("body", sa.LargeBinary),
+    sa.Column("size", sa.Integer, nullable=False),
+)
+
+KEPT_EVENTS = 10_000
+
+
+def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
+    """Carry out writes in their order; neighbouring jobs together, as a transaction writes them."""
+    for jobs, group in groupby(writes, lambda write: isinstance(write, PutJob)):
+        if jobs:
+            latest = {write.job.name: write.job for write in group if isinstance(write, PutJob)}
+            _put_jobs(db, list(latest.values()))
+        else:
+            for write in group:
+                apply(db, write)
+
+
+def apply(db: sa.Connection, write: Write) -> None:
+    """Carry out one write inside the caller's database transaction."""
+    match write:
+        case PutFacts(facts=facts):
+            upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
+        case PutJob(job=job):
+            _put_jobs(db, [job])
+        case DropJobs(names=names):
+            if names:
+                db.execute(JOBS.delete().where(JOBS.c.name.in_(names)))
+        case PutAttachments(attachments=attachments, epoch=epoch):
+            _put_attachments(db, attachments, epoch)
+        case PutTransaction(view=view, intent=intent):
+            _put_transaction(db, view, intent)
+        case PutEvents(events=events):
+            rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
+            if rows:
+                upsert(db, EVENTS, rows)
+                oldest = events[-1].id - KEPT_EVENTS
+                db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
+        case PutQuarantine(entries=entries):
+            upsert(
+                db,
+                QUARANTINE,
+                [{"object": e.object, "reason": e.reason, "since": e.since} for e in entries],
+            )
+        case DropQuarantine(object=name):
+            db.execute(QUARANTINE.delete().where(QUARANTINE.c.object == name))
+        case PutAnswer():
+            _put_answer(db, write)
+        case DropAnswer(id=ident):
+            db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
+
+
+def _put_transaction(db: sa.Connection, view: TransactionView, intent: Intent) -> None:
+    finished = view.finished_at is not None
+    row = {
+        "id": view.id,
+        "finished": finished,
+        "started_at": view.started_at,
+        "body": view.model_dump_json(),
+        "intent": _write_intent(intent),
+    }
+    upsert(db, TRANSACTIONS, [row])
+    if finished:
+        ended = sa.select(TRANSACTIONS.c.id).where(TRANSACTIONS.c.finished)
+        latest = ended.order_by(TRANSACTIONS.c.started_at.desc()).limit(KEPT_TRANSACTIONS)
+        old = TRANSACTIONS.c.finished & TRANSACTIONS.c.id.not_in(latest)
+        db.execute(TRANSACTIONS.delete().where(old))
+
+
+def _put_jobs(db: sa.Connection, jobs: Sequence[JobRecord]) -> None:
+    upsert(
+        db,
+        JOBS,
+        [
+            {
+                "name": job.name,
+                "state": job.state,
+                "submitted_at": job.submitted_at,
+                "body": _write_job(job),
+            }
+            for job in jobs
+        ],
+    )
+    if jobs:
+        mine = ALLOCATIONS.delete().where(ALLOCATIONS.c.job == sa.bindparam("of"))
+        db.execute(mine, [{"of": job.name} for job in jobs])
+    ranks = [
+        {"endpoint": endpoint, "job": job.name, "rank": rank}
+        for job in jobs
+        if job.holding
+        for rank, endpoint in enumerate(job.endpoints)
+    ]
+    if ranks:  # the state decides who holds an endpoint; an older row must not stand in its way
+        theirs = ALLOCATIONS.delete().where(ALLOCATIONS.c.endpoint == sa.bindparam("of"))
+        db.execute(theirs, [{"of": rank["endpoint"]} for rank in ranks])
+        db.execute(ALLOCATIONS.insert(), ranks)
+
+
+def _put_answer(db: sa.Connection, write: PutAnswer) -> None:
+    answer = write.answer
+    row = {name: getattr(answer, name) for name in ("id", "print", "at", "status", "body")}
+    row |= {"headers": json.dumps(answer.headers), "size": len(answer.body or b"")}
+    upsert(db, ANSWERS, [row])
+    db.execute(ANSWERS.delete().where(ANSWERS.c.at < write.oldest))
+    count, size = db.execute(sa.select(sa.func.count(), sa.func.sum(ANSWERS.c.size))).one()
+    if count <= write.most and size <= write.most_bytes:
+        return
+    by_age = sa.select(ANSWERS.c.id, ANSWERS.c.size).order_by(ANSWERS.c.at, ANSWERS.c.id)
+    gone = []
+    for ident, own in db.execute(by_age):
+        if (count <= write.most and size <= write.most_bytes) or ident == answer.id:
+            break
+        gone.append({"old": ident})
+        count, size = count - 1, size - own
+    if gone:
+        db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), gone)
+
+
+def read_answer(row: sa.Row[Any]) -> KeptAnswer:
+    """Read an answer back. ValueError, KeyError or TypeError when it is not one any more."""
+    headers = tuple((str(name), str(value)) for name, value in json.loads(row.headers))
+    return KeptAnswer(row.id, row.print, row.at, row.status, headers, row.body)
+
+
+def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Delete and insert: the one way to replace a row that every database has."""
+    (key,) = table.primary_key.columns
+    latest = {row[key.name]: row for row in rows}
+    if latest:
+        old = table.delete().where(key == sa.bindparam("old"))
+        db.execute(old, [{"old": name} for name in latest])
+        db.execute(table.insert(), list(latest.values()))
+
+
+def _write_job(job: JobRecord) -> str:
+    body = {name: getattr(job, name) for name in JobRecord.__slots__}
+    body["request"] = job.request.model_dump(mode="json")
+    body["dark_time_s"] = dict(job.dark_time_s)
+    return json.dumps(body)
+
+
+def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], epoch: int) -> None:
+    """Replace what differs. All that goes is gone before anything comes: ports change hands."""
+    have = {row.endpoint: (row.aggregator, row.port) for row in db.execute(sa.select(ATTACHMENTS))}
+    want = {endpoint: (at.aggregator, at.port) for endpoint, at in attachments.items()}
+    gone = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
+    come = [
+        {"endpoint": endpoint, "aggregator": at[0], "port": at[1], "epoch": epoch}
+        for endpoint, at in want.items()
+        if have.get(endpoint) != at
+    ]
+    if gone:
+        db.execute(ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), gone)
+    if come:
+        db.execute(ATTACHMENTS.insert(), come)
+
+
+def read_job(text: str) -> JobRecord:
+    """Read a job back. ValueError, KeyError or TypeError when it is not one any more."""
+    body = json.loads(text)
+    body["request"] = JobRequest.model_validate(body["request"], context=STORED)
+    body["endpoints"] = tuple(body["endpoints"])
+    body["exit_codes"] = tuple(body["exit_codes"])
+    body["final_homes"] = tuple(body["final_homes"])
+    return JobRecord(**body)
+
+
+def _write_intent(intent: Intent) -> str:
+    def points(side: Mapping[str, AttachPoint | None]) -> dict[str, list[str | int] | None]:
+        return {e: [at.aggregator, at.port] if at else None for e, at in side.items()}
+
+    return json.dumps(
+        {
+            "before": points(intent.before),
+            "after": points(intent.after),
+            "proven": intent.proven,
+            "quiesced_jobs": intent.quiesced_jobs,
+        }
+    )
+
+
+def read_intent(text: str) -> Intent:
+    """Read an intent back. ValueError, KeyError or TypeError when it is not one any more."""
+    body = json.loads(text)
+
+    def points(side: Mapping[str, list[Any] | None]) -> dict[str, AttachPoint | None]:
+        return {e: AttachPoint(at[0], int(at[1])) if at else None for e, at in side.items()}
+
+    return Intent(
+        points(body["before"]), points(body["after"]), body["proven"], tuple(body["quiesced_jobs"])
+    )

@@ -1,0 +1,222 @@
+"""What the lists show of every object, less what is measured: a form that is cheap to compare.
+
+The stream announces an object when this differs from the last look, so whatever a list shows
+has to be in here; rates, utilisation and what is learnt from them are not, for they are never
+the same for two seconds. Nothing is made anew whose sources have not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankStatus
+from controller.devices.openflow.flows import Aggregators
+from controller.devices.optical import SwitchBank
+from controller.schema.stream import ChangedKind
+from controller.state.records import JobRecord, Quarantine
+from controller.state.state import State
+from ocs_driver.base import PortPower
+
+Facts = Mapping[str, object]
+"""By name; equal when the list shows the same."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Sources:
+    """Everything that endpoints and aggregators are shown from; copies, for the state moves on."""
+
+    attachments: Mapping[str, AttachPoint]
+    quarantine: Mapping[str, Quarantine]
+    aggregators: frozenset[str]
+    servers: Mapping[str, bool]
+    locked: Mapping[str, str]
+    holding: Mapping[str, tuple[str, ...]]
+    foreign: Mapping[str, frozenset[str]]
+    known: frozenset[str]
+    flapping: frozenset[str]
+    unfit: Mapping[str, str]
+    squatted: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Containers:
+    """The containers as last seen, sorted by what shows them."""
+
+    seen: list[RankStatus] = field(default_factory=list)
+    by_server: dict[str, tuple[RankStatus, ...]] = field(default_factory=dict)
+    by_job: dict[tuple[str, int], tuple[tuple[int, str], ...]] = field(default_factory=dict)
+
+    def take(self, statuses: list[RankStatus]) -> None:
+        if statuses is self.seen:
+            return
+        servers: dict[str, list[RankStatus]] = {}
+        jobs: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        for status in statuses:
+            servers.setdefault(status.server, []).append(status)
+            jobs.setdefault((status.job, status.epoch), []).append(
+                (status.rank, status.state.value)
+            )
+        self.seen = statuses
+        self.by_server = {
+            name: tuple(sorted(found, key=lambda s: (s.job, s.epoch, s.rank)))
+            for name, found in servers.items()
+        }
+        self.by_job = {key: tuple(sorted(found)) for key, found in jobs.items()}
+
+
+class FactsKeeper:
+    """Looks at the state and at what the devices were last seen as; changes nothing."""
+
+    def __init__(
+        self,
+        state: State,
+        aggregators: Aggregators,
+        switches: SwitchBank,
+        power: Callable[[str], Mapping[str, PortPower]],
+    ) -> None:
+        """``power`` returns the light last measured at a switch's ports."""
+        self._state = state
+        self._aggregators = aggregators
+        self._switches = switches
+        self._power = power
+        self._sources: _Sources | None = None
+        self._version = 0
+        """Counts how often the sources changed."""
+        self._endpoints: Facts = {}
+        self._holders: dict[str, JobRecord] = {}
+        self._ports: dict[str, object] = {}
+        """Per aggregator: what is on its ports, and which of them are out of use."""
+        self._jobs_on: dict[str, frozenset[str]] = {}
+        """Per server."""
+        self._containers = _Containers()
+
+    def look(self) -> dict[ChangedKind, Facts]:
+        """Return what the lists show now."""
+        state = self._state
+        sources = self._sources_now()
+        if sources != self._sources:
+            self._sources = sources
+            self._version += 1
+            self._holders = state.holders()
+            self._endpoints = self._endpoints_now(sources)
+            self._ports = self._ports_now(sources)
+            self._jobs_on = self._jobs_on_now()
+        self._containers.take(state.statuses)
+        return {
+            "endpoint": self._endpoints,
+            "aggregator": {
+                name: self._aggregator(name, there=name in sources.aggregators)
+                for name in self._ports
+            },
+            "switch": {cable.name: self._switch(cable.name) for cable in state.site.switches},
+            "node": self._nodes(sources),
+            "quarantine": sources.quarantine,
+            "job": {name: self._job(job) for name, job in state.jobs.items()},
+        }
+
+    def _sources_now(self) -> _Sources:
+        state = self._state
+        return _Sources(
+            attachments=dict(state.attachments),
+            quarantine=dict(state.quarantine),
+            aggregators=state.connections.aggregators(),
+            servers=dict(state.connections.servers()),
+            locked=state.locked(),
+            holding={job.name: job.endpoints for job in state.jobs.values() if job.holding},
+            foreign=dict(state.foreign_endpoints),
+            known=frozenset(state.foreign_points),
+            flapping=state.flapping,
+            unfit=dict(state.unfit),
+            squatted=state.squatted,
+        )
+
+    def _endpoints_now(self, sources: _Sources) -> Facts:
+        reasons = self._state.unavailable()
+        ranks = {
+            endpoint: (name, rank)
+            for name, endpoints in sources.holding.items()
+            for rank, endpoint in enumerate(endpoints)
+        }
+        return {
+            cable.name: (
+                sources.attachments.get(cable.name),
+                ranks.get(cable.name),
+                reasons.get(cable.name),
+                cable.name in sources.locked,
+                sources.unfit.get(cable.name, ""),
+            )
+            for cable in self._state.site.endpoints
+        }
+
+    def _ports_now(self, sources: _Sources) -> dict[str, object]:
+        under: dict[str, list[tuple[int, str, str]]] = {}
+        for endpoint, at in sources.attachments.items():
+            job = self._holders.get(endpoint)
+            under.setdefault(at.aggregator, []).append((at.port, endpoint, job.name if job else ""))
+        dead: dict[str, list[str]] = {}
+        for name in sources.quarantine:
+            aggregator, slash, port = name.partition("/")
+            if slash:
+                dead.setdefault(aggregator, []).append(port)
+        return {
+            cable.name: (sorted(under.get(cable.name, ())), sorted(dead.get(cable.name, ())))
+            for cable in self._state.site.aggregators
+        }
+
+    def _aggregator(self, name: str, *, there: bool) -> object:
+        return self._aggregators.carrier(name) if there else None, self._ports[name]
+
+    def _switch(self, name: str) -> object:
+        seen = self._switches.last_map(name)
+        return (
+            name in self._switches.connected(),
+            seen.circuits if seen else None,
+            self._switches.capabilities(name),
+            self._switches.error(name),
+            self._power(name),
+        )
+
+    def _jobs_on_now(self) -> dict[str, frozenset[str]]:
+        jobs: dict[str, set[str]] = {}
+        for endpoint, job in self._holders.items():
+            if (cable := self._state.cables.get(endpoint)) is not None:
+                jobs.setdefault(cable.server, set()).add(job.name)
+        return {server: frozenset(names) for server, names in jobs.items()}
+
+    def _nodes(self, sources: _Sources) -> Facts:
+        return {
+            server.name: (
+                sources.servers.get(server.name, False),
+                self._jobs_on.get(server.name),
+                self._containers.by_server.get(server.name),
+            )
+            for server in self._state.site.servers
+        }
+
+    def _job(self, job: JobRecord) -> object:
+        containers = self._containers.by_job.get((job.name, job.epoch))
+        if job.ended and containers is None:
+            return job
+        state = self._state
+        running = state.transaction_of(job.name)
+        moving = None if running is None else (running.tx.id, running.tx.phase)
+        waits: object = None
+        if job.state == "pending":
+            queue = state.queue
+            hold = queue.holds.get(job.name)
+            waits = (
+                None
+                if hold is None
+                else (hold, queue.positions[job.name], len(queue.holds), queue.hints.get(job.name))
+            )
+        return (
+            job,
+            containers,
+            moving,
+            waits,
+            state.stalled.get(job.name),
+            # What is left over of the fabric stands beside every placement.
+            self._version if job.holding else None,
+        )

@@ -1,0 +1,267 @@
+"""Throughput and utilisation at 1 Hz, and their history.
+
+Throughput comes from the aggregators' port counters and the switch's own clock: they are the
+truth on every switch (flow counters lag on hardware). What a container receives is what its
+aggregator port sends. Utilisation comes from the agents, light from the optical switches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from controller.devices.aggregators import AttachPoint
+from controller.devices.counters import PortBlock
+from controller.devices.engine import ExecutionEngine, RankSample
+from controller.devices.errors import DEVICE_ERRORS
+from controller.devices.openflow.flows import Aggregators
+from controller.state.state import State
+from controller.telemetry.history import COLUMNS, GPU_COLUMNS, RingBuffer
+from controller.telemetry.rates import RateTable
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_S = 1.0
+COUNTERS_TIMEOUT_S = 2.0
+AT_ONCE = 16
+SPREAD_S = 0.4
+"""So many aggregators are asked at once, and all of them within this time: every session has
+threads of its own, and a thousand that wake together fight for the interpreter. Rates do not care,
+for every switch's own clock stands beside its counters."""
+STARTS_S = 0.3
+"""Into the second: it is over well before the next, on small sites and on big ones."""
+FRESH_S = 3.5
+"""Older utilisation samples are not shown as present."""
+RETRY_S = 2.0
+
+
+Move = tuple[str, AttachPoint, AttachPoint]
+"""An endpoint, the port it was at, the port it is at."""
+
+
+@dataclass(slots=True, frozen=True)
+class Rates:
+    """One endpoint's throughput in bit/s, None when it is not known."""
+
+    rx_bps: float | None = None
+    tx_bps: float | None = None
+
+
+class Telemetry:
+    """Reads counters, takes samples, keeps their history."""
+
+    def __init__(
+        self,
+        state: State,
+        aggregators: Aggregators,
+        engine: ExecutionEngine,
+        directory: Path | None = None,
+    ) -> None:
+        """The history lies in ``directory``; in memory without one. ServiceError."""
+        self._state = state
+        self._aggregators = aggregators
+        self._engine = engine
+        self._names = [cable.name for cable in state.site.endpoints]
+        self._place = {name: i for i, name in enumerate(self._names)}
+        self.history = RingBuffer(directory, self._names)
+        gpus = [cable.name for cable in state.site.endpoints if not cable.emulated]
+        self._gpu_place = {name: i for i, name in enumerate(gpus)}
+        self.gpu_history = (
+            RingBuffer(directory, gpus, stem="gpu", columns=GPU_COLUMNS) if gpus else None
+        )
+        """What NVML says; None on a site without GPUs."""
+        self._table = RateTable()
+        self._attached: dict[str, AttachPoint] = {}
+        self._layout = -1
+        self._ports_of: NDArray[np.intp] = np.full(len(self._names), -1)
+        """Per endpoint: where its port is in the table, -1 for none."""
+        self._seen: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self._ports: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        """The same without those that have none: which endpoints, and their ports."""
+        self._now: NDArray[np.float32] = self._blank()
+        """Per endpoint: rx, tx, utilisation of the last second, as its container sees them."""
+        self._samples: dict[tuple[str, int], RankSample] = {}
+        self.on_tick: Callable[[], None] = _nothing
+        """Called after every second that was taken."""
+
+    # --- what is known now ----------------------------------------------------------------
+
+    def rates(self, endpoint: str) -> Rates:
+        """Return an endpoint's throughput over the last second, as its container sees it.
+
+        Nothing is known of one that the site file does not name any more.
+        """
+        place = self._place.get(endpoint)
+        if place is None:
+            return Rates()
+        rx, tx, _ = self._now[place].tolist()
+        return Rates(_known(rx), _known(tx))
+
+    def port_rates(self, point: AttachPoint) -> Rates:
+        """Return an aggregator port's throughput over the last second, as the port sees it."""
+        position = self._table.position(point)
+        if position < 0:
+            return Rates()
+        rx, tx = self._table.rates[position].tolist()
+        return Rates(_known(rx), _known(tx))
+
+    def all_ports(self) -> Mapping[AttachPoint, Rates]:
+        """Return the throughput of every aggregator port over the last second."""
+        values = self._table.rates.tolist()
+        return {
+            point: Rates(_known(values[i][0]), _known(values[i][1]))
+            for point, i in self._table.points().items()
+        }
+
+    def sample(self, job: str, rank: int) -> RankSample | None:
+        """Return a rank's latest sample, None when there is no fresh one."""
+        sample = self._samples.get((job, rank))
+        if sample is None or self._state.clock() - sample.time > FRESH_S:
+            return None
+        return sample
+
+    def flush(self) -> None:
+        """Hand the histories to the disk."""
+        self.history.flush()
+        if self.gpu_history is not None:
+            self.gpu_history.flush()
+
+    # --- gathering ------------------------------------------------------------------------
+
+    async def run_counters(self) -> None:
+        """Take a tick that ends near the middle of every second, for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL_S - (self._state.clock() - STARTS_S) % INTERVAL_S)
+            await self.tick()
+
+    async def run_samples(self) -> None:
+        """Take the agents' samples as they come, for ever."""
+        while True:
+            try:
+                async for sample in self._engine.telemetry():
+                    job = self._state.jobs.get(sample.job)
+                    if job and sample.endpoint in job.endpoints[sample.rank : sample.rank + 1]:
+                        self._samples[sample.job, sample.rank] = sample
+            except DEVICE_ERRORS as error:
+                log.warning("telemetry_stream_broke", error=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def tick(self) -> None:
+        """Read all counters once and append one second to the history."""
+        names = sorted(self._aggregators.connected())
+        slices = [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
+        async with asyncio.TaskGroup() as reading:
+            read = []
+            for number, some in enumerate(slices):
+                if number:
+                    await asyncio.sleep(SPREAD_S / len(slices))
+                read += [reading.create_task(self._read(name)) for name in some]
+        got = ((name, task.result()) for name, task in zip(names, read, strict=True))
+        self.take({name: block for name, block in got if block is not None})
+        self.on_tick()
+
+    def take(self, blocks: Mapping[str, PortBlock]) -> None:
+        """Make one second of one reading of the aggregators that answered."""
+        self._table.update(blocks)
+        moves = self._follow()
+        self._now = self._blank()
+        # What the port sends is what the container receives.
+        self._now[self._seen, :2] = self._table.rates[self._ports, ::-1]
+        if moves:
+            self._share(moves)
+        gpus = self._add_samples()
+        now = self._state.clock()
+        self.history.append(now, self._now)
+        if self.gpu_history is not None:
+            self.gpu_history.append(now, gpus)
+
+    async def _read(self, name: str) -> PortBlock | None:
+        try:
+            async with asyncio.timeout(COUNTERS_TIMEOUT_S):
+                return await self._aggregators.port_counters(name)
+        except DEVICE_ERRORS:
+            return None
+
+    def _follow(self) -> list[Move]:
+        """Keep where every endpoint's port is in the table; return who went to another port."""
+        before, now = self._attached, self._state.attachments
+        if self._layout != self._table.layout:
+            changed = {*before, *now}
+        elif before == now:
+            return []
+        else:
+            changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
+        for name in changed:
+            at = now.get(name)
+            self._ports_of[self._place[name]] = -1 if at is None else self._table.position(at)
+        self._seen = np.flatnonzero(self._ports_of >= 0)
+        self._ports = self._ports_of[self._seen]
+        self._attached, self._layout = dict(now), self._table.layout
+        return [
+            (name, before[name], now[name])
+            for name in changed
+            if name in before and name in now and before[name] != now[name]
+        ]
+
+    def _share(self, moves: list[Move]) -> None:
+        """In the second of a move an endpoint used its old and its new port: rx and tx of both.
+
+        Unless somebody else used one of them in the same second: nobody knows whose is what.
+        """
+        touched = {at for _, was, now in moves for at in (was, now)}
+        users = Counter(at for at in self._attached.values() if at in touched)
+        for name, was, now in moves:
+            rates = [
+                self._table.rates[i] for at in (was, now) if (i := self._table.position(at)) >= 0
+            ]
+            known = [pair for pair in rates if not np.isnan(pair).any()]
+            alone = not users[was] and users[now] == 1
+            tx, rx = np.sum(known, axis=0) if alone and known else (np.nan, np.nan)
+            self._now[self._place[name], :2] = rx, tx
+
+    def _add_samples(self) -> NDArray[np.float32]:
+        """Add utilisation to the row, and return the row of what GPUs say beside it."""
+        gpus = np.full((len(self._gpu_place), len(GPU_COLUMNS)), np.nan, dtype=np.float32)
+        oldest = self._state.clock() - FRESH_S
+        jobs = [job for job in self._state.jobs.values() if job.holding and job.state != "starting"]
+        places, busy, met = [], [], 0
+        for job in jobs:
+            for rank, endpoint in enumerate(job.endpoints):
+                sample = self._samples.get((job.name, rank))
+                if sample is None:
+                    continue
+                met += 1
+                if sample.time < oldest:
+                    continue
+                if sample.utilisation is not None:
+                    places.append(self._place[endpoint])
+                    busy.append(sample.utilisation)
+                if sample.gpu is not None and endpoint in self._gpu_place:
+                    gpu = sample.gpu
+                    told = (gpu.temperature_c, gpu.power_w, sample.memory_bytes)
+                    gpus[self._gpu_place[endpoint]] = [np.nan if v is None else v for v in told]
+        self._now[places, 2] = busy
+        if met != len(self._samples):
+            live = {(job.name, rank) for job in jobs for rank in range(len(job.endpoints))}
+            for key in self._samples.keys() - live:
+                del self._samples[key]
+        return gpus
+
+    def _blank(self) -> NDArray[np.float32]:
+        return np.full((len(self._names), len(COLUMNS)), np.nan, dtype=np.float32)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

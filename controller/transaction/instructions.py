@@ -1,0 +1,119 @@
+"""The instructions a regroup transaction gives; ``controller.fabric.executor`` carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.devices.aggregators import AttachPoint
+from controller.transaction.circuits import SwitchChange
+from scheduler.model import Policy
+
+
+@dataclass(slots=True, frozen=True)
+class WriteLog:
+    """Make the transaction's present phase durable; answered by Written or NotWritten."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class AwaitLull:
+    """Wait, bounded, until the running job on these endpoints sends next to nothing."""
+
+    step: int
+    endpoints: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class QuiesceJob:
+    """Freeze (``pause``) or stop (``restart``) all containers of a job."""
+
+    step: int
+    job: str
+    policy: Policy
+    checkpoint_s: float | None = None
+    """``restart``: its ranks must end with 0 within this time; None lets them end as they will."""
+
+
+@dataclass(slots=True, frozen=True)
+class AwaitQuiet:
+    """Wait, bounded, until the port counters of these endpoints stand still."""
+
+    step: int
+    endpoints: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Drain:
+    """Hold the traffic of these endpoints, and let probes through at ``target``."""
+
+    step: int
+    endpoints: tuple[str, ...]
+    target: Mapping[str, AttachPoint | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Switch:
+    """Delete and make circuits on one optical switch; idempotent."""
+
+    step: int
+    change: SwitchChange
+
+
+@dataclass(slots=True, frozen=True)
+class Qualify:
+    """Prove that ``endpoint`` is reachable through ``point``."""
+
+    step: int
+    endpoint: str
+    point: AttachPoint
+
+
+@dataclass(slots=True, frozen=True)
+class Route:
+    """Install the flows for ``target`` (None is dark) and let the held traffic go."""
+
+    step: int
+    target: Mapping[str, AttachPoint | None]
+
+
+@dataclass(slots=True, frozen=True)
+class ResumeJob:
+    """Thaw (``pause``) or start again (``restart``) all containers of a job."""
+
+    step: int
+    job: str
+    policy: Policy
+
+
+@dataclass(slots=True, frozen=True)
+class FailJob:
+    """The job cannot go on; needs no answer."""
+
+    step: int
+    job: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class SetDeadline:
+    """Post DeadlinePassed(step) in ``after_s`` unless the step has ended; needs no answer."""
+
+    step: int
+    after_s: float
+
+
+Instruction = (
+    WriteLog
+    | AwaitLull
+    | QuiesceJob
+    | AwaitQuiet
+    | Drain
+    | Switch
+    | Qualify
+    | Route
+    | ResumeJob
+    | FailJob
+    | SetDeadline
+)

@@ -1,0 +1,345 @@
+"""The words of a regroup transaction: its state and the events it takes.
+
+Everything is frozen. ``step`` numbers every phase entry: an instruction carries it, the event
+that answers it carries it back, and an event of an older step is stale and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.devices.aggregators import AttachPoint
+from controller.transaction.circuits import SwitchChange
+from scheduler.model import Policy
+
+
+class Phase(StrEnum):
+    """Where a transaction stands; the order is the order of the values."""
+
+    ADMIT = "admit"
+    QUIESCE = "quiesce"
+    DRAIN = "drain"
+    SWITCH = "switch"
+    QUALIFY = "qualify"
+    ROUTE = "route"
+    RESUME = "resume"
+    COMMIT = "commit"
+    DONE = "done"
+
+
+class Cause(StrEnum):
+    """Why light moves."""
+
+    REGROUP = "regroup"
+    PLACEMENT = "placement"
+    HOMES = "homes"
+    ATTACH = "attach"
+
+
+class Outcome(StrEnum):
+    """How a transaction ended."""
+
+    COMMITTED = "committed"
+    """Every path of the new epoch is proven."""
+    ROLLED_BACK = "rolled_back"
+    """Every path is as it was before."""
+    QUARANTINED = "quarantined"
+    """Some endpoint has neither its new nor its old path; it is dark and out of use."""
+
+
+@dataclass(slots=True, frozen=True)
+class Path:
+    """One endpoint's way before and after; None is dark."""
+
+    endpoint: str
+    before: AttachPoint | None
+    after: AttachPoint | None
+
+
+@dataclass(slots=True, frozen=True)
+class HeldJob:
+    """A job that owns moving endpoints. ``endpoints`` are all of the job's, in rank order."""
+
+    name: str
+    policy: Policy
+    endpoints: tuple[str, ...]
+    checkpoint_s: float | None = None
+    """Longest time its checkpoint takes; None asks for no proof that it was written."""
+
+
+@dataclass(slots=True, frozen=True)
+class PhaseTime:
+    """When a phase began; it ends where the next one begins."""
+
+    phase: Phase
+    back: bool
+    at: float
+
+
+@dataclass(slots=True, frozen=True)
+class Transaction:
+    """Everything a transaction knows. Mutated by ``machine.handle`` alone."""
+
+    id: str
+    cause: Cause
+    epoch: int
+    """Epoch of the intent the transaction starts from."""
+    paths: tuple[Path, ...]
+    changes: tuple[SwitchChange, ...]
+    jobs: tuple[HeldJob, ...] = ()
+    phase: Phase = Phase.ADMIT
+    back: bool = False
+    """The transaction is on its way back to the old paths."""
+    step: int = 0
+    attempt: int = 0
+    """Repetitions of the present phase."""
+    waiting: frozenset[str] = frozenset()
+    """What has not answered yet: names of jobs, switches or endpoints, or a single word."""
+    abort: bool = False
+    """An operator asked to stop; honoured at the next moment that can be taken back."""
+    quiesced: tuple[str, ...] = ()
+    """Jobs that were told to freeze or stop, and must be resumed."""
+    settled: frozenset[str] = frozenset()
+    """Frozen jobs with nothing in flight."""
+    drained: bool = False
+    cut: bool = False
+    """Light may have been touched."""
+    broken_at: Mapping[str, float] = field(default_factory=dict)
+    whole_at: Mapping[str, float] = field(default_factory=dict)
+    """Per endpoint: when its path was proven, after the switch."""
+    failed: frozenset[str] = frozenset()
+    """Endpoints or switches that failed in the present phase."""
+    away: frozenset[str] = frozenset()
+    """Switches that did not answer in the present phase."""
+    unclear: frozenset[str] = frozenset()
+    """Endpoints whose path could not be looked at in the present phase."""
+    suspects: tuple[AttachPoint, ...] = ()
+    """Aggregator ports whose new path did not qualify."""
+    lost: tuple[str, ...] = ()
+    """Endpoints with neither path."""
+    stuck_jobs: tuple[str, ...] = ()
+    """Jobs that did not resume."""
+    reasons: tuple[str, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Endpoints that move."""
+        return tuple(path.endpoint for path in self.paths)
+
+    @property
+    def target(self) -> Mapping[str, AttachPoint | None]:
+        """Where the moving endpoints belong, given what is known now; None is dark."""
+        lost = set(self.lost)
+        return {
+            p.endpoint: None if p.endpoint in lost else (p.before if self.back else p.after)
+            for p in self.paths
+        }
+
+    @property
+    def quarantine(self) -> tuple[AttachPoint, ...]:
+        """Ports to put out of use: their new path failed while the endpoint's old one works."""
+        if not self.back:
+            return ()
+        unclear = {p.after for p in self.paths if p.endpoint in self.lost}
+        return tuple(dict.fromkeys(port for port in self.suspects if port not in unclear))
+
+    @property
+    def dark_time_s(self) -> Mapping[str, float]:
+        """Per endpoint: first pair broken to last path qualified; absent while it is dark."""
+        return {
+            name: self.whole_at[name] - began
+            for name, began in self.broken_at.items()
+            if name in self.whole_at
+        }
+
+
+# --- events -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class Written:
+    """The intent log has it."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class NotWritten:
+    """The intent log does not have it."""
+
+    step: int
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Lull:
+    """The job pauses to compute, or waiting longer is not worth it."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class JobQuiesced:
+    """All containers of the job are frozen (or stopped).
+
+    ``settled``: all that they had sent was seen to be acknowledged, so nothing is in flight.
+    """
+
+    step: int
+    job: str
+    settled: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class JobNotQuiesced:
+    """Some containers of the job may still run."""
+
+    step: int
+    job: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Quiet:
+    """The counters stand still, or waiting longer is not worth it."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class Drained:
+    """The aggregators hold the traffic of the moving endpoints."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class NotDrained:
+    """Some aggregator does not."""
+
+    step: int
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Switched:
+    """The switch's map, read back, is as asked. ``broken_at`` is None when nothing was deleted."""
+
+    step: int
+    switch: str
+    broken_at: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class NotSwitched:
+    """The switch's map is not as asked, or not known. ``suspects`` were refused by the device.
+
+    ``away``: it does not answer at all, so what it carries may still be what it was asked for.
+    """
+
+    step: int
+    switch: str
+    reason: str
+    broken_at: float | None = None
+    suspects: tuple[AttachPoint, ...] = ()
+    away: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Qualified:
+    """The endpoint's path is proven end to end."""
+
+    step: int
+    endpoint: str
+    at: float
+
+
+@dataclass(slots=True, frozen=True)
+class AllQualified:
+    """Several endpoints' paths are proven, each at its time: as so many ``Qualified``."""
+
+    step: int
+    at: Mapping[str, float]
+
+
+@dataclass(slots=True, frozen=True)
+class NotQualified:
+    """The endpoint's path carries nothing; without ``blame`` it could not be looked at."""
+
+    step: int
+    endpoint: str
+    reason: str
+    blame: bool = True
+
+
+@dataclass(slots=True, frozen=True)
+class Routed:
+    """Every aggregator has the flows of ``Transaction.target``."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class NotRouted:
+    """Some aggregator does not have them; it gets them when it comes back."""
+
+    step: int
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class JobResumed:
+    """The job runs again."""
+
+    step: int
+    job: str
+
+
+@dataclass(slots=True, frozen=True)
+class JobNotResumed:
+    """The job does not run."""
+
+    step: int
+    job: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class DeadlinePassed:
+    """The step took longer than its budget: what still waits has failed."""
+
+    step: int
+
+
+@dataclass(slots=True, frozen=True)
+class AbortAsked:
+    """An operator wants the transaction taken back."""
+
+    who: str = "operator"
+
+
+Event = (
+    Written
+    | NotWritten
+    | Lull
+    | JobQuiesced
+    | JobNotQuiesced
+    | Quiet
+    | Drained
+    | NotDrained
+    | Switched
+    | NotSwitched
+    | Qualified
+    | AllQualified
+    | NotQualified
+    | Routed
+    | NotRouted
+    | JobResumed
+    | JobNotResumed
+    | DeadlinePassed
+    | AbortAsked
+)

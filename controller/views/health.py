@@ -1,0 +1,95 @@
+"""What people see of the controller itself. Reads only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from controller.devices.optical import SwitchBank
+from controller.ranks.strangers import told
+from controller.schema.live import DeviceHealthView, HealthView
+from controller.state.state import State
+
+PLAIN_OPENFLOW = "OpenFlow without TLS: it does not prove who it is"
+
+
+class HealthViews:
+    """The controller's own state and the devices it talks to."""
+
+    def __init__(
+        self, state: State, switches: SwitchBank, settled: Callable[[Iterable[str]], bool]
+    ) -> None:
+        self._state = state
+        self._switches = switches
+        self._settled = settled
+        self._started_at = state.clock()
+
+    def health(self) -> HealthView:
+        """Return the health at this moment."""
+        state = self._state
+        devices = self._devices()
+        whole = (
+            self._settled(state.cables)
+            and all(device.connected for device in devices)
+            and not state.suspect
+            and not state.store_error
+            and not state.strangers
+        )
+        return HealthView(
+            status=("ok" if whole else "degraded") if state.ready else "starting",
+            version=_version(),
+            site=state.site.name,
+            epoch=state.epoch,
+            started_at=self._started_at,
+            devices=devices,
+            emulated=self._emulated(),
+            suspect=state.suspect,
+            strangers=told(state.strangers),
+            store_error=state.store_error,
+        )
+
+    def _devices(self) -> list[DeviceHealthView]:
+        site, connections = self._state.site, self._state.connections
+        aggregators, switches = connections.aggregators(), connections.switches()
+        servers = connections.servers()
+        devices = [
+            DeviceHealthView(
+                name=a.name,
+                kind="aggregator",
+                connected=a.name in aggregators,
+                message="" if a.tls else PLAIN_OPENFLOW,
+            )
+            for a in site.aggregators
+        ]
+        devices += [
+            DeviceHealthView(
+                name=s.name,
+                kind="switch",
+                connected=s.name in switches,
+                message=self._switches.error(s.name),
+            )
+            for s in site.switches
+        ]
+        devices += [
+            DeviceHealthView(name=s.name, kind="agent", connected=servers.get(s.name, False))
+            for s in site.servers
+        ]
+        return devices
+
+    def _emulated(self) -> list[str]:
+        site = self._state.site
+        parts = [f"endpoint/{e.name}" for e in site.endpoints if e.emulated]
+        if site.emulation is not None:
+            parts += [f"switch/{s.name}" for s in site.switches]
+            parts += [f"aggregator/{a.name}" for a in site.aggregators]
+        return parts
+
+
+@functools.cache
+def _version() -> str:
+    """Read once: the answer lies in files, and the health is asked for all the time."""
+    try:
+        return version("lightloom")
+    except PackageNotFoundError:
+        return "0+source"

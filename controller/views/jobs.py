@@ -1,0 +1,406 @@
+"""What people see of jobs and containers. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from controller.base.slices import in_slices
+from controller.base.texts import shown
+from controller.devices.engine import RankSample, RankStatus
+from controller.schema.base import JobState
+from controller.schema.fabric import EndpointView
+from controller.schema.jobs import (
+    ConditionView,
+    ContainerView,
+    GpuFiguresView,
+    JobView,
+    NicView,
+    PlacementView,
+    PlanHintView,
+    RankView,
+    WaitView,
+)
+from controller.schema.live import TopRowView, TopView
+from controller.state.queue import Look
+from controller.state.records import JobRecord
+from controller.state.state import State, spread
+from controller.telemetry.rates import mean, total
+from controller.telemetry.steps import StepMeter
+from controller.telemetry.throughput import Telemetry
+from controller.transaction.model import (
+    Phase,
+)
+from controller.views.fabric import FabricViews
+from scheduler import ring
+from scheduler.metrics import span
+from scheduler.model import Policy
+from scheduler.scores import Scorer
+
+
+class _Moment:
+    """What all views of one answer share: computed at most once, and only when it is asked for."""
+
+    def __init__(self, state: State, meter: StepMeter) -> None:
+        self._state = state
+        self._meter = meter
+
+    @cached_property
+    def homes(self) -> Mapping[str, str | None]:
+        return self._state.homes()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self._state.fabric())
+
+    @cached_property
+    def rates(self) -> Mapping[str, float] | None:
+        """Every ring's fair share of an access link."""
+        return self._meter.rates(self._state.jobs.values(), self.homes)
+
+
+class JobViews:
+    """The views of jobs at one moment.
+
+    What is shown of a job that ended does not change any more, so it is made once.
+    """
+
+    def __init__(
+        self, state: State, telemetry: Telemetry, fabric: FabricViews, meter: StepMeter
+    ) -> None:
+        self._state = state
+        self._meter = meter
+        self._telemetry = telemetry
+        self._fabric = fabric
+        self._ended: dict[str, tuple[JobRecord, JobView]] = {}
+        self._seen: list[RankStatus] = []
+        self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
+        """The containers as last seen: per job and epoch, per rank."""
+
+    async def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
+        """Return these jobs, all seen at the same moment as far as the fabric goes."""
+        moment = self._moment()
+        return await in_slices(list(records), lambda record: self._job(record, moment))
+
+    def job(self, job: JobRecord) -> JobView:
+        """Return one job."""
+        return self._job(job, self._moment())
+
+    def _moment(self) -> _Moment:
+        state = self._state
+        if state.statuses is not self._seen:
+            self._seen, self._statuses = state.statuses, {}
+            for status in state.statuses:
+                self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
+        if len(self._ended) > len(state.jobs):
+            self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
+        return _Moment(state, self._meter)
+
+    def _job(self, job: JobRecord, moment: _Moment) -> JobView:
+        if not job.ended or (job.name, job.epoch) in self._statuses:
+            return self._made(job, moment)
+        kept, view = self._ended.get(job.name, (None, None))
+        if view is None or kept is not job:
+            view = self._made(job, moment)
+            self._ended[job.name] = job, view
+        return view
+
+    def _made(self, job: JobRecord, moment: _Moment) -> JobView:
+        if job.ended:  # its endpoints may have moved on, or have left the site file
+            homes: Mapping[str, str | None] = dict(
+                zip(job.endpoints, job.final_homes, strict=False)
+            )
+        else:
+            homes = moment.homes
+        running = self._state.transaction_of(job.name)
+        ranks = self._ranks(job, homes)
+        placed = bool(job.endpoints)
+        cabled = all(e in self._state.cables for e in job.endpoints)
+        excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
+        now = self._job_state(job)
+        return JobView(
+            name=job.name,
+            state=now,
+            reason=shown(job.reason),
+            count=job.request.count,
+            project=job.request.project,
+            priority=job.request.priority,
+            time_limit_s=job.request.time_limit_s,
+            pinned=job.request.pinned,
+            preemptible=job.request.preemptible,
+            locality=job.request.locality,
+            policy=job.request.policy,
+            rank_order=job.request.rank_order,
+            image=shown(job.image),
+            command=[shown(word) for word in job.request.command],
+            env={shown(name): shown(value) for name, value in job.request.env.items()},
+            model=job.request.model,
+            min_memory_bytes=job.request.min_memory_bytes,
+            cpu=job.request.cpu,
+            memory_bytes=job.request.memory_bytes,
+            io_bps=job.request.io_bps,
+            endpoints=list(job.endpoints),
+            homes=[homes.get(e) for e in job.endpoints],
+            ranks=ranks,
+            spread=spread(job.endpoints, homes),
+            span=span(job.endpoints, homes) if placed else 0,
+            excess_span=excess,
+            ring_crossings=ring.crossings(job.endpoints, homes) if placed else 0,
+            rx_bps=total([r.rx_bps for r in ranks]),
+            tx_bps=total([r.tx_bps for r in ranks]),
+            utilisation=mean([r.utilisation for r in ranks]),
+            epoch=job.epoch,
+            restarts=job.restarts,
+            submitted_at=job.submitted_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            exit_codes=list(job.exit_codes),
+            transaction=running.tx.id if running else None,
+            pauses=len(job.pauses),
+            wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
+            placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
+            steps=self._meter.view(job, moment.rates) if job.state == "running" else None,
+            conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
+        )
+
+    def _job_state(self, job: JobRecord) -> JobState:
+        """A regroup that freezes a job shows as pausing and paused."""
+        running = self._state.transaction_of(job.name)
+        if running is None or job.state != "running":
+            return job.state
+        tx = running.tx
+        policy = next(held.policy for held in tx.jobs if held.name == job.name)
+        if policy is Policy.LIVE or tx.phase in (Phase.ADMIT, Phase.COMMIT, Phase.DONE):
+            return job.state
+        return "pausing" if tx.phase is Phase.QUIESCE else "paused"
+
+    def _ranks(self, job: JobRecord, homes: Mapping[str, str | None]) -> list[RankView]:
+        seen = self._statuses.get((job.name, job.epoch), {})
+        views = []
+        for rank, endpoint in enumerate(job.endpoints):
+            status = seen.get(rank)
+            cable = self._state.cables.get(endpoint)
+            live = cable is not None and job.state in ("running", "paused")
+            sample = self._telemetry.sample(job.name, rank) if live else None
+            rates = self._telemetry.rates(endpoint) if live else None
+            views.append(
+                RankView(
+                    rank=rank,
+                    endpoint=endpoint,
+                    home=homes.get(endpoint),
+                    server=cable.server if cable else "",
+                    state=status.state.value if status else "absent",
+                    exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
+                    rx_bps=rates.rx_bps if rates else None,
+                    tx_bps=rates.tx_bps if rates else None,
+                    utilisation=sample.utilisation if sample else None,
+                    dark_time_s=job.dark_time_s.get(endpoint, 0.0),
+                )
+            )
+        return views
+
+    def container(self, status: RankStatus) -> ContainerView:
+        """Return one container as its agent saw it last."""
+        live = status.state.value in ("running", "paused")
+        sample = self._telemetry.sample(status.job, status.rank) if live else None
+        rates = self._telemetry.rates(status.endpoint) if live else None
+        return ContainerView(
+            name=f"ll-{status.job}-{status.rank}-{status.epoch}",
+            job=status.job,
+            rank=status.rank,
+            epoch=status.epoch,
+            endpoint=status.endpoint,
+            server=status.server,
+            state=status.state.value,
+            exit_code=status.exit_code,
+            oom=status.oom,
+            started_at=status.started_at,
+            finished_at=status.finished_at,
+            container_id=status.container_id,
+            rx_bps=rates.rx_bps if rates else None,
+            tx_bps=rates.tx_bps if rates else None,
+            utilisation=sample.utilisation if sample else None,
+            memory_bytes=sample.memory_bytes if sample else None,
+            source=sample.source if sample else None,
+            reason=status.reason,
+            nic=NicView(**asdict(status.nic)) if status.nic else None,
+            gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
+        )
+
+    async def containers(self) -> list[ContainerView]:
+        """Return every container as its agent saw it last."""
+        return await in_slices(list(self._state.statuses), self.container)
+
+    async def top(self) -> TopView:
+        """Return the last second of everything that runs."""
+        live = await self.jobs(j for j in self._state.jobs.values() if j.holding)
+        of_jobs = await in_slices(live, self._rows)
+        told = {job.name: rows for job, rows in zip(live, of_jobs, strict=True)}
+        endpoints = await in_slices(await self._fabric.endpoints(), _endpoint_row)
+        rates = self._state.site.emulation
+        return TopView(
+            time=self._state.clock(),
+            epoch=self._state.epoch,
+            jobs=[
+                TopRowView(
+                    name=job.name,
+                    state=job.state,
+                    rx_bps=job.rx_bps,
+                    tx_bps=job.tx_bps,
+                    utilisation=job.utilisation,
+                    temperature_c=max(_told(told[job.name], "temperature_c"), default=None),
+                    power_w=total(_told(told[job.name], "power_w")),
+                    spread=job.spread,
+                    excess_span=job.excess_span,
+                )
+                for job in live
+            ],
+            containers=[row for rows in of_jobs for row in rows],
+            endpoints=endpoints,
+            access_bps=rates.access_bps if rates else None,
+            excess_span=sum(job.excess_span for job in live),
+        )
+
+    def _rows(self, job: JobView) -> list[TopRowView]:
+        return [
+            TopRowView(
+                name=f"{job.name}/{rank.rank}",
+                job=job.name,
+                rank=rank.rank,
+                endpoint=rank.endpoint,
+                home=rank.home,
+                state=rank.state,
+                rx_bps=rank.rx_bps,
+                tx_bps=rank.tx_bps,
+                utilisation=rank.utilisation,
+                **_gpu_cells(self._telemetry.sample(job.name, rank.rank)),
+            )
+            for rank in job.ranks
+        ]
+
+
+def _endpoint_row(e: EndpointView) -> TopRowView:
+    return TopRowView(
+        name=e.name,
+        job=e.job,
+        rank=e.rank,
+        endpoint=e.name,
+        home=e.home,
+        state=e.state,
+        rx_bps=e.rx_bps,
+        tx_bps=e.tx_bps,
+        utilisation=e.utilisation,
+        source=e.source,
+        memory_bytes=e.memory_used_bytes,
+        temperature_c=e.gpu.temperature_c if e.gpu else None,
+        power_w=e.gpu.power_w if e.gpu else None,
+    )
+
+
+def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
+    """What a container's sample adds to its row."""
+    gpu = sample.gpu if sample else None
+    return {
+        "source": sample.source if sample else None,
+        "memory_bytes": sample.memory_bytes if sample else None,
+        "temperature_c": gpu.temperature_c if gpu else None,
+        "power_w": gpu.power_w if gpu else None,
+    }
+
+
+def _told(rows: Iterable[TopRowView], field: str) -> list[float]:
+    """What is known of the containers of a job."""
+    found = (getattr(row, field) for row in rows)
+    return [value for value in found if value is not None]
+
+
+def _conditions(
+    job: JobRecord, excess: int, stalled: tuple[float, str] | None
+) -> list[ConditionView]:
+    placed_at = job.started_at or job.submitted_at
+    conditions = [
+        ConditionView(
+            type="Placed",
+            status=bool(job.endpoints),
+            reason="Allocated" if job.endpoints else "Waiting",
+            message="" if job.endpoints else shown(job.reason),
+            since=placed_at,
+        )
+    ]
+    if job.endpoints:
+        conditions.append(
+            ConditionView(
+                type="Compact",
+                status=excess == 0,
+                reason="LeastSpan" if excess == 0 else "ExcessSpan",
+                message=""
+                if excess == 0
+                else f"touches {excess} aggregator{'' if excess == 1 else 's'} too many",
+                since=placed_at,
+            )
+        )
+    if job.state == "running":
+        conditions.append(
+            ConditionView(
+                type="Progressing",
+                status=stalled is None,
+                reason="Stalled" if stalled else "Running",
+                message=stalled[1] if stalled else "",
+                since=stalled[0] if stalled else placed_at,
+            )
+        )
+    if job.ended:
+        conditions.append(
+            ConditionView(
+                type="Succeeded",
+                status=job.state == "completed",
+                reason=job.state.capitalize(),
+                message=shown(job.reason),
+                since=job.finished_at or job.submitted_at,
+            )
+        )
+    return conditions
+
+
+def wait_view(job: JobRecord, queue: Look) -> WaitView | None:
+    """Return why a pending job waits; None until the queue was looked at."""
+    hold = queue.holds.get(job.name)
+    if hold is None:
+        return None
+    hint = queue.hints.get(job.name)
+    return WaitView(
+        position=queue.positions[job.name],
+        queued=len(queue.holds),
+        code=hold.code,
+        reason=hold.reason,
+        remedy=hold.remedy,
+        reserved_at=hold.reserved_at,
+        earliest_start=hold.earliest_start,
+        moves_needed=hold.moves_needed,
+        plan=None
+        if hint is None
+        else PlanHintView(
+            moves=hint.moves,
+            running_moves=hint.running_moves,
+            jobs_paused=list(hint.jobs),
+            paused_gpus=hint.gpus,
+            command=f"lightloom plan --job {job.name}",
+        ),
+    )
+
+
+def placement_view(job: JobRecord, scorer: Scorer) -> PlacementView | None:
+    """Return the scores of a job's placement; None before it has one."""
+    if not job.endpoints:
+        return None
+    scores, left = scorer.of(job.endpoints), scorer.left
+    return PlacementView(
+        span=scores.span,
+        span_reachable=scores.span_reachable,
+        idle=left.idle,
+        largest_compact=left.largest,
+        fragmentation=left.external,
+        stranded=dict(left.stranded),
+    )

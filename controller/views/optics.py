@@ -1,0 +1,92 @@
+"""Reads the health of an optical switch's ports and its alarms for people who look at it now.
+
+A reading is a few commands on the switch's one session, which transactions need more: however
+many people look, a switch is read once in a few seconds, and never while nobody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from controller.base.errors import ServiceError
+from controller.devices.optical import SwitchBank
+from controller.schema.fabric import AlarmView, OpticalPortView, OpticsView
+from ocs_driver.base import Alarm
+from ocs_driver.errors import OcsError
+from sitefile import CabledSite
+
+SHOWN = 500
+"""Alarms of a switch that are shown, and characters of each."""
+FRESH_S = 4.0
+"""A reading of this age is shown again."""
+
+
+class Optics:
+    """The latest reading of every switch. Lives on the loop that owns the state."""
+
+    def __init__(self, site: CabledSite, switches: SwitchBank, clock: Callable[[], float]) -> None:
+        self._switches = switches
+        self._clock = clock
+        self._cabled: dict[str, set[str]] = {switch.name: set() for switch in site.switches}
+        for fiber in (
+            *(endpoint.fiber for endpoint in site.endpoints),
+            *(fiber for aggregator in site.aggregators for fiber in aggregator.fibers.values()),
+        ):
+            if fiber.device in self._cabled:
+                self._cabled[fiber.device].add(fiber.port)
+        self._read: dict[str, OpticsView] = {}
+        self._busy = {name: asyncio.Lock() for name in self._cabled}
+
+    async def read(self, switch: str) -> OpticsView:
+        """Return a reading of ``switch``. ServiceError ``not_found`` or ``unavailable``."""
+        if switch not in self._cabled:
+            raise ServiceError(
+                "not_found",
+                f"there is no switch {switch}",
+                object=f"switch/{switch}",
+                hint=f"there are: {', '.join(sorted(self._cabled))}",
+            )
+        async with self._busy[switch]:
+            known = self._read.get(switch)
+            if known is None or not 0 <= self._clock() - known.time < FRESH_S:
+                known = self._read[switch] = await self._ask(switch)
+            return known
+
+    async def _ask(self, switch: str) -> OpticsView:
+        try:
+            ports, alarms = await self._switches.optics(switch)
+        except (OcsError, OSError, TimeoutError) as error:
+            raise ServiceError(
+                "unavailable",
+                f"{switch} does not say: {error or 'it did not answer in time'}",
+                object=f"switch/{switch}",
+                hint="see its state in `lightloom get switches`",
+            ) from error
+        wanted = self._cabled[switch]
+        return OpticsView(
+            switch=switch,
+            time=self._clock(),
+            ports=[
+                OpticalPortView(
+                    port=port.port,
+                    health=port.health.value,
+                    label=port.label[:SHOWN],
+                )
+                for port in ports
+                if port.port in wanted
+            ],
+            alarms=_shown(alarms),
+        )
+
+
+def _shown(alarms: Sequence[Alarm]) -> list[AlarmView]:
+    """Return the first alarms, and how many more there are: a switch may raise any number."""
+    views = [
+        AlarmView(object=a.obj[:SHOWN], severity=a.severity, text=a.text[:SHOWN])
+        for a in alarms[:SHOWN]
+    ]
+    if len(alarms) > SHOWN:
+        more = f"and {len(alarms) - SHOWN} more"
+        views.append(AlarmView(object="", severity="none", text=more))
+    return views

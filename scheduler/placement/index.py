@@ -1,0 +1,368 @@
+"""A fabric that changes: who is idle where, kept up to date by every start, end and move.
+
+Everything inside goes by number: endpoint, aggregator and *slot*, which is the number of the
+optical switch an endpoint hangs on, or the last one for a hard-wired endpoint.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from scheduler.metrics import SpanBound
+from scheduler.model import Fabric, Job, Move, Request
+from scheduler.occupancy import home_of
+from scheduler.placement.buckets import Buckets
+from scheduler.placement.pool import Ints, Pool
+
+DARK = -1
+"""Home of an endpoint that is under no aggregator."""
+
+
+class FabricIndex:
+    """A fabric with the look-ups that placement needs, updated in place.
+
+    Unknown names raise KeyError; a start on an endpoint that is not idle raises ValueError.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        site = fabric.site
+        self.site = site
+        self.epoch = fabric.epoch
+        self.names = tuple(e.name for e in site.endpoints)
+        self.number = {name: i for i, name in enumerate(self.names)}
+        self.size = len(self.names)
+        self.switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
+        self.fixed_slot = len(self.switches)
+        self.unavailable: set[int] = set()
+        self.jobs: dict[str, Job] = {}
+        self.free = 0
+        """Idle endpoints that are available, of any kind."""
+        self.total_excess = 0
+        """Sum of the running jobs' excess spans."""
+        self.bound = SpanBound(site)
+        at_k = {ocs: k for k, ocs in enumerate(self.switches)}
+        self._at_a = {a.name: i for i, a in enumerate(site.aggregators)}
+        self.slot = [self.fixed_slot if e.ocs is None else at_k[e.ocs] for e in site.endpoints]
+        homes = (home_of(fabric.homes, e) for e in site.endpoints)
+        self.home = [DARK if home is None else self._at_a[home] for home in homes]
+        kinds: dict[tuple[str, str, int], int] = {}
+        self.kind = [
+            kinds.setdefault((e.kind, e.model, e.memory_bytes), len(kinds)) for e in site.endpoints
+        ]
+        self._kinds = tuple(kinds)
+        servers: dict[str, int] = {}
+        self.server = [servers.setdefault(e.server or e.name, len(servers)) for e in site.endpoints]
+        self.on_server: list[list[int]] = [[] for _ in servers]
+        """Endpoints of every server, in site order."""
+        slots, size = self.fixed_slot + 1, len(site.aggregators)
+        self.ports: Ints = np.zeros((size, self.fixed_slot), np.int64)
+        for a, aggregator in enumerate(site.aggregators):
+            for ocs, ports in aggregator.ports.items():
+                if ocs in at_k:
+                    self.ports[a, at_k[ocs]] = ports
+        self.lit: Ints = np.zeros_like(self.ports)
+        """Ports that any endpoint takes."""
+        self.held: Ints = np.zeros_like(self.ports)
+        """Ports that busy and unavailable endpoints take."""
+        self.stuck: Ints = np.zeros_like(self.ports)
+        """Those of them that no plan may move."""
+        self.idle_at: list[list[list[int]]] = [[[] for _ in range(slots)] for _ in range(size)]
+        """Idle endpoints per aggregator and slot, in site order."""
+        self.idle_dark: list[list[int]] = [[] for _ in range(slots)]
+        self.owner: list[str | None] = [None] * len(self.names)
+        self._excess: dict[str, int] = {}
+        self._pools: dict[frozenset[int], Pool] = {}
+        self._pools_of: list[list[Pool]] = [[] for _ in kinds]
+        self._wired = any(s == self.fixed_slot for s in self.slot)
+        self._asked: dict[tuple[str, str | None, int], Pool] = {}
+        self._fill(fabric)
+
+    def _fill(self, fabric: Fabric) -> None:
+        for e, (a, s) in enumerate(zip(self.home, self.slot, strict=True)):
+            (self.idle_dark if a == DARK else self.idle_at[a])[s].append(e)
+            self.on_server[self.server[e]].append(e)
+            self._light(e, 1)
+        self.free = self.size
+        self.withhold(sorted(fabric.unavailable & self.number.keys()))
+        for job in fabric.jobs:
+            self._take(job)
+
+    # --- changes --------------------------------------------------------------------------
+
+    def start(self, job: Job, moves: Sequence[Move] = ()) -> None:
+        """Give a job its idle endpoints, after re-homing idle ones (``Placement.moves``)."""
+        if job.name in self.jobs:
+            raise ValueError(f"job {job.name} is running already")
+        number, owner, lost = self.number, self.owner, self.unavailable
+        for name in job.endpoints:
+            e = number[name]
+            if owner[e] is not None or e in lost:
+                raise ValueError(f"{name} is not idle, job {job.name} can not have it")
+        if moves:
+            self.rehome(moves)
+        self._take(job)
+
+    def _take(self, job: Job) -> None:
+        self.jobs[job.name] = job
+        number, owner = self.number, self.owner
+        members = [number[name] for name in job.endpoints]
+        for e in members:
+            owner[e] = job.name
+        idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
+        self._leave(idle)
+        self._hold(idle, 1, stuck=job.pinned)
+        excess = self.excess_of(members)
+        self._excess[job.name] = excess
+        self.total_excess += excess
+
+    def finish(self, name: str) -> Job:
+        """Take a job's endpoints back; returns the job."""
+        job = self.jobs.pop(name)
+        number, owner = self.number, self.owner
+        members = [number[n] for n in job.endpoints]
+        for e in members:
+            owner[e] = None
+        idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
+        self._hold(idle, -1, stuck=job.pinned)
+        self._join(idle)
+        self.total_excess -= self._excess.pop(name)
+        return job
+
+    def rehome(self, moves: Iterable[Move]) -> None:
+        """Carry out moves of idle or running endpoints, all at once."""
+        touched: dict[str, None] = {}
+        for move in moves:
+            e = self.number[move.endpoint]
+            target = DARK if move.target is None else self._at_a[move.target]
+            owner = self.owner[e]
+            lost = e in self.unavailable
+            stuck = lost or (owner is not None and self.jobs[owner].pinned)
+            idle = owner is None and not lost
+            if idle:
+                self._leave([e])
+            else:
+                self._hold([e], -1, stuck=stuck)
+            self._light(e, -1)
+            self.home[e] = target
+            self._light(e, 1)
+            if idle:
+                self._join([e])
+            else:
+                self._hold([e], 1, stuck=stuck)
+            if owner is not None:
+                touched[owner] = None
+        for name in touched:
+            excess = self.excess_of([self.number[n] for n in self.jobs[name].endpoints])
+            self.total_excess += excess - self._excess[name]
+            self._excess[name] = excess
+
+    def withhold(self, names: Iterable[str]) -> None:
+        """Make endpoints unavailable (quarantine, lost server); running jobs keep theirs."""
+        for name in names:
+            e = self.number[name]
+            if e in self.unavailable:
+                continue
+            self._strike(e, 1)
+            if self.owner[e] is None:
+                self._leave([e])
+                self._hold([e], 1, stuck=True)
+            self.unavailable.add(e)
+
+    def release(self, names: Iterable[str]) -> None:
+        """Make endpoints available again."""
+        for name in names:
+            e = self.number[name]
+            if e not in self.unavailable:
+                continue
+            self.unavailable.remove(e)
+            if self.owner[e] is None:
+                self._hold([e], -1, stuck=True)
+                self._join([e])
+            self._strike(e, -1)
+
+    def _strike(self, e: int, delta: int) -> None:
+        """Count an endpoint as lost; a running member of a movable job becomes stuck."""
+        for pool in self._pools_of[self.kind[e]]:
+            pool.lost += delta
+        owner = self.owner[e]
+        a, s = self.home[e], self.slot[e]
+        if owner is not None and not self.jobs[owner].pinned and a != DARK and s != self.fixed_slot:
+            self.stuck[a, s] += delta
+
+    def _light(self, e: int, delta: int) -> None:
+        a, s = self.home[e], self.slot[e]
+        if a != DARK and s != self.fixed_slot:
+            self.lit[a, s] += delta
+
+    def _hold(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
+        """Count the ports of endpoints that are busy or unavailable."""
+        home, slot, held = self.home, self.slot, self.held
+        for e in members:
+            a, s = home[e], slot[e]
+            if a != DARK and s != self.fixed_slot:
+                held[a, s] += delta
+                if stuck:
+                    self.stuck[a, s] += delta
+
+    def _leave(self, members: Sequence[int]) -> None:
+        """Take endpoints out of the idle ones."""
+        home, slot, idle_at = self.home, self.slot, self.idle_at
+        for e in members:
+            a = home[e]
+            (self.idle_dark if a == DARK else idle_at[a])[slot[e]].remove(e)
+        self._count(members, -1)
+
+    def _join(self, members: Sequence[int]) -> None:
+        """Put endpoints back to the idle ones."""
+        home, slot, idle_at = self.home, self.slot, self.idle_at
+        for e in members:
+            a = home[e]
+            insort((self.idle_dark if a == DARK else idle_at[a])[slot[e]], e)
+        self._count(members, 1)
+
+    def _count(self, members: Sequence[int], delta: int) -> None:
+        """Tell the pools; neighbours of one kind under one aggregator go in one step."""
+        self.free += delta * len(members)
+        home, slot, kind = self.home, self.slot, self.kind
+        if len(members) == 1:
+            self._count_one(members[0], delta)
+            return
+        first = 0
+        while first < len(members):
+            e = members[first]
+            sort, a = kind[e], home[e]
+            last = first + 1
+            while last < len(members) and home[members[last]] == a and kind[members[last]] == sort:
+                last += 1
+            change = delta * (last - first)
+            for pool in self._pools_of[sort]:
+                wanting = pool.wanting
+                for e in members[first:last]:
+                    wanting[slot[e]] += delta
+                pool.idle += change
+                if a != DARK:
+                    pool.lit += change
+                    pool.by_free.add(a, change)
+                    if self._wired or pool.servers is not None:
+                        self._count_others(pool, members[first:last], delta)
+            first = last
+
+    def _count_one(self, e: int, delta: int) -> None:
+        """Tell the pools of one endpoint, as ``_count`` does: most jobs have no more."""
+        a, s = self.home[e], self.slot[e]
+        for pool in self._pools_of[self.kind[e]]:
+            pool.wanting[s] += delta
+            pool.idle += delta
+            if a != DARK:
+                pool.lit += delta
+                pool.by_free.add(a, delta)
+                if self._wired or pool.servers is not None:
+                    self._count_others(pool, (e,), delta)
+
+    def _count_others(self, pool: Pool, members: Sequence[int], delta: int) -> None:
+        """Count what few sites and requests ask for: hard-wired endpoints, and servers."""
+        for e in members:
+            if self.slot[e] == self.fixed_slot:
+                pool.fixed[self.home[e]] += delta
+            if pool.servers is not None:
+                pool.servers.add(self.server[e], delta)
+
+    # --- look-ups -------------------------------------------------------------------------
+
+    def pool(self, request: Request) -> Pool:
+        """Return the pool of the endpoints that suit a request."""
+        if request.endpoints:
+            named = {self.number[n] for n in request.endpoints if n in self.number}
+            kinds = self._suiting(request)
+            return self._new_pool([e in named and self.kind[e] in kinds for e in range(self.size)])
+        key = request.kind, request.model, request.min_memory_bytes
+        pool = self._asked.get(key)
+        if pool is None:
+            kinds = self._suiting(request)
+            pool = self._pools.get(kinds)
+            if pool is None:
+                whole = len(kinds) == len(self._kinds)
+                suits = None if whole else [kind in kinds for kind in self.kind]
+                pool = self._pools[kinds] = self._new_pool(suits)
+                for kind in kinds:
+                    self._pools_of[kind].append(pool)
+            self._asked[key] = pool
+        return pool
+
+    def _suiting(self, request: Request) -> frozenset[int]:
+        return frozenset(
+            i
+            for i, (kind, model, memory) in enumerate(self._kinds)
+            if kind == request.kind
+            and request.model in (None, model)
+            and memory >= request.min_memory_bytes
+        )
+
+    def _new_pool(self, suits: Sequence[bool] | None) -> Pool:
+        pool = Pool(suits, len(self.ports), self.fixed_slot + 1)
+        free = [0] * len(self.ports)
+        for e in pool.of(range(self.size)):
+            a, s = self.home[e], self.slot[e]
+            pool.total += 1
+            pool.all_wanting[s] += 1
+            if s == self.fixed_slot:
+                pool.all_fixed[a] += 1
+            if e in self.unavailable:
+                pool.lost += 1
+            elif self.owner[e] is None:
+                pool.idle += 1
+                pool.wanting[s] += 1
+                if s == self.fixed_slot:
+                    pool.fixed[a] += 1
+                if a != DARK:
+                    free[a] += 1
+                    pool.lit += 1
+        pool.by_free = Buckets(free)
+        return pool
+
+    def servers(self, pool: Pool) -> Buckets:
+        """Return the servers by how many lit idle endpoints of the pool they have."""
+        if pool.servers is None:
+            free = [0] * len(self.on_server)
+            for slots in self.idle_at:
+                for idle in slots:
+                    for e in pool.of(idle):
+                        free[self.server[e]] += 1
+            pool.servers = Buckets(free)
+        return pool.servers
+
+    def is_idle(self, e: int) -> bool:
+        """Tell whether an endpoint is free to be given to a job."""
+        return self.owner[e] is None and e not in self.unavailable
+
+    def span_of(self, members: Sequence[int]) -> int:
+        """Return the number of aggregators these endpoints touch; a dark one is its own."""
+        homes = [self.home[e] for e in members]
+        dark = homes.count(DARK)
+        return len(set(homes)) - (dark > 0) + dark
+
+    def excess_of(self, members: Sequence[int]) -> int:
+        """Return how many more aggregators these endpoints touch than the least possible."""
+        if len(members) == 1:
+            return 0
+        span = self.span_of(members)
+        if span <= 1:
+            return 0
+        return span - self.bound.least([self.site.endpoints[e] for e in members])
+
+    def excess(self, name: str) -> int:
+        """Return the excess span of a running job."""
+        return self._excess[name]
+
+    def homes(self) -> dict[str, str | None]:
+        """Return the home of every endpoint, in site order."""
+        names = (*(a.name for a in self.site.aggregators), None)  # the last is number -1
+        return {n: names[a] for n, a in zip(self.names, self.home, strict=True)}
+
+    def snapshot(self) -> Fabric:
+        """Return the fabric as a value, for the planner and the metrics."""
+        lost = frozenset(self.names[e] for e in self.unavailable)
+        return Fabric(self.site, self.homes(), tuple(self.jobs.values()), lost, self.epoch)

@@ -1,0 +1,255 @@
+"""Which endpoints a submitted job gets now, or why it has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler import ring
+from scheduler.model import (
+    Fabric,
+    Locality,
+    Move,
+    Placement,
+    RankOrder,
+    Request,
+    Wait,
+)
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.pool import Pool
+from scheduler.placement.selection import Rooms, balanced, best_fit, nearest, one, settle, spread
+
+_NOWHERE: dict[int, int] = {}
+
+
+def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
+    """Choose endpoints for a request; never moves an endpoint that belongs to a job.
+
+    A FabricIndex answers in microseconds and is left as it is; a Fabric is indexed first.
+
+    Wait codes: ``no_match`` (no such endpoint), ``not_enough_endpoints`` (more than the site
+    has ever), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
+    ``locality`` (strict only: the least span is not to be had with the present homes).
+    Raises ValueError when ``request.count`` is below 1.
+    """
+    if request.count < 1:
+        raise ValueError(f"job {request.job} asks for {request.count} endpoints; at least 1")
+    index = fabric if isinstance(fabric, FabricIndex) else FabricIndex(fabric)
+    pool = index.pool(request)
+    alone = request.count == 1 and pool.lit and not request.endpoints
+    if alone and request.locality is not Locality.ANY:
+        # Most jobs of most workloads; one endpoint is always as local as can be.
+        return Placement(request.job, (index.names[one(index, pool)],))
+    scene = _Scene(index, request, pool)
+    refusal = scene.refuse()
+    if refusal is not None:
+        return refusal
+    if request.locality is Locality.REGROUP:
+        return scene.reached()
+    if request.locality is Locality.ANY and not request.endpoints:
+        return scene.placement(spread(index, scene.pool, request.count))
+    chosen = scene.in_place()
+    if request.locality is Locality.STRICT:
+        return scene.strictly(chosen)
+    return scene.placement(chosen)
+
+
+@dataclass(slots=True)
+class _Scene:
+    """One request against one index."""
+
+    index: FabricIndex
+    request: Request
+    pool: Pool
+
+    @property
+    def wanted(self) -> str:
+        """The request in words: ``4 endpoints (kind gpu, model V100)``."""
+        details = [f"model {self.request.model}"] if self.request.model is not None else []
+        if self.request.kind != "gpu":
+            details.insert(0, f"kind {self.request.kind}")
+        if self.request.min_memory_bytes:
+            details.append(f"at least {self.request.min_memory_bytes} bytes of memory")
+        noun = _endpoints(self.request.count)
+        return f"{noun} ({', '.join(details)})" if details else noun
+
+    def wait(self, code: str, reason: str, moves_needed: int | None = None) -> Wait:
+        return Wait(self.request.job, code, reason, moves_needed)
+
+    def refuse(self) -> Wait | None:
+        """Say why there are not enough idle endpoints, or None."""
+        pool, count = self.pool, self.request.count
+        if self.request.endpoints:
+            refusal = self.refuse_named()
+            if refusal is not None:
+                return refusal
+        elif pool.idle < count:
+            return self.refuse_count()
+        if pool.lit < count and self.request.locality is not Locality.REGROUP:
+            return self.wait(
+                "unavailable",
+                f"needs {self.wanted}; of {pool.idle} idle ones {pool.idle - pool.lit} are dark"
+                " (locality regroup lights them)",
+            )
+        return None
+
+    def refuse_named(self) -> Wait | None:
+        """Say why the exact set of endpoints can not be had, or None."""
+        named, index = self.request.endpoints, self.index
+        if len(set(named)) != len(named) or len(named) != self.request.count:
+            return self.wait(
+                "no_match",
+                f"needs {self.wanted}, but names {len(set(named))} different ones",
+            )
+        for name in named:
+            if name not in index.number:
+                return self.wait("no_match", f"the site has no endpoint {name}")
+            e = index.number[name]
+            if not self.pool.of([e]):
+                return self.wait("no_match", f"{name} does not match: needs {self.wanted}")
+            if index.owner[e] is not None:
+                return self.wait("busy", f"{name} is held by job {index.owner[e]}")
+            if e in index.unavailable:
+                return self.wait("unavailable", f"{name} is unavailable")
+        return None
+
+    def refuse_count(self) -> Wait:
+        """Say why that many endpoints can not be had."""
+        count, have, total = self.request.count, self.pool.total, self.index.size
+        if have == 0 and total > 0:
+            return self.wait(
+                "no_match", f"needs {self.wanted}, none of the site's {total} endpoints match"
+            )
+        if have < count:
+            matching = "" if have == total else " that match"
+            return self.wait(
+                "not_enough_endpoints", f"needs {self.wanted}, the site has {have}{matching}"
+            )
+        if have - self.pool.lost < count:
+            return self.wait(
+                "unavailable",
+                f"needs {self.wanted}, {self.pool.lost} of {have} are unavailable",
+            )
+        return self.wait("busy", f"needs {self.wanted}, {self.pool.idle} of {have} are idle")
+
+    def in_place(self) -> list[int]:
+        """Choose among the lit idle endpoints without moving any; there must be enough."""
+        if self.request.endpoints:
+            return [self.index.number[n] for n in self.request.endpoints]
+        return best_fit(self.index, self.pool, self.request.count)
+
+    def placement(self, chosen: Sequence[int], after: dict[int, int] = _NOWHERE) -> Placement:
+        """Turn a choice into ranks; ``after`` has the new homes of idle endpoints."""
+        index = self.index
+        homes = [after.get(e, index.home[e]) for e in chosen]
+        names = tuple([index.names[e] for e in chosen])
+        places = len(set(homes))
+        if places == 1:
+            return Placement(self.request.job, names, self._moves(after))
+        if self.request.rank_order is RankOrder.AGGREGATOR:
+            names = ring.order(names, {n: str(home) for n, home in zip(names, homes, strict=True)})
+        members = [index.site.endpoints[e] for e in chosen]
+        return Placement(
+            job=self.request.job,
+            endpoints=names,
+            moves=self._moves(after),
+            span=places,
+            span_possible=index.bound.least(members),
+        )
+
+    def _moves(self, after: dict[int, int]) -> tuple[Move, ...]:
+        if not after:
+            return ()
+        index = self.index
+        names = (*(a.name for a in index.site.aggregators), None)  # the last is number DARK
+        return tuple(
+            Move(index.names[e], names[index.home[e]], names[a]) for e, a in sorted(after.items())
+        )
+
+    def reached(self) -> Placement | Wait:
+        """Place with the least span that re-homing idle endpoints reaches."""
+        index, pool, count = self.index, self.pool, self.request.count
+        still: list[int] | None = None
+        if pool.lit >= count:
+            still = self.in_place()
+            span = index.span_of(still)
+            # On an empty site it would not be less: no need to look for a better room.
+            if span == 1 or span <= self._least(still):
+                return self.placement(still)
+        rooms = Rooms.now(index, pool)
+        target = rooms.fewest(count)
+        if target is None:
+            return self.wait(
+                "unavailable",
+                f"needs {self.wanted}, aggregators have ports for"
+                f" {rooms.whole()} of the {pool.idle} idle ones",
+            )
+        if still is not None and span <= len(target):
+            return self.placement(still)
+        limits = rooms.limits(target).tolist()
+        chosen = nearest(index, pool, balanced(limits, count, [0] * len(limits)), target)
+        return self.placement(chosen, settle(index, chosen, target))
+
+    def strictly(self, chosen: Sequence[int]) -> Placement | Wait:
+        """Place only with the least span an empty site would give; else say what it takes."""
+        best = self.index.span_of(chosen)
+        least = 1 if best == 1 else self._least(chosen)
+        if best <= least:
+            return self.placement(chosen)
+        reach = self.reached()
+        needed = (
+            0 if isinstance(reach, Placement) and reach.span <= least else self._moves_needed(least)
+        )
+        advice = {
+            None: "no regroup helps",
+            0: "re-homing idle endpoints would make it fit",
+        }.get(needed, f"moving {_endpoints(needed or 0, 'running ')} would make it fit")
+        return self.wait(
+            "locality",
+            f"needs {self.wanted} under {_aggregators(least)}, the best now is {best}; {advice}",
+            needed,
+        )
+
+    def _least(self, chosen: Sequence[int]) -> int:
+        """Return the least span that this request has on the site without any job."""
+        index, count = self.index, self.request.count
+        if self.request.endpoints:
+            return index.bound.least([index.site.endpoints[e] for e in chosen])
+        least = self.pool.least.get(count)
+        if least is None:
+            fewest = Rooms.empty(index, self.pool).fewest(count)
+            least = self.pool.least[count] = (
+                index.span_of(chosen) if fewest is None else len(fewest)
+            )
+        return least
+
+    def _moves_needed(self, least: int) -> int | None:
+        """Count the running endpoints that must leave to make room, None when unknown.
+
+        They need a port of their optical switch elsewhere; whether their own jobs stay
+        compact there is for the planner to say.
+        """
+        index = self.index
+        rooms = Rooms.now(index, self.pool)
+        evictable = index.held - index.stuck
+        widest = np.argsort(-(rooms.cover() + evictable.sum(axis=1)), kind="stable")
+        sets = widest[:least].reshape(1, -1) if least > 1 else widest.reshape(-1, 1)
+        room = rooms.room[sets].sum(axis=1)
+        limits = np.minimum(room, rooms.wanting)
+        missing = self.request.count - limits.sum(axis=1) - rooms.fixed[sets].sum(axis=1)
+        elsewhere = rooms.room.sum(axis=0) - room
+        extra = np.minimum(
+            np.minimum(rooms.wanting - limits, evictable[sets].sum(axis=1)), elsewhere
+        )
+        possible = missing[extra.sum(axis=1) >= missing]
+        return int(possible.min()) if possible.size else None
+
+
+def _endpoints(count: int, which: str = "") -> str:
+    return f"{count} {which}endpoint" if count == 1 else f"{count} {which}endpoints"
+
+
+def _aggregators(count: int) -> str:
+    return f"{count} aggregator" if count == 1 else f"{count} aggregators"

@@ -1,0 +1,60 @@
+"""The endpoints that one sort of request can use, counted for constant-time placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.placement.buckets import Buckets
+
+Ints = NDArray[np.int64]
+
+
+class Pool:
+    """The endpoints that one sort of request can use, and which of them are idle."""
+
+    __slots__ = (
+        "all_fixed",
+        "all_wanting",
+        "by_free",
+        "fixed",
+        "idle",
+        "least",
+        "lit",
+        "lost",
+        "servers",
+        "suits",
+        "total",
+        "wanting",
+    )
+
+    def __init__(self, suits: Sequence[bool] | None, aggregators: int, slots: int) -> None:
+        self.suits = suits
+        """Whether an endpoint will do, by number; None when all do."""
+        self.total = 0
+        """Endpoints of the site that would do, idle or not."""
+        self.lost = 0
+        """Those that are unavailable."""
+        self.idle = 0
+        self.lit = 0
+        """Idle ones that have a home."""
+        self.wanting = [0] * slots
+        """Idle ones per slot."""
+        self.fixed: Ints = np.zeros(aggregators, np.int64)
+        """Idle hard-wired ones per aggregator."""
+        self.all_wanting: Ints = np.zeros(slots, np.int64)
+        self.all_fixed: Ints = np.zeros(aggregators, np.int64)
+        """The same for all endpoints that would do, idle or not."""
+        self.by_free = Buckets([0] * aggregators)
+        """Aggregators by the lit idle ones under them."""
+        self.servers: Buckets | None = None
+        """Servers by their lit idle ones; None until somebody asks."""
+        self.least: dict[int, int] = {}
+        """Least span on an empty site per job size, filled on demand by placement."""
+
+    def of(self, members: Sequence[int]) -> Sequence[int]:
+        """Return those of the endpoints that will do."""
+        suits = self.suits
+        return members if suits is None else [e for e in members if suits[e]]

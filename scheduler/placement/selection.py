@@ -1,0 +1,287 @@
+"""Which idle endpoints a job gets: spread, best fit, or whatever free moves can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from scheduler.placement.index import DARK, FabricIndex
+from scheduler.placement.pool import Ints, Pool
+
+_ENUMERATE_UP_TO = 2000
+"""Sets of aggregators looked at one by one; beyond, the largest rooms are taken first."""
+
+_TIES_UP_TO = 64
+"""Equally tight aggregators among which the one with most candidates is looked for."""
+
+
+def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
+    """Choose as a scheduler that sees servers but no fabric: one at a time from the emptiest.
+
+    Each pick goes to the server with the most free endpoints, ties in site order: the
+    least-allocated scoring of the default Kubernetes scheduler.
+    """
+    servers = index.servers(pool)
+    chosen: list[int] = []
+    rest: dict[int, list[int]] = {}
+    for _ in range(count):
+        server = servers.fullest()
+        if server not in rest:
+            rest[server] = [
+                e
+                for e in pool.of(index.on_server[server])
+                if index.is_idle(e) and index.home[e] != DARK
+            ]
+        chosen.append(rest[server].pop(0))
+        servers.add(server, -1)
+    for e in chosen:
+        servers.add(index.server[e], 1)
+    return chosen
+
+
+def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
+    """Choose from as few aggregators as the present homes allow, leaving the least over.
+
+    One aggregator that fits with the fewest free endpoints; else the fullest rooms first
+    and the tightest one for the rest. Dark endpoints are not candidates; there must be
+    ``count`` others.
+    """
+    free = pool.by_free
+    first = free.tightest(count)
+    if first is not None:
+        return _pick(index, pool, first, count, None)
+    chosen: list[int] = []
+    taken = [0] * (index.fixed_slot + 1)
+    emptied: list[tuple[int, int]] = []
+    while len(chosen) < count:
+        missing = count - len(chosen)
+        fitting = free.tightest(missing)
+        a = free.fullest() if fitting is None else fitting
+        have = free.counts[a]
+        chosen += _pick(index, pool, a, min(missing, have), taken)
+        emptied.append((a, have))
+        free.add(a, -have)
+    for a, have in emptied:
+        free.add(a, have)
+    return chosen
+
+
+def one(index: FabricIndex, pool: Pool) -> int:
+    """Choose as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
+    a = pool.by_free.tightest(1)
+    slots = index.idle_at[0 if a is None else a]
+    if pool.suits is not None:
+        slots = [list(pool.of(idle)) for idle in slots]
+    return max(slots, key=len)[0]
+
+
+def _pick(index: FabricIndex, pool: Pool, a: int, count: int, taken: list[int] | None) -> list[int]:
+    """Take ``count`` of the pool's endpoints under one aggregator, balanced; updates taken."""
+    slots = [pool.of(idle) for idle in index.idle_at[a]]
+    if len(slots) == 1 or sum(map(len, slots)) == count:
+        chosen = [e for slot in slots for e in slot][:count]
+    elif count == 1 and taken is None:
+        chosen = [max(slots, key=len)[0]]
+    else:
+        wanted = balanced([len(s) for s in slots], count, taken or [0] * len(slots))
+        chosen = [e for slot, n in zip(slots, wanted, strict=True) for e in slot[:n]]
+    if taken is not None:
+        for e in chosen:
+            taken[index.slot[e]] += 1
+    chosen.sort()
+    return chosen
+
+
+def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[int]:
+    """Choose how many endpoints to take per optical switch.
+
+    Always from the switch of which the job has least, ties from the one with most free:
+    a job that is balanced over its switches fits under one aggregator after any regroup.
+    ``limits`` must suffice for ``count``.
+    """
+    level = min(taken) + count // len(limits)
+    wanted = _up_to(level, limits, taken)
+    while sum(further := _up_to(level + 1, limits, taken)) <= count and further != limits:
+        level, wanted = level + 1, further
+    open_ = [s for s in range(len(limits)) if wanted[s] < further[s]]
+    open_.sort(key=lambda s: wanted[s] - limits[s])
+    for s in open_[: count - sum(wanted)]:
+        wanted[s] += 1
+    return wanted
+
+
+def _up_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
+    """Return what brings every switch to the level, as far as its limit goes."""
+    return [max(min(n, level - t), 0) for n, t in zip(limits, taken, strict=True)]
+
+
+@dataclass(slots=True, frozen=True)
+class Rooms:
+    """How many endpoints may sit where when idle ones move for free.
+
+    ``room[a, k]`` counts the optical ports that no busy or unavailable endpoint takes,
+    ``wanting[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
+    """
+
+    room: Ints
+    wanting: Ints
+    fixed: Ints
+    here: Sequence[int] | None = None
+    """Candidates per present home, to settle ties."""
+
+    @staticmethod
+    def now(index: FabricIndex, pool: Pool) -> Rooms:
+        """Return the rooms that busy and unavailable endpoints leave to the idle ones."""
+        wanting = np.array(pool.wanting[:-1], np.int64)
+        return Rooms(index.ports - index.held, wanting, pool.fixed, pool.by_free.counts)
+
+    @staticmethod
+    def empty(index: FabricIndex, pool: Pool) -> Rooms:
+        """Return the rooms of the site without any job."""
+        return Rooms(index.ports, pool.all_wanting[:-1], pool.all_fixed)
+
+    def limits(self, chosen: Sequence[int]) -> Ints:
+        """Return how many candidates these aggregators can hold per slot, fixed last."""
+        rows = list(chosen)
+        optical = np.minimum(self.room[rows].sum(axis=0), self.wanting)
+        return np.append(optical, self.fixed[rows].sum())
+
+    def whole(self) -> int:
+        """Return how many candidates all aggregators can hold together."""
+        return int(np.minimum(self.room.sum(axis=0), self.wanting).sum() + self.fixed.sum())
+
+    def cover(self, base: Ints | int = 0) -> Ints:
+        """Return how many candidates each aggregator can hold, together with ``base``."""
+        fits = np.minimum(self.room + base, self.wanting)
+        return np.asarray(fits.sum(axis=1) + self.fixed)
+
+    def fewest(self, count: int) -> tuple[int, ...] | None:
+        """Return the smallest, then tightest set of aggregators that can hold ``count``.
+
+        Optical switches are independent of each other, so a set holds the job exactly when
+        its cover does. None when no set does.
+        """
+        if self.whole() < count:
+            return None
+        cover = self.cover()
+        fitting = np.flatnonzero(cover >= count)
+        if fitting.size:
+            return (self._tightest(fitting),)
+        size = 2
+        descending = np.cumsum(np.sort(cover)[::-1])
+        while descending[size - 1] < count:
+            size += 1
+        while comb(len(cover), size) <= _ENUMERATE_UP_TO:
+            best = self._best_of(count, size)
+            if best is not None:
+                return best
+            size += 1
+        return self._greedy(count)
+
+    def _tightest(self, fitting: Ints) -> int:
+        width = self.room[fitting].sum(axis=1)
+        ties = fitting[width == width.min()][:_TIES_UP_TO].tolist()
+        here = self.here
+        return int(ties[0] if here is None else max(ties, key=here.__getitem__))
+
+    def _best_of(self, count: int, size: int) -> tuple[int, ...] | None:
+        sets = np.array(list(combinations(range(len(self.room)), size)), np.int64)
+        room = self.room[sets].sum(axis=1)
+        cover = np.minimum(room, self.wanting).sum(axis=1) + self.fixed[sets].sum(axis=1)
+        here = np.zeros(len(sets)) if self.here is None else np.asarray(self.here)[sets].sum(axis=1)
+        fitting = np.flatnonzero(cover >= count)
+        if not fitting.size:
+            return None
+        order = np.lexsort((-here[fitting], room.sum(axis=1)[fitting]))
+        return tuple(sets[fitting[order[0]]].tolist())
+
+    def _greedy(self, count: int) -> tuple[int, ...]:
+        chosen: list[int] = []
+        base: Ints = np.zeros_like(self.wanting)
+        fixed = 0
+        while True:
+            cover = self.cover(base) + fixed
+            cover[chosen] = -1
+            fitting = np.flatnonzero(cover >= count)
+            if fitting.size:
+                return (*chosen, self._tightest(fitting))
+            best = int(cover.argmax())
+            chosen.append(best)
+            base = base + self.room[best]
+            fixed += int(self.fixed[best])
+
+
+def nearest(
+    index: FabricIndex, pool: Pool, wanted: Sequence[int], target: Sequence[int]
+) -> list[int]:
+    """Take the wanted number of idle endpoints per slot: those in place, then from nearby.
+
+    "Nearby" is the aggregator with the fewest idle ones, so that whole rooms stay whole;
+    dark ones come last. In site order.
+    """
+    left = list(wanted)
+    chosen: list[int] = []
+
+    def take(slots: Sequence[Sequence[int]]) -> None:
+        for s, idle in enumerate(slots[: index.fixed_slot]):
+            if left[s]:
+                some = pool.of(idle)[: left[s]]
+                left[s] -= len(some)
+                chosen.extend(some)
+
+    for a in target:
+        take(index.idle_at[a])
+        some = pool.of(index.idle_at[a][-1])[: left[-1]]
+        left[-1] -= len(some)
+        chosen.extend(some)
+    if any(left):
+        for a in pool.by_free.ascending(1):
+            if a not in target:
+                take(index.idle_at[a])
+                if not any(left):
+                    break
+    take(index.idle_dark)
+    chosen.sort()
+    return chosen
+
+
+def settle(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
+    """Return new homes in which the idle ``chosen`` sit under ``target``.
+
+    Other idle endpoints leave only where their port is wanted: they swap with the one that
+    comes. ``target`` must have room for the chosen (see Rooms.limits).
+    """
+    kept = set(chosen)
+    after: dict[int, int] = {}
+    spare = index.ports - index.lit
+    homeless: list[int] = []
+    open_ = {a: index.ports[a] - index.held[a] for a in target}
+    for e in chosen:
+        if index.home[e] in open_ and index.slot[e] != index.fixed_slot:
+            open_[index.home[e]][index.slot[e]] -= 1
+    for e in chosen:
+        home, s = index.home[e], index.slot[e]
+        if s == index.fixed_slot or home in open_:
+            continue
+        a = next(a for a in target if open_[a][s] > 0)
+        open_[a][s] -= 1
+        after[e] = a
+        if spare[a, s] > 0:
+            spare[a, s] -= 1
+            if home != DARK:
+                spare[home, s] += 1
+            continue
+        other = next(o for o in index.idle_at[a][s] if o not in kept and o not in after)
+        after[other] = home
+        if home == DARK:
+            homeless.append(other)
+    for e in homeless:
+        refuges = np.flatnonzero(spare[:, index.slot[e]] > 0)
+        if refuges.size:
+            after[e] = int(refuges[0])
+            spare[after[e], index.slot[e]] -= 1
+    return after

@@ -1,0 +1,124 @@
+"""When to look for a regroup without being asked. Pure: the caller brings the moment.
+
+All triggers are off by default. Whether a regroup that was triggered is carried out is for the
+budgets (``scheduler.policy.budgets``) and the worth-it test (``scheduler.policy.worth``) to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DAY_S = 86400.0
+
+
+class Trigger(StrEnum):
+    """Why a regroup is looked for."""
+
+    MANUAL = "manual"
+    PENDING = "pending"
+    THRESHOLD = "threshold"
+    SCHEDULE = "schedule"
+
+
+@dataclass(slots=True, frozen=True)
+class TriggerPolicy:
+    """Which triggers are on, and how they behave."""
+
+    excess_span: int | None = None
+    """Threshold: running jobs touch so many aggregators too many, all together."""
+    excess_for_s: float = 60.0
+    """... for at least so long."""
+    pending: bool = False
+    """A job waits that a regroup would let in."""
+    every_s: float | None = None
+    """Schedule: so long after the last scheduled look."""
+    daily_at_s: tuple[float, ...] = ()
+    """Schedule: seconds after midnight UTC, every day."""
+    min_interval_s: float = 300.0
+    """Between two looks that a trigger starts, whatever they lead to."""
+
+    @property
+    def automatic(self) -> bool:
+        """True when any trigger is on."""
+        return bool(
+            self.excess_span is not None
+            or self.pending
+            or self.every_s is not None
+            or self.daily_at_s
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Blocked:
+    """A pending job that so many moves of running endpoints would let in."""
+
+    job: str
+    moves_needed: int
+
+
+@dataclass(slots=True, frozen=True)
+class Moment:
+    """What the triggers look at."""
+
+    now: float
+    """Seconds since the epoch."""
+    excess_span: int
+    """Of all running jobs together."""
+    excess_since: float | None
+    """Since when it has been at the threshold or above (``excess_since``)."""
+    blocked: tuple[Blocked, ...] = ()
+    """In the order of the queue."""
+    looked_at: float | None = None
+    """When a trigger last led to a look."""
+    scheduled_at: float = 0.0
+    """When the schedule last did, or when the controller started."""
+
+
+@dataclass(slots=True, frozen=True)
+class Fired:
+    """A trigger that fired, and why."""
+
+    trigger: Trigger
+    reason: str
+    job: str | None = None
+    """The pending job to make room for."""
+
+
+def excess_since(
+    policy: TriggerPolicy, since: float | None, excess_span: int, now: float
+) -> float | None:
+    """Return since when the excess span has been at the threshold, None when it is below."""
+    if policy.excess_span is None or excess_span < max(policy.excess_span, 1):
+        return None
+    return now if since is None else since
+
+
+def fire(policy: TriggerPolicy, moment: Moment) -> Fired | None:
+    """Return the trigger that fires now, None when none does: pending, threshold, schedule."""
+    now = moment.now
+    if moment.looked_at is not None and now - moment.looked_at < policy.min_interval_s:
+        return None
+    if policy.pending and moment.blocked:
+        first = moment.blocked[0]
+        reason = f"job {first.job} waits for {first.moves_needed} moves of running endpoints"
+        return Fired(Trigger.PENDING, reason, first.job)
+    since = moment.excess_since
+    if policy.excess_span is not None and since is not None and now - since >= policy.excess_for_s:
+        reason = (
+            f"excess span has been {policy.excess_span} or more for {now - since:.0f} s,"
+            f" it is {moment.excess_span}"
+        )
+        return Fired(Trigger.THRESHOLD, reason)
+    due = _due(policy, moment.scheduled_at, now)
+    return Fired(Trigger.SCHEDULE, due) if due else None
+
+
+def _due(policy: TriggerPolicy, since: float, now: float) -> str:
+    if policy.every_s is not None and now - since >= policy.every_s:
+        return f"every {policy.every_s:g} s"
+    for at in policy.daily_at_s:
+        latest = (now - at) // DAY_S * DAY_S + at
+        if since < latest <= now:
+            return f"daily at {int(at) // 3600:02d}:{int(at) % 3600 // 60:02d} UTC"
+    return ""

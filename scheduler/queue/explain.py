@@ -1,0 +1,126 @@
+"""Why a job waits and what would have to happen, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler.model import Wait
+from scheduler.queue.lanes import Account, Lane
+from scheduler.queue.model import Hold, Pending, QueuePolicy
+from scheduler.queue.reservation import Head, Reservation
+
+
+@dataclass(slots=True, frozen=True)
+class Reasons:
+    """What one look at the queue knows about those who wait."""
+
+    policy: QueuePolicy
+    now: float
+    head: Head | None
+    reservation: Reservation | None
+    account: Callable[[str], Account]
+
+    def of(self, lane: Lane, job: Pending, closed: Wait | str | None, *, passed: bool) -> Hold:
+        """Return why a job waits; ``closed`` is why its lane does, ``passed`` says it was tried."""
+        head = self.head
+        if head is not None and job is head.job:
+            return self._first(head)
+        if passed or closed == "behind":
+            return self._reserved(job)
+        if isinstance(closed, Wait):
+            return Hold(
+                job.name,
+                closed.code,
+                closed.reason,
+                self._cure(lane, closed),
+                moves_needed=closed.moves_needed,
+            )
+        if closed == "quota":
+            return self._quota(job)
+        name = "another job" if head is None else f"job {head.job.name}"
+        if not self.policy.backfill:
+            return Hold(job.name, "behind", f"behind {name} in the queue", f"{name} starts")
+        return Hold(
+            job.name,
+            "not_reached",
+            f"not looked at: more than {self.policy.backfill_depth} jobs stand between"
+            f" {name} and this one, or jobs are being stopped for {name}",
+            "jobs ahead start",
+        )
+
+    def _first(self, head: Head) -> Hold:
+        reservation = self.reservation
+        start = None if reservation is None else reservation.start
+        when = (
+            "running jobs end; when is not known"
+            if start is None
+            else f"running jobs end as expected: in {max(start - self.now, 0.0):.0f} s"
+        )
+        wait = head.wait
+        remedy = f"{when}; nobody may delay it"
+        if wait.moves_needed:
+            remedy = f"a regroup moves {_running(wait.moves_needed)}, or {remedy}"
+        return Hold(
+            head.job.name,
+            wait.code,
+            wait.reason,
+            remedy,
+            reserved_at=head.reserved_at,
+            earliest_start=start,
+            moves_needed=wait.moves_needed,
+        )
+
+    def _cure(self, lane: Lane, wait: Wait) -> str:
+        pool, count = lane.pool, lane.shape.count
+        if wait.code in {"no_match", "not_enough_endpoints"}:
+            return "submit it with a request that the site can meet"
+        if pool.total - pool.lost < count:
+            return f"{_endpoints(count - pool.total + pool.lost)} must become available again"
+        if pool.idle < count:
+            return f"{_endpoints(count - pool.idle)} more must become idle"
+        if wait.moves_needed:
+            return f"a regroup moves {_running(wait.moves_needed)}, or running jobs end"
+        return "running jobs end"
+
+    def _quota(self, job: Pending) -> Hold:
+        account = self.account(job.project)
+        quota, count = account.project.quota or 0, job.request.count
+        over = account.held + count - quota
+        cure = (
+            f"its quota is raised to {count}"
+            if count > quota
+            else f"{_endpoints(over)} of the project become idle, or its quota is raised"
+        )
+        return Hold(
+            job.name,
+            "quota",
+            f"needs {_endpoints(count)}, project {job.project} holds {account.held}"
+            f" of its quota of {quota}",
+            cure,
+        )
+
+    def _reserved(self, job: Pending) -> Hold:
+        head, reservation = self.head, self.reservation
+        name = "" if head is None else head.job.name
+        start = None if reservation is None else reservation.start
+        if head is not None and head.owed:
+            why = f"other jobs were stopped so that job {name} can start"
+        elif reservation is not None and reservation.closed:
+            why = f"job {name} has waited too long to let anybody past"
+        else:
+            why = f"it would delay job {name}, which is the first that waits"
+        cure = f"job {name} starts"
+        if start is not None and reservation is not None and not reservation.closed:
+            cure += (
+                f", or this job's expected run time is at most {max(start - self.now, 0.0):.0f} s"
+            )
+        return Hold(job.name, "reserved", why, cure)
+
+
+def _endpoints(count: int) -> str:
+    return f"{count} endpoint" if count == 1 else f"{count} endpoints"
+
+
+def _running(count: int) -> str:
+    return f"{count} running endpoint" if count == 1 else f"{count} running endpoints"

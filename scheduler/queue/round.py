@@ -1,0 +1,300 @@
+"""One look at the queue: who starts, who may go past whom, and why the rest waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from scheduler.model import Job, Locality, Placement, Request, Wait
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
+from scheduler.queue.explain import Reasons
+from scheduler.queue.lanes import Account, Key, Lane, Turn
+from scheduler.queue.model import (
+    Decisions,
+    Hold,
+    MakeRoom,
+    Pending,
+    Preempt,
+    Preemption,
+    Promise,
+    QueuePolicy,
+    Running,
+    Start,
+)
+from scheduler.queue.reservation import Head, Reservation, reserve
+
+
+class QueueState(Protocol):
+    """What a round needs of the queue."""
+
+    index: FabricIndex
+    policy: QueuePolicy
+    running: dict[str, Running]
+    reserved_at: dict[str, float]
+    promises: dict[str, Promise]
+
+    def account(self, project: str) -> Account:
+        """Return the account of a project."""
+
+    def lanes(self) -> Sequence[Lane]:
+        """Return the lanes that have jobs."""
+
+    def ends(self) -> Sequence[tuple[float, str]]:
+        """Return (expected end, running job) in order of time."""
+
+    def possible(self, request: Request) -> bool:
+        """Tell whether a request would fit if all running jobs ended."""
+
+    def start(self, job: Pending, placement: Placement, now: float) -> None:
+        """Give a pending job its endpoints."""
+
+
+def fit(index: FabricIndex, request: Request) -> Placement | Wait:
+    """Place a request; where re-homing idle endpoints alone makes it fit, that is done."""
+    verdict = place(index, request)
+    if isinstance(verdict, Placement):
+        return verdict
+    dark = verdict.code == "unavailable" and index.pool(request).idle >= request.count
+    if verdict.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
+        reached = place(index, replace(request, locality=Locality.REGROUP))
+        if isinstance(reached, Placement):
+            return reached
+    return verdict
+
+
+class Round:
+    """One look at the queue; ``run`` carries the starts out."""
+
+    def __init__(self, queue: QueueState, now: float, *, explain: bool) -> None:
+        self._queue = queue
+        self._now = now
+        self._explain = explain
+        self._lanes = queue.lanes()
+        self._at = dict.fromkeys(self._lanes, 0)
+        """The next job of every lane; those before it have been passed over."""
+        self._depth = queue.policy.backfill_depth
+        """Jobs that are still looked at behind the first that waits."""
+        self._closed: dict[Lane, Wait | str] = {}
+        """Lanes of which nobody can start any more, and why."""
+        self._head: Head | None = None
+        self._reservation: Reservation | None = None
+        self._starts: list[Start] = []
+        self._rooms: list[MakeRoom] = []
+        self._preemptions: list[Preempt] = []
+
+    def run(self) -> Decisions:
+        """Go through the queue in order until nobody else can start."""
+        policy = self._queue.policy
+        for lane in self._order():
+            head = self._head
+            if head is None:
+                self._consider(lane)
+                continue
+            if self._preemptions or not policy.backfill or self._depth <= 0:
+                break
+            self._backfill(lane, head)
+        return Decisions(
+            tuple(self._starts),
+            tuple(self._rooms),
+            tuple(self._preemptions),
+            self._holds() if self._explain else (),
+        )
+
+    def _order(self) -> Iterator[Lane]:
+        """Yield the lane whose next job comes next; by project only after the first classes."""
+        last = Turn.OLD if self._queue.policy.fair_share else Turn.SHARE
+        heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= last]
+        heapify(heap)
+        while heap:
+            lane = heappop(heap)[1]
+            yield lane
+            key = self._next(lane)
+            if key is not None and key[0] <= last:
+                heappush(heap, (key, lane))
+        projects: dict[str, list[tuple[Key, Lane]]] = {}
+        for lane in self._lanes:
+            key = self._next(lane)
+            if key is not None:
+                projects.setdefault(lane.project, []).append((key, lane))
+        turns = []
+        for project, lanes in projects.items():
+            heapify(lanes)
+            turns.append(self._claim(project, lanes[0][1]))
+        heapify(turns)
+        while turns:
+            project = heappop(turns)[-1]
+            lanes = projects[project]
+            lane = heappop(lanes)[1]
+            yield lane
+            key = self._next(lane)
+            if key is not None:
+                heappush(lanes, (key, lane))
+            if lanes:
+                heappush(turns, self._claim(project, lanes[0][1]))
+
+    def _claim(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
+        """Order the projects; of equal shares the one whose next job came first, without priority.
+
+        Otherwise people would take other projects' turns by the priorities of their own jobs.
+        """
+        at = self._at[lane]
+        return (
+            self._queue.account(project).share,
+            lane.jobs[at].submitted_at,
+            lane.keys[at][2],
+            project,
+        )
+
+    def _next(self, lane: Lane) -> Key | None:
+        at = self._at[lane]
+        return lane.keys[at] if at < len(lane.keys) and lane not in self._closed else None
+
+    def _consider(self, lane: Lane) -> None:
+        """Start the next job of a lane, or make it the first that waits."""
+        job = lane.jobs[self._at[lane]]
+        if not self._queue.account(lane.project).admits(lane.shape.count):
+            self._closed[lane] = "quota"
+            return
+        verdict = fit(self._queue.index, job.request)
+        if isinstance(verdict, Wait):
+            self._closed[lane] = verdict
+            self._lead(job, verdict)
+        else:
+            self._queue.start(job, verdict, self._now)
+            self._starts.append(Start(job.name, verdict))
+
+    def _backfill(self, lane: Lane, head: Head) -> None:
+        """Start the next job of a lane that may go past the first that waits."""
+        queue, count, now = self._queue, lane.shape.count, self._now
+        if not queue.account(lane.project).admits(count):
+            self._closed[lane] = "quota"
+            return
+        if lane.pool.idle < count:
+            self._depth -= 1
+            self._closed[lane] = "busy"
+            return
+        reservation = self._reserve(head)
+        if reservation.closed and reservation.pool is lane.pool:
+            self._closed[lane] = "behind"
+            return
+        jobs, at = lane.jobs, self._at[lane]
+        # The cheap question first: most of a long queue is too long to go past.
+        while at < len(jobs) and self._depth > 0:
+            self._depth -= 1
+            run_time = jobs[at].run_time_s
+            end = None if run_time is None else now + run_time
+            if reservation.may_admit(lane.pool, count, end):
+                self._at[lane] = at
+                self._try(lane, jobs[at], end, reservation)
+                return
+            at += 1
+        self._at[lane] = at
+
+    def _try(self, lane: Lane, job: Pending, end: float | None, reservation: Reservation) -> None:
+        queue = self._queue
+        verdict = fit(queue.index, job.request)
+        if isinstance(verdict, Wait):
+            self._closed[lane] = verdict
+            return
+        chosen = [queue.index.number[name] for name in verdict.endpoints]
+        if reservation.admits(queue.index, chosen, end):
+            queue.start(job, verdict, self._now)
+            self._starts.append(Start(job.name, verdict, backfilled=True))
+        else:
+            self._at[lane] += 1
+
+    def _lead(self, job: Pending, wait: Wait) -> None:
+        """Make a job the first that waits, unless nothing that ends could ever help it."""
+        queue, policy = self._queue, self._queue.policy
+        pool = queue.index.pool(job.request)
+        if pool.total - pool.lost < job.request.count:
+            return
+        since = queue.reserved_at.setdefault(job.name, self._now)
+        if self._now - since >= policy.patience_s and not queue.possible(job.request):
+            return
+        promise = queue.promises.get(job.name)
+        self._head = Head(job, wait, since, owed=promise is not None and promise.holds(self._now))
+        moves = wait.moves_needed
+        if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
+            self._rooms.append(MakeRoom(job.name, moves))
+        elif policy.preemption is Preemption.PRIORITY and wait.code == "busy":
+            self._preempt(job, promise)
+
+    def _preempt(self, job: Pending, promise: Promise | None) -> None:
+        if promise is None:
+            promise = Promise(self._now, frozenset())
+        elif not promise.holds(self._now):
+            return  # what was stopped for it did not help: no more is
+        victims = self._victims(job, promise.stopped)
+        if victims:
+            stopped = replace(promise, stopped=promise.stopped.union(victims))
+            self._preemptions.append(Preempt(job.name, victims, stopped))
+
+    def _victims(self, job: Pending, spared: frozenset[str]) -> tuple[str, ...]:
+        """Choose which jobs to stop: the lowest priority first, then what ran the least.
+
+        Only where the job fits once they are gone: else they would be stopped for nothing.
+        """
+        queue, index = self._queue, self._queue.index
+        pool, needed = index.pool(job.request), job.request.count
+        gains: list[tuple[Running, int]] = []
+        for running in queue.running.values():
+            if running.preemptible and running.priority < job.priority:
+                members = pool.of([index.number[n] for n in index.jobs[running.job].endpoints])
+                gain = sum(e not in index.unavailable for e in members)
+                if gain and running.job not in spared:
+                    gains.append((running, gain))
+        if sum(gain for _, gain in gains) + pool.idle < needed:
+            return ()
+        gains.sort(key=lambda g: (g[0].priority, -g[0].started_at, g[0].job))
+        trial = FabricIndex(index.snapshot())
+        free, victims = pool.idle, list[Job]()
+        for running, gain in gains:
+            victims.append(trial.finish(running.job))
+            free += gain
+            if free >= needed and isinstance(fit(trial, job.request), Placement):
+                break
+        else:
+            return ()
+        # What was taken early may not be needed after all; the highest priority is spared first.
+        chosen: list[str] = []
+        for victim in reversed(victims):
+            idle = tuple(n for n in victim.endpoints if index.number[n] not in index.unavailable)
+            trial.start(replace(victim, endpoints=idle))
+            if isinstance(fit(trial, job.request), Wait):
+                trial.finish(victim.name)
+                chosen.append(victim.name)
+        return tuple(reversed(chosen))
+
+    def _reserve(self, head: Head) -> Reservation:
+        if self._reservation is None:
+            queue = self._queue
+            closed = head.owed or self._now - head.reserved_at >= queue.policy.patience_s
+            # Room that is about to be made is needed now, not when the next job ends.
+            start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
+            self._reservation = reserve(
+                queue.index, head.job.request, ends, self._now, closed=closed, start=start
+            )
+        return self._reservation
+
+    def _holds(self) -> tuple[Hold, ...]:
+        head = self._head
+        reservation = None if head is None else self._reserve(head)
+        reasons = Reasons(self._queue.policy, self._now, head, reservation, self._queue.account)
+        waiting = [
+            (lane.keys[i], reasons.of(lane, job, self._why(lane), passed=i < at))
+            for lane, at in self._at.items()
+            for i, job in enumerate(lane.jobs)
+        ]
+        return tuple(hold for _, hold in sorted(waiting, key=lambda pair: pair[0]))
+
+    def _why(self, lane: Lane) -> Wait | str | None:
+        """Return why a lane is closed; what was too big at a glance is looked at now."""
+        closed = self._closed.get(lane)
+        if closed != "busy":
+            return closed
+        verdict = fit(self._queue.index, lane.shape)
+        return verdict if isinstance(verdict, Wait) else "behind"

@@ -1,0 +1,238 @@
+"""From a fabric to counts, and from a layout in counts back to homes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.metrics import SpanBound
+from scheduler.model import Endpoint, Fabric, Job, Limits
+from scheduler.occupancy import all_homes, capacities, make_way, occupied
+from scheduler.regroup.counts import Counts, Layout, Problem, Unit, moved_members
+
+
+@dataclass(slots=True, frozen=True)
+class Counted:
+    """A fabric, its problem, and what leads back from the one to the other."""
+
+    fabric: Fabric
+    endpoints: Mapping[str, Endpoint]
+    problem: Problem
+    switches: tuple[str, ...]
+    constant_excess: float
+    """Weighted excess span of jobs of the objective that no plan can move."""
+
+
+def movable(fabric: Fabric, endpoint: Endpoint, job: Job | None) -> bool:
+    """Tell whether a plan may change this endpoint's home."""
+    pinned = job is not None and job.pinned
+    return endpoint.ocs is not None and endpoint.name not in fabric.unavailable and not pinned
+
+
+class _Tally:
+    """Members of one job by slot, while the endpoints are gone through."""
+
+    __slots__ = ("dark", "held", "held_dark", "lit")
+
+    def __init__(self) -> None:
+        self.lit: dict[int, int] = {}
+        self.dark: dict[int, int] = {}
+        self.held: set[int] = set()
+        self.held_dark = 0
+
+
+def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted:
+    """Count a checked fabric. Raises ValueError when ``limits.only_job`` does not exist.
+
+    ``waiting`` names a job that does not run yet: moving it costs nothing.
+    """
+    if limits.only_job is not None and limits.only_job not in {j.name for j in fabric.jobs}:
+        raise ValueError(f"there is no job {limits.only_job}")
+    site = fabric.site
+    switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
+    ledger = _Ledger(fabric, switches)
+    for endpoint in site.endpoints:
+        ledger.enter(endpoint)
+    units, constant = _units(fabric, limits, ledger.tallies, waiting)
+    taken, single = np.zeros_like(ledger.room), np.zeros_like(ledger.room)
+    for job, tally in zip(fabric.jobs, ledger.tallies, strict=True):
+        for slot, n in tally.lit.items():
+            taken[slot] += n
+            single[slot] += len(job.endpoints) == 1
+    problem = Problem(
+        limits=limits,
+        units=units,
+        switches=len(switches),
+        aggregators=len(site.aggregators),
+        room=ledger.room,
+        single=single,
+        idle=ledger.idle,
+        spare=(ledger.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
+        excess_limit=0.0,
+    )
+    before = problem.cost(problem.start).total_excess
+    by_name = {e.name: e for e in site.endpoints}
+    return Counted(fabric, by_name, replace(problem, excess_limit=before), switches, constant)
+
+
+class _Ledger:
+    """Endpoints entered one by one: whose they are, where, and whether they may move."""
+
+    def __init__(self, fabric: Fabric, switches: tuple[str, ...]) -> None:
+        self._fabric = fabric
+        self._homes = all_homes(fabric)
+        self._at_k = {ocs: k for k, ocs in enumerate(switches)}
+        self._at_a = {a.name: i for i, a in enumerate(fabric.site.aggregators)}
+        self._owner = {name: j for j, job in enumerate(fabric.jobs) for name in job.endpoints}
+        self.tallies = [_Tally() for _ in fabric.jobs]
+        self.room = np.zeros(len(switches) * len(self._at_a), np.int64)
+        self.idle = np.zeros_like(self.room)
+        for (name, ocs), ports in capacities(fabric.site).items():
+            if ocs in self._at_k:
+                self.room[self._at_k[ocs] * len(self._at_a) + self._at_a[name]] = ports
+
+    def enter(self, endpoint: Endpoint) -> None:
+        """Count one endpoint."""
+        j, home = self._owner.get(endpoint.name), self._homes[endpoint.name]
+        job = None if j is None else self._fabric.jobs[j]
+        stays = not movable(self._fabric, endpoint, job)
+        if j is not None:
+            self._enter_member(self.tallies[j], endpoint, home, stays=stays)
+        if endpoint.ocs is not None and home is not None:
+            slot = self._at_k[endpoint.ocs] * len(self._at_a) + self._at_a[home]
+            self.room[slot] -= stays
+            self.idle[slot] += not stays and j is None
+
+    def _enter_member(
+        self, tally: _Tally, endpoint: Endpoint, home: str | None, *, stays: bool
+    ) -> None:
+        if stays and home is None:
+            tally.held_dark += 1
+        elif stays:
+            tally.held.add(self._at_a[home or ""])
+        elif endpoint.ocs is not None:
+            k = self._at_k[endpoint.ocs]
+            where, at = (tally.dark, k)
+            if home is not None:
+                where, at = tally.lit, k * len(self._at_a) + self._at_a[home]
+            where[at] = where.get(at, 0) + 1
+
+
+def _units(
+    fabric: Fabric, limits: Limits, tallies: list[_Tally], waiting: str | None
+) -> tuple[tuple[Unit, ...], float]:
+    """Return the jobs that count, and the weighted excess of the others."""
+    bound = SpanBound(fabric.site)
+    by_name = {e.name: e for e in fabric.site.endpoints}
+    # Scaled to at most 1: tolerances then mean the same for every unit of weight.
+    most = max((job.weight for job in fabric.jobs), default=0.0)
+    scale = 1.0 / most if most > 0 else 0.0
+    width = len(fabric.site.aggregators)
+    units, constant = [], 0.0
+    for j, (job, tally) in enumerate(zip(fabric.jobs, tallies, strict=True)):
+        if len(job.endpoints) < 2:
+            continue
+        own = float(limits.only_job == job.name)
+        weight = job.weight * scale if limits.only_job is None else own
+        members = Counter(tally.dark)
+        for slot, n in tally.lit.items():
+            members[slot // width] += n
+        unit = Unit(
+            job=j,
+            size=len(job.endpoints),
+            least=bound.least([by_name[n] for n in job.endpoints]),
+            weight=weight,
+            all_weight=job.weight * scale,
+            members=dict(members),
+            start=tally.lit,
+            dark=tally.dark,
+            held=frozenset(tally.held),
+            held_dark=tally.held_dark,
+            price=int(job.name != waiting),
+        )
+        if members:
+            units.append(unit)
+        else:
+            constant += weight * (unit.base_span - unit.least)
+    return tuple(units), constant
+
+
+def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:
+    """Turn counts into homes of all endpoints.
+
+    Members that can stay do, in rank order; the rest fill the gaps. Then one-endpoint jobs
+    make way, the last of the site file first, and then idle endpoints.
+    """
+    fabric, problem = counted.fabric, counted.problem
+    homes = all_homes(fabric)
+    for unit, lit, dark in zip(problem.units, layout.lit, layout.dark, strict=True):
+        if moved_members(unit, lit, dark):
+            _arrange(counted, fabric.jobs[unit.job], lit, homes)
+    _make_singles_way(counted, layout, homes)
+    idle = fabric.idle()
+    names = {e.name for e in idle}
+    others = [e for e in fabric.site.endpoints if e.name not in names]
+    make_way(fabric.site.aggregators, idle, homes, occupied(others, homes))
+    return homes
+
+
+def _arrange(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | None]) -> None:
+    """Give the movable members of one job their homes."""
+    fabric, width = counted.fabric, counted.problem.aggregators
+    names = [a.name for a in fabric.site.aggregators]
+    by_name = {n: counted.endpoints[n] for n in job.endpoints}
+    for k, ocs in enumerate(counted.switches):
+        left = Counter({names[slot % width]: n for slot, n in lit.items() if slot // width == k})
+        leaving = []
+        for name, endpoint in by_name.items():
+            home = homes[name]
+            if endpoint.ocs != ocs or not movable(fabric, endpoint, job):
+                continue
+            if home is not None and left[home] > 0:
+                left[home] -= 1
+            else:
+                leaving.append(name)
+        # Lit members first: what stays dark was dark before.
+        leaving.sort(key=lambda name: homes[name] is None)
+        homes.update(zip(leaving, left.elements(), strict=False))
+
+
+def _make_singles_way(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
+    """Re-home the one-endpoint jobs whose ports are wanted."""
+    problem, fabric = counted.problem, counted.fabric
+    used = problem.used(layout)
+    leaving = np.maximum(used + problem.single - problem.room, 0)
+    if not leaving.any():
+        return
+    staying = used + problem.single - leaving
+    # To a port that nobody uses where there is one, else to one of an idle endpoint.
+    free = np.maximum(problem.room - staying - problem.idle, 0)
+    crowded = problem.room - staying - free
+    names = [a.name for a in fabric.site.aggregators]
+    at = {name: a for a, name in enumerate(names)}
+    width = problem.aggregators
+    targets = [
+        [
+            a
+            for ports in (free, crowded)
+            for a in np.repeat(np.arange(width), ports[k * width : (k + 1) * width]).tolist()
+        ]
+        for k in range(problem.switches)
+    ]
+    for targets_k in targets:
+        targets_k.reverse()
+    switch = {ocs: k for k, ocs in enumerate(counted.switches)}
+    for job in reversed(fabric.jobs):
+        if len(job.endpoints) != 1:
+            continue
+        endpoint, home = counted.endpoints[job.endpoints[0]], homes[job.endpoints[0]]
+        if home is None or endpoint.ocs is None or not movable(fabric, endpoint, job):
+            continue
+        k = switch[endpoint.ocs]
+        slot = k * width + at[home]
+        if leaving[slot] > 0:
+            leaving[slot] -= 1
+            homes[endpoint.name] = names[targets[k].pop()]

@@ -1,0 +1,250 @@
+"""The regroup problem in counts: which of several equal ports is used never matters.
+
+A *slot* is one (optical switch, aggregator), numbered ``switch * aggregators + aggregator``.
+A *unit* is a job of two or more members of which some may move. Jobs of one endpoint are
+alike: only how many of them sit in a slot counts, and they make way for units. Members that
+no plan may move (pinned, unavailable, hard-wired) are folded into constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model import Limits, Objective
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+Counts = Mapping[int, int]
+"""How many members per slot (lit) or per switch (dark); without zeros."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unit:
+    """A job whose members count: where they are, and what a plan may do with them."""
+
+    job: int
+    """Number of the job in the fabric."""
+    size: int
+    """Members, movable or not."""
+    least: int
+    """Lower bound on the span."""
+    weight: float
+    """w_j in the objective; 0 for the others when the plan is for one job."""
+    all_weight: float
+    """w_j: the weighted excess of all jobs together must never grow."""
+    members: Counts
+    """Movable members per switch."""
+    start: Counts
+    """Where the lit ones of them are before the plan."""
+    dark: Counts
+    """Movable members per switch that are dark before the plan."""
+    held: frozenset[int]
+    """Aggregators under which a member sits that may not move."""
+    held_dark: int = 0
+    """Members that are dark and may not move."""
+    price: int = 1
+    """0 for a job that does not run yet: it pauses nobody, and its moves are free."""
+
+    @property
+    def base_span(self) -> int:
+        """The part of the span that no plan changes."""
+        return len(self.held) + self.held_dark
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether zero excess span means: all members under one aggregator."""
+        return self.least == 1 and not self.held_dark
+
+
+@dataclass(slots=True, frozen=True)
+class Layout:
+    """Where the movable members of every unit are: lit per slot, dark per switch."""
+
+    lit: Sequence[Counts]
+    dark: Sequence[Counts]
+
+
+@dataclass(slots=True, frozen=True)
+class Cost:
+    """What a layout costs, each figure in its own unit."""
+
+    excess: float
+    """Weighted excess span of the jobs that the plan is for."""
+    total_excess: float
+    """Weighted excess span of all jobs."""
+    moves: int
+    """Members of jobs that change home."""
+    paused: int
+    """Endpoints of all touched jobs."""
+    jobs: int
+    """Touched jobs."""
+    idle: int
+    """Idle endpoints that have to make way."""
+
+    def key(self, objective: Objective) -> tuple[float, int, int, int]:
+        """Return the lexicographic objective."""
+        first, second = self.paused, self.moves
+        if objective is Objective.MOVES:
+            first, second = second, first
+        # Weights are floats: sums that differ by rounding alone must compare equal.
+        return round(self.excess, 6), first, second, self.idle
+
+
+@dataclass(slots=True, frozen=True)
+class Problem:
+    """A fabric and its limits as counts."""
+
+    limits: Limits
+    units: tuple[Unit, ...]
+    switches: int
+    aggregators: int
+    room: Ints
+    """room[slot]: ports that no immovable endpoint takes."""
+    single: Ints
+    """Jobs of one endpoint there that may be moved."""
+    idle: Ints
+    """Idle endpoints there that may be moved."""
+    spare: Ints
+    """spare[switch]: how many dark members can be lit before the ports run out."""
+    excess_limit: float
+    """Weighted excess span that the units may have together, whatever the plan is for."""
+
+    @property
+    def start(self) -> Layout:
+        """Where everything is before the plan."""
+        return Layout([u.start for u in self.units], [u.dark for u in self.units])
+
+    def used(self, layout: Layout) -> Ints:
+        """Return the ports that units take, per slot."""
+        used = np.zeros(len(self.room), np.int64)
+        for lit in layout.lit:
+            for slot, n in lit.items():
+                used[slot] += n
+        return used
+
+    def span(self, unit: Unit, lit: Counts, dark: Counts) -> int:
+        """Return the span of a unit; every dark member is a place of its own."""
+        places = {slot % self.aggregators for slot in lit} | unit.held
+        return len(places) + sum(dark.values()) + unit.held_dark
+
+    def cost(self, layout: Layout) -> Cost:
+        """Evaluate a layout."""
+        excess = total = 0.0
+        moves = paused = jobs = 0
+        for unit, lit, dark in zip(self.units, layout.lit, layout.dark, strict=True):
+            over = self.span(unit, lit, dark) - unit.least
+            excess += unit.weight * over
+            total += unit.all_weight * over
+            moved = moved_members(unit, lit, dark)
+            if moved:
+                moves += moved * unit.price
+                paused += unit.size * unit.price
+                jobs += unit.price
+        used = self.used(layout)
+        singles = int(np.maximum(used + self.single - self.room, 0).sum())
+        return Cost(
+            excess=excess,
+            total_excess=total,
+            moves=moves + singles,
+            paused=paused + singles,
+            jobs=jobs + singles,
+            idle=self._crowded(used),
+        )
+
+    def _crowded(self, used: Ints) -> int:
+        """Count the idle endpoints that units displace, and one-endpoint jobs in their turn."""
+        over = np.maximum(used + self.single - self.room, 0)
+        crowded = np.maximum(used + self.single - over + self.idle - self.room, 0)
+        free = np.maximum(self.room - used - self.single - self.idle, 0)
+        shape = self.switches, self.aggregators
+        arriving = over.reshape(shape).sum(axis=1) - free.reshape(shape).sum(axis=1)
+        return int(crowded.sum() + np.maximum(arriving, 0).sum())
+
+    def allows(self, layout: Layout) -> bool:
+        """Tell whether members are whole, ports suffice, budgets hold and nobody loses."""
+        lit_up = np.zeros(self.switches, np.int64)
+        for unit, lit, dark in zip(self.units, layout.lit, layout.dark, strict=True):
+            per_switch: dict[int, int] = dict(dark)
+            for slot, n in lit.items():
+                k = slot // self.aggregators
+                per_switch[k] = per_switch.get(k, 0) + n
+                if n <= 0:
+                    return False
+            if per_switch != unit.members:
+                return False
+            for k, n in dark.items():
+                if not 0 < n <= unit.dark.get(k, 0):
+                    return False
+            for k, n in unit.dark.items():
+                lit_up[k] += n - dark.get(k, 0)
+        if (self.used(layout) > self.room).any() or (lit_up > self.spare).any():
+            return False
+        cost, limits = self.cost(layout), self.limits
+        return (
+            (limits.max_moves is None or cost.moves <= limits.max_moves)
+            and (limits.max_jobs_paused is None or cost.jobs <= limits.max_jobs_paused)
+            and cost.total_excess <= self.excess_limit + 1e-6
+        )
+
+    def by_switch(self, values: NDArray[Number]) -> NDArray[Number]:
+        """Return a slot array as [switch, aggregator]."""
+        return values.reshape(self.switches, self.aggregators)
+
+
+def moved_members(unit: Unit, lit: Counts, dark: Counts) -> int:
+    """Return how many members of a unit change home."""
+    if lit == unit.start and dark == unit.dark:
+        return 0
+    kept = sum(min(n, lit.get(slot, 0)) for slot, n in unit.start.items())
+    return sum(unit.members.values()) - kept - sum(dark.values())
+
+
+def least_moves(problem: Problem, unit: Unit, excess: int = 0) -> int:
+    """Return how many members of a unit have to move for it to end with so much excess."""
+    shards: dict[int, int] = {}
+    for slot, n in unit.start.items():
+        a = slot % problem.aggregators
+        shards[a] = shards.get(a, 0) + n
+    free = sum(n for a, n in shards.items() if a in unit.held)
+    # A dark member that stays dark is a place of its own, as if it were a shard.
+    others = [n for a, n in shards.items() if a not in unit.held]
+    others += [1] * sum(unit.dark.values())
+    others.sort(reverse=True)
+    allowed = max(unit.least + excess - unit.base_span, 0)
+    return sum(unit.members.values()) - free - sum(others[:allowed])
+
+
+def disruption_per_excess(problem: Problem, unit: Unit, now: int) -> dict[int, int]:
+    """Return the least moves of a unit that is touched and does not end compact.
+
+    Per excess span that it keeps. To end worse than ``now`` costs no less than the last.
+    """
+    return {e: max(least_moves(problem, unit, e), 1) for e in range(1, max(now, 1) + 1)}
+
+
+def least_excess(problem: Problem) -> float:
+    """Return the weighted excess span that not even unlimited moves could undercut."""
+    return sum(u.weight * max(u.base_span - u.least, 0) for u in problem.units)
+
+
+def disruption_at_zero_excess(problem: Problem) -> tuple[int, int]:
+    """Return (running moves, paused endpoints) that any plan with zero excess span needs.
+
+    LB1: a job that ends compact keeps at most its largest shards in place. Only jobs that
+    count in the objective have to end compact.
+    """
+    moves = paused = 0
+    for unit in problem.units:
+        if unit.weight > 0 and problem.span(unit, unit.start, unit.dark) > unit.least:
+            moves += unit.price * least_moves(problem, unit)
+            paused += unit.price * unit.size
+    return moves, paused

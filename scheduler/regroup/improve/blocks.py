@@ -1,0 +1,160 @@
+"""Take some units up and put them down again in the best way, while everybody else stays.
+
+A block is a part of the problem as a problem of its own: some units, some aggregators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scheduler.model import Limits
+from scheduler.regroup.counts import Counts, Layout, Problem, Unit
+from scheduler.regroup.improve.board import Board
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
+
+
+class Block:
+    """Some aggregators of a board and some units that sit nowhere else."""
+
+    def __init__(self, board: Board, aggregators: Sequence[int], units: Sequence[int]) -> None:
+        self._board = board
+        self._units = units
+        self._inside = {a: i for i, a in enumerate(aggregators)}
+        self._slots = np.array(
+            [
+                k * board.problem.aggregators + a
+                for k in range(board.problem.switches)
+                for a in aggregators
+            ],
+            np.int64,
+        )
+        self.problem = self._part()
+        self.layout = Layout(
+            [self._narrow(board.lit[j]) for j in units], [board.dark[j] for j in units]
+        )
+
+    def _narrow(self, lit: Counts) -> dict[int, int]:
+        """Return the part of a place that is inside, in the block's own slots."""
+        width, inside = self._board.problem.aggregators, self._inside
+        narrow = {}
+        for slot, n in lit.items():
+            k, a = divmod(slot, width)
+            i = inside.get(a)
+            if i is not None:
+                narrow[k * len(inside) + i] = n
+        return narrow
+
+    def _widen(self, lit: Counts) -> dict[int, int]:
+        return {int(self._slots[slot]): n for slot, n in lit.items()}
+
+    def _part(self) -> Problem:
+        """Return the block as a problem; costs stay against the start of the whole one."""
+        board, problem = self._board, self._board.problem
+        room = board.free[self._slots].copy()
+        spare = problem.spare - board.lit_up
+        single = problem.single[self._slots]
+        singles = int(np.maximum(single - room, 0).sum())
+        moves = board.moves + board.singles - singles
+        jobs = board.jobs + board.singles - singles
+        total = board.total_excess
+        units: list[Unit] = []
+        for j in self._units:
+            unit, share = problem.units[j], board.shares[j]
+            for slot, n in self._narrow(board.lit[j]).items():
+                room[slot] += n
+            for k, n in unit.dark.items():
+                spare[k] += n - board.dark[j].get(k, 0)
+            moves, jobs, total = moves - share.moves, jobs - share.jobs, total - share.total_excess
+            held = frozenset(self._inside[a] for a in unit.held)
+            units.append(replace(unit, start=self._narrow(unit.start), held=held))
+        limits = problem.limits
+        return Problem(
+            limits=Limits(
+                limits.objective,
+                None if limits.max_jobs_paused is None else limits.max_jobs_paused - jobs,
+                None if limits.max_moves is None else limits.max_moves - moves,
+                limits.time_limit_s,
+            ),
+            units=tuple(units),
+            switches=problem.switches,
+            aggregators=len(self._inside),
+            room=room,
+            single=single,
+            idle=problem.idle[self._slots],
+            spare=spare,
+            excess_limit=problem.excess_limit - total,
+        )
+
+    def improve(self, criterion: str, caps: Iterable[str], time_limit_s: float) -> float:
+        """Lower one criterion and raise no earlier one; returns the solver's seconds.
+
+        Units that may not be scattered stay compact.
+        """
+        cost = self.problem.cost(self.layout)
+        values = {EXCESS: cost.excess, PAUSED: float(cost.paused), MOVES: float(cost.moves)}
+        width = len(self._inside)
+        # Units that are no parts keep to where they are and were.
+        allowed = [
+            {slot % width for slot in (*unit.start, *lit)}
+            for unit, lit in zip(self.problem.units, self.layout.lit, strict=True)
+        ]
+        caps = tuple(caps)
+        limited = self.problem.limits.max_moves is not None
+        shape = Shape(shards=limited or MOVES in (criterion, *caps))
+        model = Model(self.problem, shape, allowed)
+        for cap in caps:
+            model.at_most(cap, values[cap])
+        outcome = model.minimise(criterion, self.layout, time_limit_s)
+        self._take(outcome.layout)
+        return outcome.seconds
+
+    def _take(self, layout: Layout | None) -> None:
+        """Put a layout on the board if it is sound and better than the present one."""
+        if layout is None or not self.problem.allows(layout):
+            return
+        objective = self.problem.limits.objective
+        before = self.problem.cost(self.layout).key(objective)
+        if self.problem.cost(layout).key(objective) < before:
+            for j in self._units:
+                self._board.lift(j)
+            for j, lit, dark in zip(self._units, layout.lit, layout.dark, strict=True):
+                self._board.put(j, self._widen(lit), dark)
+
+    def repack(self, places: Sequence[tuple[Counts, Counts] | None]) -> bool:
+        """Put units where they have a place and the others in around; tells if it was better."""
+        board = self._board
+        before = board.key
+        old = [(board.lit[j], board.dark[j]) for j in self._units]
+        for j in self._units:
+            board.lift(j)
+        rest = []
+        for j, place in zip(self._units, places, strict=True):
+            if place is None:
+                rest.append(j)
+            else:
+                board.put(j, self._widen(place[0]), place[1])
+        for j in rest:
+            board.put(j, *board.fit(j))
+        if board.key < before and board.allowed:
+            return True
+        for j in self._units:
+            board.lift(j)
+        for j, (lit, dark) in zip(self._units, old, strict=True):
+            board.put(j, lit, dark)
+        return False
+
+
+def units_inside(board: Board, aggregators: Iterable[int]) -> list[int]:
+    """Return the units all of whose members sit under these aggregators."""
+    width, inside = board.problem.aggregators, frozenset(aggregators)
+    return [
+        j
+        for j, unit in enumerate(board.problem.units)
+        if unit.members
+        and inside.issuperset(slot % width for slot in board.lit[j])
+        and inside >= unit.held
+    ]

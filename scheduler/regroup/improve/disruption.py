@@ -1,0 +1,209 @@
+"""Lower one disruption at a given excess span: relax, round, solve whole, then in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil, isfinite
+
+import numpy as np
+
+from scheduler.regroup.improve import greedy, neighbours
+from scheduler.regroup.improve.blocks import Block
+from scheduler.regroup.improve.board import Board
+from scheduler.regroup.improve.neighbours import Clock
+from scheduler.regroup.improve.swap import swap
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.parts import columns_needed
+from scheduler.regroup.program.terms import EXCESS, MOVES
+
+_EPSILON = 1e-6
+
+_SMALL, _LARGE = 3_000, 30_000
+"""Columns up to which the whole problem is solved at once without more ado, and at all."""
+
+_HUGE = 300_000
+"""Columns beyond which the whole problem is not even written down."""
+
+_WHOLE_SHARES = 0.9, 0.5
+"""Share of the time for that: for small problems, and for others."""
+
+_RELAX_SHARE = 0.5
+"""Share of the time for the linear relaxation."""
+
+_UNITS, _FEWEST, _MOST = 40, 10, 600
+"""Units of a part at first, at least and at most."""
+
+_QUICK_S, _LIMIT_S = 0.1, 0.6
+"""A part that is solved sooner may be larger; seconds for one at most."""
+
+_DULL = 40
+"""Largest parts in a row without a better layout after which nothing more is expected."""
+
+
+class Squeeze:
+    """One criterion; ``run`` leaves ``board`` and ``floor``."""
+
+    def __init__(
+        self,
+        board: Board,
+        criterion: str,
+        caps: Mapping[str, float],
+        rng: np.random.Generator,
+        clock: Clock,
+    ) -> None:
+        """``caps`` are the earlier criteria and what they may cost."""
+        self.board = board
+        self.floor = 0.0
+        self._problem = board.problem
+        self._criterion = criterion
+        self._caps = dict(caps)
+        self._rng = rng
+        self._clock = clock
+        scattered = self._caps[EXCESS] > _EPSILON
+        # Only what no plan can do without is proven: a unit without weight may end anywhere.
+        free = any(u.weight <= 0 for u in self._problem.units)
+        counts = criterion == MOVES or MOVES in caps or self._problem.limits.max_moves is not None
+        self._shape = Shape(compact=not scattered, elastic=scattered or free, shards=counts)
+
+    @property
+    def _value(self) -> int:
+        board = self.board
+        return board.singles + (board.moves if self._criterion == MOVES else board.paused)
+
+    def _done(self) -> bool:
+        return self._value <= self.floor + _EPSILON or self._clock.left() <= 0
+
+    def _in_time(self) -> bool:
+        return self._clock.left() > 0
+
+    def run(self, floor: float) -> None:
+        """Search until the floor is reached or the time is over."""
+        self.floor = floor
+        if columns_needed(self._problem) <= _HUGE:
+            self._at_once()
+        else:
+            self._by_parts()
+
+    def _at_once(self) -> None:
+        """Solve the whole problem as far as the time goes, and improve it in parts."""
+        model = self._model(self._shape)
+        share = _WHOLE_SHARES[model.size > _SMALL]
+        if model.size > _SMALL and not self._done():
+            self._relax(model)
+        if model.size <= _LARGE and not self._done():
+            self._solve(model, self._clock.left() * share)
+            if self._shape.elastic and not self._done():
+                firm = Shape(self._shape.compact, elastic=False, shards=self._shape.shards)
+                self._solve(self._model(firm), self._clock.left() * share, proof=False)
+        self._by_parts()
+        if model.size <= _LARGE and not self._done():
+            self._solve(model, self._clock.left())
+
+    def _relax(self, model: Model) -> None:
+        """Solve the linear relaxation; what it leaves whole is a good start."""
+        relaxed = model.relax(self._criterion, self._clock.left() * _RELAX_SHARE)
+        self._clock.add(relaxed.seconds)
+        self._raise(relaxed.bound)
+        if relaxed.places is not None and not self._done():
+            self._consider(neighbours.completed(self._problem, relaxed.places))
+
+    def _model(self, shape: Shape) -> Model:
+        model = Model(self._problem, shape)
+        for cap, value in self._caps.items():
+            model.at_most(cap, value)
+        return model
+
+    def _raise(self, bound: float) -> None:
+        if isfinite(bound):
+            self.floor = max(self.floor, float(ceil(bound - _EPSILON)))
+
+    def _consider(self, found: Board) -> None:
+        """Mend a layout that may leave units scattered, and keep it if it is better."""
+        greedy.pull(found, self._in_time)
+        if found.excess > self._caps[EXCESS] + _EPSILON:
+            neighbours.gather(found, self._clock, self._rng)
+        self._clock.add(swap(found, self._clock.left()))
+        greedy.polish(found, self._in_time)
+        if found.allowed and found.key < self.board.key:
+            self.board = found
+
+    def _solve(self, model: Model, seconds: float, *, proof: bool = True) -> None:
+        """Solve the whole problem; what it leaves out is fitted in."""
+        outcome = model.minimise(self._criterion, self.board.layout, seconds)
+        self._clock.add(outcome.seconds)
+        if proof:
+            self._raise(outcome.bound)
+        if outcome.layout is not None:
+            found = Board(self._problem, outcome.layout)
+            self._clock.add(swap(found, self._clock.left()))
+            if found.allowed and found.key < self.board.key:
+                self.board = found
+        elif outcome.places is not None:
+            self._consider(neighbours.completed(self._problem, outcome.places))
+
+    def _by_parts(self) -> None:
+        """Improve the units around one badly placed unit, then around the next."""
+        wanted, dull = float(_UNITS), 0
+        under = _Under(self.board)
+        while not self._done() and dull < _DULL:
+            inside, units = self._around(under, int(wanted))
+            everybody = len(units) == len(under.places)
+            before, seconds = self._value, 0.0
+            if units:
+                block = Block(self.board, inside, units)
+                limit_s = min(_LIMIT_S, self._clock.left())
+                seconds = block.improve(self._criterion, self._caps, limit_s)
+                self._clock.add(seconds)
+                under.update(units)
+            largest = everybody or wanted >= _MOST
+            dull = dull + 1 if largest and self._value >= before else 0
+            if everybody and seconds < _LIMIT_S:
+                return
+            if seconds < _QUICK_S:
+                wanted = min(wanted * 1.3, _MOST)
+            elif seconds >= _LIMIT_S:
+                wanted = max(wanted * 0.7, _FEWEST)
+
+    def _around(self, under: _Under, wanted: int) -> tuple[list[int], list[int]]:
+        """Return aggregators that a moved unit has to do with, and the compact units in them."""
+        board, width = self.board, self._problem.aggregators
+        chosen: dict[int, None] = {}
+        moved = int(self._rng.integers(len(board.shares)))
+        if board.shares[moved].moves:
+            near = {s % width for s in (*board.lit[moved], *self._problem.units[moved].start)}
+            chosen = dict.fromkeys(self._rng.permutation(sorted(near)).tolist())
+        chosen |= dict.fromkeys(self._rng.permutation(width).tolist())
+        units: dict[int, None] = {}
+        inside: set[int] = set()
+        for a in chosen:
+            if len(units) >= wanted:
+                break
+            units |= dict.fromkeys(under.units[a])
+            inside.add(a)
+        for j in units:
+            inside |= under.places[j]
+        return sorted(inside), sorted(units)
+
+
+class _Under:
+    """Which compact units are under which aggregator."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.units: list[dict[int, None]] = [{} for _ in range(board.problem.aggregators)]
+        self.places: dict[int, set[int]] = {}
+        for j, unit in enumerate(board.problem.units):
+            if unit.members and board.shares[j].excess <= _EPSILON:
+                self.places[j] = set()
+        self.update(self.places)
+
+    def update(self, units: Iterable[int]) -> None:
+        """Look again where these units are."""
+        width = self._board.problem.aggregators
+        for j in units:
+            for a in self.places[j]:
+                del self.units[a][j]
+            held = self._board.problem.units[j].held
+            self.places[j] = {slot % width for slot in self._board.lit[j]} | held
+            for a in self.places[j]:
+                self.units[a][j] = None

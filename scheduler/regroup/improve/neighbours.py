@@ -1,0 +1,100 @@
+"""Bring the last scattered units together: a small exact problem around each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from scheduler.regroup.counts import Counts, Problem
+from scheduler.regroup.improve.blocks import Block, units_inside
+from scheduler.regroup.improve.board import Board
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.terms import EXCESS
+
+_AROUND = 16
+"""Aggregators of a neighbourhood."""
+
+_ROUNDS = 3
+"""Times that the scattered units are gone through at most."""
+
+_LIMIT_S = 1.0
+"""Seconds for one neighbourhood at most."""
+
+
+class Clock(Protocol):
+    """What is left of the time."""
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+
+    def add(self, solver_seconds: float) -> None:
+        """Take note of the solver's run time."""
+
+
+def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) -> Board:
+    """Put down the units that have a place; the others stay if they can, or fit in around."""
+    board = Board(problem, problem.start)
+    order = [j for j, unit in enumerate(problem.units) if unit.members]
+    for j in order:
+        board.lift(j)
+    rest = []
+    for j in order:
+        place = places[j]
+        if place is None:
+            rest.append(j)
+        else:
+            board.put(j, *place)
+    rest.sort(key=lambda j: -sum(problem.units[j].members.values()))
+    for j in rest:
+        board.put(j, *board.fit(j))
+    return board
+
+
+def gather(board: Board, clock: Clock, rng: np.random.Generator) -> None:
+    """Solve around every scattered unit until nothing gets better any more."""
+    units = board.problem.units
+    for _ in range(_ROUNDS):
+        improved = False
+        order = [j for j in range(len(units)) if board.shares[j].excess > 0 and units[j].members]
+        order.sort(key=lambda j: (-units[j].weight, units[j].size))
+        for j in order:
+            if clock.left() <= 0:
+                return
+            if board.shares[j].excess > 0:
+                improved |= _gather_one(board, j, clock, rng)
+        if not improved:
+            return
+
+
+def _gather_one(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
+    """Pack a neighbourhood anew so that the fewest of its units are left out."""
+    around = _around(board, j, rng)
+    block = Block(board, around, units_inside(board, around))
+    model = Model(block.problem, Shape(compact=False, elastic=True))
+    outcome = model.minimise(EXCESS, block.layout, min(_LIMIT_S, clock.left()))
+    clock.add(outcome.seconds)
+    return outcome.places is not None and block.repack(outcome.places)
+
+
+def _around(board: Board, j: int, rng: np.random.Generator) -> list[int]:
+    """Return the aggregators under which a unit is, and those that lack least to hold it."""
+    problem, unit = board.problem, board.problem.units[j]
+    chosen = {slot % problem.aggregators: None for slot in board.lit[j]}
+    chosen |= dict.fromkeys(unit.held)
+    free = problem.by_switch(board.free)
+    missing = np.zeros(problem.aggregators, np.int64)
+    for k, n in unit.members.items():
+        here = np.zeros(problem.aggregators, np.int64)
+        for slot, count in board.lit[j].items():
+            if slot // problem.aggregators == k:
+                here[slot % problem.aggregators] += count
+        missing += np.maximum(-(-n // max(unit.least, 1)) - free[k] - here, 0)
+    # Ties at random: another round looks elsewhere.
+    order = np.lexsort((rng.random(problem.aggregators), missing))
+    for a in order.tolist():
+        if len(chosen) >= max(_AROUND, len(board.lit[j]) + unit.least):
+            break
+        chosen[a] = None
+    return sorted(chosen)

@@ -1,0 +1,349 @@
+"""Bring one running job together at once: the planner's step for a single trigger.
+
+Fast enough to run at every event: it looks at one set of target aggregators after the other
+and picks the jobs that have to make way by the endpoints they pause. Others never end on
+more aggregators than before. The whole fabric is the business of ``scheduler.regroup.plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from scheduler.model import Move
+from scheduler.placement.index import DARK, FabricIndex
+
+Vector = list[int]
+"""Counts per optical switch."""
+
+_REFUGES = 4
+"""Aggregators on which jobs of one endpoint are sent on to shelter a larger job."""
+
+_NOWHERE: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, frozen=True)
+class _Victim:
+    """Another job's members on certain aggregators."""
+
+    name: str
+    size: int
+    vector: Vector
+    members: list[int]
+    elsewhere: frozenset[int]
+    """Other aggregators that it touches already."""
+
+    @property
+    def slot(self) -> int:
+        """The switch of a job of one endpoint."""
+        return self.vector.index(1)
+
+
+Leaver = tuple[_Victim, int]
+"""Members that make way, and the aggregator they go to."""
+
+
+@dataclass(slots=True, frozen=True)
+class Gathering:
+    """What it takes: moves of the job, of those that make way, and of idle endpoints."""
+
+    moves: tuple[Move, ...]
+    others: tuple[str, ...]
+    """Running jobs that make way."""
+    others_gpus: int
+
+
+@dataclass(slots=True)
+class _Scene:
+    """Counts of the fabric around one job."""
+
+    index: FabricIndex
+    name: str
+    movable: Callable[[str], bool]
+    members: list[int]
+    own: list[Vector]
+    room: list[Vector]
+    """Ports that no busy or unavailable endpoint takes: idle ones make way for free."""
+    busy: list[dict[str, list[int]]] = field(default_factory=list)
+    """Per aggregator every job's members there; counted when somebody has to leave."""
+    occupants: dict[int, list[_Victim]] = field(default_factory=dict)
+    """Per aggregator the jobs that may be moved; on demand."""
+
+    @property
+    def switches(self) -> range:
+        return range(self.index.fixed_slot)
+
+
+def gather(index: FabricIndex, name: str, movable: Callable[[str], bool]) -> Gathering | None:
+    """Return the cheapest way found to bring a job to its least span, None without one.
+
+    Cheapest: fewest endpoints of other jobs paused, then fewest members moved. ``movable``
+    tells which other jobs may be touched. KeyError when the job does not run.
+    """
+    job = index.jobs[name]
+    members = [index.number[n] for n in job.endpoints]
+    if any(index.slot[e] == index.fixed_slot or e in index.unavailable for e in members):
+        return None
+    switches, size = index.fixed_slot, len(index.site.aggregators)
+    own = [[0] * switches for _ in range(size)]
+    for e in members:
+        if index.home[e] != DARK:
+            own[index.home[e]][index.slot[e]] += 1
+    room = (index.ports - index.held).tolist()
+    scene = _Scene(index, name, movable, members, own, room)
+    total = [0] * switches
+    for e in members:
+        total[index.slot[e]] += 1
+    best: tuple[tuple[int, int], tuple[int, ...], list[Leaver]] | None = None
+    least = index.bound.least([index.site.endpoints[e] for e in members])
+    for lack, stays, targets in _targets(scene, total, least):
+        if best is not None and lack >= best[0][0]:
+            break  # nobody pauses fewer endpoints than have to leave
+        victims = _make_room(scene, targets, _lacking(scene, targets, total))
+        if victims is None:
+            continue
+        cost = sum(v.size for v, _ in victims)
+        moved = len(members) - stays + sum(len(v.members) for v, _ in victims)
+        if best is None or (cost, moved) < best[0]:
+            best = (cost, moved), targets, victims
+    if best is None:
+        return None
+    (cost, _), targets, victims = best
+    return Gathering(_moves(scene, targets, victims), tuple(v.name for v, _ in victims), cost)
+
+
+def _targets(
+    scene: _Scene, total: Vector, least: int
+) -> Sequence[tuple[int, int, tuple[int, ...]]]:
+    """Return (endpoints that must leave, members that stay, targets), cheapest first."""
+    sums = [sum(o) + sum(r) for o, r in zip(scene.own, scene.room, strict=True)]
+    order = sorted(range(len(sums)), key=lambda a: (-sums[a], a))
+    sets: dict[tuple[int, ...], None] = {}
+    for a in order:
+        rest = [b for b in order[:least] if b != a][: least - 1]
+        sets[tuple(sorted((a, *rest)))] = None
+    ports = scene.index.ports
+    found = []
+    for targets in sets:
+        whole = ports[list(targets)].sum(axis=0).tolist()
+        if any(wanted > there for wanted, there in zip(total, whole, strict=True)):
+            continue
+        lack = sum(_lacking(scene, targets, total))
+        stays = sum(sum(scene.own[a]) for a in targets)
+        found.append((lack, stays, targets))
+    found.sort(key=lambda t: (t[0], -t[1]))
+    return found
+
+
+def _lacking(scene: _Scene, targets: Sequence[int], total: Vector) -> Vector:
+    return [
+        max(total[k] - sum(scene.own[a][k] + scene.room[a][k] for a in targets), 0)
+        for k in scene.switches
+    ]
+
+
+def _make_room(scene: _Scene, targets: Sequence[int], lack: Vector) -> list[Leaver] | None:
+    """Choose who leaves the targets and where to; None when that is impossible."""
+    if not any(lack):
+        return []
+    candidates = _candidates(scene, targets)
+    there = [sum(column) for column in zip(*(v.vector for v in candidates), strict=True)]
+    if not there or any(n > m for n, m in zip(lack, there, strict=True)):
+        return None
+    room = [
+        [r + o for r, o in zip(free, own, strict=True)]
+        for free, own in zip(scene.room, scene.own, strict=True)
+    ]
+    left = list(lack)
+    chosen: list[tuple[_Victim, list[Leaver]]] = []
+    gone: set[str] = set()
+    while any(n > 0 for n in left):
+        best: tuple[tuple[float, int, int], _Victim] | None = None
+        for victim in candidates:
+            useful = sum(min(v, n) for v, n in zip(victim.vector, left, strict=True) if n > 0)
+            if useful:
+                key = victim.size / useful, -useful, victim.members[0]
+                if best is None or key < best[0]:
+                    best = key, victim
+        if best is None:
+            return None
+        victim = best[1]
+        candidates.remove(victim)
+        leavers = _shelter(scene, targets, victim, room, gone)
+        if leavers is None:
+            continue
+        gone.update(leaver.name for leaver, _ in leavers)
+        left = [m - n for m, n in zip(left, victim.vector, strict=True)]
+        chosen.append((victim, leavers))
+    for entry in sorted(chosen, key=lambda c: -c[0].size):
+        vector = entry[0].vector
+        if all(n <= -missing for n, missing in zip(vector, left, strict=True)):
+            chosen.remove(entry)
+            left = [m + n for m, n in zip(left, vector, strict=True)]
+    return [leaver for _, leavers in chosen for leaver in leavers]
+
+
+def _shelter(
+    scene: _Scene,
+    targets: Sequence[int],
+    victim: _Victim,
+    room: list[Vector],
+    gone: AbstractSet[str],
+) -> list[Leaver] | None:
+    """Find a refuge, if need be by sending jobs of one endpoint on from there.
+
+    Returns who goes where, the victim first; ``room`` shrinks by what was taken. None, and
+    no change, when there is no refuge.
+    """
+    refuge = _refuge(targets, victim, room)
+    if refuge is not None:
+        _occupy(victim, refuge, room)
+        return [(victim, refuge)]
+    if victim.size == 1:
+        return None
+    widest = sorted((a for a in range(len(room)) if a not in targets), key=lambda a: -sum(room[a]))
+    for a in widest[:_REFUGES]:
+        short = [max(n - r, 0) for n, r in zip(victim.vector, room[a], strict=True)]
+        sent: list[_Victim] = []
+        for small in _occupants(scene, a):
+            if small.size == 1 and short[small.slot] > 0 and small.name not in gone:
+                short[small.slot] -= 1
+                sent.append(small)
+        if any(short):
+            continue
+        trial = [list(free) for free in room]
+        for small in sent:
+            trial[a][small.slot] += 1
+        _occupy(victim, a, trial)
+        leavers: list[Leaver] = [(victim, a)]
+        for small in sent:
+            refuge = _refuge((*targets, a), small, trial)
+            if refuge is None:
+                break
+            _occupy(small, refuge, trial)
+            leavers.append((small, refuge))
+        if len(leavers) > len(sent):
+            room[:] = trial
+            return leavers
+    return None
+
+
+def _occupy(victim: _Victim, aggregator: int, room: list[Vector]) -> None:
+    free = room[aggregator]
+    for k, n in enumerate(victim.vector):
+        free[k] -= n
+
+
+def _candidates(scene: _Scene, targets: Sequence[int]) -> list[_Victim]:
+    """Return the movable jobs with members on the targets."""
+    if len(targets) == 1:
+        return list(_occupants(scene, targets[0]))
+    inside: dict[str, list[_Victim]] = {}
+    for a in targets:
+        for part in _occupants(scene, a):
+            inside.setdefault(part.name, []).append(part)
+    return [parts[0] if len(parts) == 1 else _joined(parts, targets) for parts in inside.values()]
+
+
+def _joined(parts: Sequence[_Victim], targets: Sequence[int]) -> _Victim:
+    first = parts[0]
+    return _Victim(
+        first.name,
+        first.size,
+        [sum(column) for column in zip(*(p.vector for p in parts), strict=True)],
+        [e for part in parts for e in part.members],
+        first.elsewhere - set(targets),
+    )
+
+
+def _occupants(scene: _Scene, aggregator: int) -> list[_Victim]:
+    """Return the movable jobs under one aggregator with their members there."""
+    known = scene.occupants.get(aggregator)
+    if known is not None:
+        return known
+    index = scene.index
+    home, slot, fixed = index.home, index.slot, index.fixed_slot
+    if not scene.busy:
+        scene.busy = [{} for _ in scene.room]
+        for e, owner in enumerate(index.owner):
+            if owner is not None and home[e] != DARK:
+                scene.busy[home[e]].setdefault(owner, []).append(e)
+    found = scene.occupants[aggregator] = []
+    for name, inside in scene.busy[aggregator].items():
+        job = index.jobs[name]
+        if name == scene.name or job.pinned or not scene.movable(name):
+            continue
+        if any(slot[e] == fixed or e in index.unavailable for e in inside):
+            continue
+        vector = [0] * fixed
+        for e in inside:
+            vector[slot[e]] += 1
+        elsewhere = _NOWHERE
+        if len(job.endpoints) > len(inside):
+            homes = {home[index.number[n]] for n in job.endpoints}
+            elsewhere = frozenset(homes - {aggregator, DARK})
+        found.append(_Victim(name, len(job.endpoints), vector, inside, elsewhere))
+    return found
+
+
+def _refuge(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int | None:
+    """Return the tightest aggregator that takes all of a victim's members, its own first."""
+    wanted = [(k, n) for k, n in enumerate(victim.vector) if n]
+    best, best_key = None, (True, 1 << 62)
+    for a, free in enumerate(room):
+        for k, n in wanted:
+            if free[k] < n:
+                break
+        else:
+            key = a not in victim.elsewhere, sum(free)
+            if key < best_key and a not in closed:
+                best, best_key = a, key
+    return best
+
+
+def _moves(scene: _Scene, targets: Sequence[int], leavers: Sequence[Leaver]) -> tuple[Move, ...]:
+    index = scene.index
+    busy = index.held.tolist()
+    after: dict[int, int] = {}
+
+    def put(e: int, a: int) -> None:
+        k = index.slot[e]
+        if index.home[e] != DARK:
+            busy[index.home[e]][k] -= 1
+        busy[a][k] += 1
+        after[e] = a
+
+    for leaver, refuge in leavers:
+        for e in leaver.members:
+            put(e, refuge)
+    ports = index.ports.tolist()
+    for e in scene.members:
+        if index.home[e] not in targets:
+            k = index.slot[e]
+            put(e, next(a for a in targets if busy[a][k] < ports[a][k]))
+    _make_way(index, busy, ports, after)
+    names = (*(a.name for a in index.site.aggregators), None)  # the last is number DARK
+    return tuple(Move(index.names[e], names[index.home[e]], names[a]) for e, a in after.items())
+
+
+def _make_way(
+    index: FabricIndex, busy: list[Vector], ports: list[Vector], after: dict[int, int]
+) -> None:
+    """Re-home idle endpoints whose ports are wanted; without a free port they go dark."""
+    touched = {(index.home[e], index.slot[e]) for e in after} | {
+        (a, index.slot[e]) for e, a in after.items()
+    }
+    free: dict[int, list[int]] = {}
+    for a, k in sorted(touched):
+        if a == DARK:
+            continue
+        idle = index.idle_at[a][k]
+        for e in idle[max(ports[a][k] - busy[a][k], 0) :]:
+            if k not in free:
+                free[k] = [
+                    b
+                    for b in range(len(busy))
+                    for _ in range(ports[b][k] - busy[b][k] - len(index.idle_at[b][k]))
+                ]
+            after[e] = free[k].pop() if free[k] else DARK

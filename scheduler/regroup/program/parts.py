@@ -1,0 +1,275 @@
+"""Units as parts in a program: what stays is named, what goes elsewhere is only counted.
+
+A unit that ends compact is a number of parts, each under one aggregator. Where the unit has
+members already, a part is a column of its own: it saves moves there. Everywhere else a part
+costs the same, whoever's it is, so all units share one pool: ``slots[vector][a]`` parts of
+that size under aggregator ``a``, and every unit says only how many it takes. That leaves
+nothing out, and the program grows with members and aggregators instead of with units times
+aggregators.
+
+Two parts of a unit never meet under one aggregator: it would then touch fewer of them than
+its lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.regroup.counts import Counts, Floats, Problem, Unit, disruption_per_excess
+from scheduler.regroup.program.terms import Terms
+
+Vector = tuple[tuple[int, int], ...]
+"""Members of one part per optical switch, without zeros."""
+
+_WHOLE = 0.999
+"""A share of a part that counts as all of it."""
+
+
+@dataclass(slots=True)
+class Pool:
+    """Parts that go where their unit has no members."""
+
+    terms: Terms
+    takers: dict[Vector, dict[int, float]] = field(default_factory=dict)
+    """Columns that take parts of a size, with the most they take."""
+    slots: dict[Vector, dict[int, int]] = field(default_factory=dict)
+    """Per size and aggregator, the column that counts its parts there."""
+
+    def close(self) -> None:
+        """Give every part that somebody takes a place, once all units are there."""
+        terms, problem = self.terms, self.terms.problem
+        room = problem.by_switch(problem.room)
+        for vector, takers in self.takers.items():
+            fits = np.min([room[k] // n for k, n in vector], axis=0)
+            most = sum(takers.values())
+            slots = self.slots[vector] = {}
+            for a in np.flatnonzero(fits > 0).tolist():
+                column = slots[a] = terms.program.column(min(int(fits[a]), most), integer=True)
+                for k, n in vector:
+                    terms.use(k * problem.aggregators + a, column, float(n))
+            row = dict.fromkeys(slots.values(), 1.0) | dict.fromkeys(takers, -1.0)
+            terms.program.row(row, 0.0, 0.0)
+
+
+class PartColumns:
+    """One unit as parts; beside them it may stay as it is, or be left out at a price."""
+
+    def __init__(
+        self, pool: Pool, unit: Unit, *, compact: bool, elastic: bool, shards: bool
+    ) -> None:
+        """``compact`` leaves a unit of positive weight no excess span.
+
+        ``elastic`` lets it be left out. Without ``shards`` no part is told from others: enough
+        where moves do not count.
+        """
+        terms = pool.terms
+        self.unit, self._width = unit, terms.problem.aggregators
+        self._here: dict[tuple[int, Vector], int] = {}
+        self._elsewhere: dict[Vector, int] = {}
+        self._stay: int | None = None
+        self._out: dict[int, int] = {}
+        excess = terms.problem.span(unit, unit.start, unit.dark) - unit.least
+        rigid = compact and unit.weight > 0
+        # In a part of the site the start of a unit may lie outside.
+        present = sum(unit.start.values()) + sum(unit.dark.values()) == _members(unit)
+        sizes = part_sizes(terms.problem, unit)
+        self._add_parts(pool, sizes, whole=shards)
+        if present and (excess == 0 or not rigid):
+            self._add_stay(terms, excess)
+        if elastic and not rigid:
+            self._add_out(terms, excess)
+        parts = dict.fromkeys((*self._here.values(), *self._elsewhere.values()), 1.0)
+        others = [*self._out.values(), *([] if self._stay is None else [self._stay])]
+        least = float(unit.least)
+        terms.program.row(parts | dict.fromkeys(others, least), least, least)
+        if len(sizes) > 1:
+            members = {c: float(_size(v)) for (_, v), c in self._here.items()}
+            members |= {c: float(_size(v)) for v, c in self._elsewhere.items()}
+            total = float(_members(unit))
+            terms.program.row(members | dict.fromkeys(others, total), total, total)
+
+    def _add_parts(self, pool: Pool, sizes: Sequence[Vector], *, whole: bool) -> None:
+        terms, unit = pool.terms, self.unit
+        room = terms.problem.room
+        at: dict[int, dict[int, int]] = {a: {} for a in unit.held}
+        if whole:
+            for slot, n in unit.start.items():
+                at.setdefault(slot % self._width, {})[slot // self._width] = n
+        for vector in sizes:
+            size = _size(vector)
+            for a, there in at.items():
+                if unit.held and a not in unit.held:
+                    continue
+                if any(room[k * self._width + a] < n for k, n in vector):
+                    continue
+                kept = sum(min(n, there.get(k, 0)) for k, n in vector)
+                if kept == _members(unit):
+                    continue  # That is to stay.
+                column = self._here[a, vector] = terms.program.column(1, integer=True)
+                terms.charge_moves(column, unit, float(size - kept))
+                for k, n in vector:
+                    terms.use(k * self._width + a, column, float(n))
+            if unit.held:
+                continue
+            column = self._elsewhere[vector] = terms.program.column(unit.least, integer=True)
+            terms.charge_moves(column, unit, float(size))
+            pool.takers.setdefault(vector, {})[column] = float(unit.least)
+        terms.touch_unless(None, unit)
+
+    def _add_stay(self, terms: Terms, excess: int) -> None:
+        """Everything stays where it is, dark members included."""
+        unit = self.unit
+        self._stay = column = terms.program.column(1, integer=True)
+        for slot, n in unit.start.items():
+            terms.use(slot, column, float(n))
+        for k, n in unit.dark.items():
+            terms.lights.append((k, column, n))
+        terms.charge_span(column, unit, float(excess))
+        terms.touch_unless(column, unit)
+
+    def _add_out(self, terms: Terms, excess: int) -> None:
+        """Not compact, and changed: takes no ports, costs at least what it would cost."""
+        unit = self.unit
+        for over, moves in disruption_per_excess(terms.problem, unit, excess).items():
+            column = self._out[over] = terms.program.column(1, integer=True)
+            terms.charge_span(column, unit, float(over))
+            terms.charge_moves(column, unit, float(moves))
+            for k, n in unit.dark.items():
+                terms.lights.append((k, column, n))
+
+    def fill(self, values: list[float], pool: Pool, lit: Counts, dark: Counts) -> bool:
+        """Set the column values of a known place; False when the columns can not say it."""
+        if self._stay is not None and lit == self.unit.start and dark == self.unit.dark:
+            values[self._stay] = 1.0
+            return True
+        at: dict[int, list[tuple[int, int]]] = {}
+        for slot, n in sorted(lit.items()):
+            at.setdefault(slot % self._width, []).append((slot // self._width, n))
+        parts = [(a, tuple(vector)) for a, vector in at.items()]
+        known = not dark and len(parts) == self.unit.least
+        if not known or not all(p in self._here or p[1] in self._elsewhere for p in parts):
+            if not self._out:
+                return False
+            values[self._out[max(self._out)]] = 1.0
+            return True
+        for a, vector in parts:
+            if (a, vector) in self._here:
+                values[self._here[a, vector]] = 1.0
+            else:
+                values[self._elsewhere[vector]] += 1.0
+                values[pool.slots[vector][a]] += 1.0
+        return True
+
+    def stays(self, values: Floats) -> bool:
+        """Tell whether the unit stays as it is."""
+        return self._stay is not None and values[self._stay] > _WHOLE
+
+    def parts(self, values: Floats) -> tuple[list[tuple[int, Vector]], Counter[Vector]] | None:
+        """Return the parts here and how many are elsewhere; None if that is not whole."""
+        here = [at for at, column in self._here.items() if values[column] > _WHOLE]
+        elsewhere = Counter(
+            {v: n for v, c in self._elsewhere.items() if (n := int(values[c] + 1 - _WHOLE))}
+        )
+        return (here, elsewhere) if len(here) + elsewhere.total() == self.unit.least else None
+
+
+class _Free:
+    """Parts elsewhere that nobody has taken yet."""
+
+    def __init__(self, pool: Pool, values: Floats) -> None:
+        self._width = pool.terms.problem.aggregators
+        self._left = {
+            vector: Counter({a: n for a, c in slots.items() if (n := int(values[c] + 1 - _WHOLE))})
+            for vector, slots in pool.slots.items()
+        }
+
+    def take(self, lit: dict[int, int], vector: Vector, a: int) -> bool:
+        """Put a part under an aggregator if there is one left, and none of this unit yet."""
+        slots = [(k * self._width + a, n) for k, n in vector]
+        if self._left[vector][a] <= 0 or any(slot in lit for slot, _ in slots):
+            return False
+        self._left[vector][a] -= 1
+        lit.update(slots)
+        return True
+
+    def take_any(self, lit: dict[int, int], vector: Vector) -> bool:
+        """Put a part wherever one is left."""
+        return any(self.take(lit, vector, a) for a, n in self._left[vector].items() if n > 0)
+
+
+def read(
+    pool: Pool, units: Sequence[PartColumns], values: Floats
+) -> list[tuple[Counts, Counts] | None]:
+    """Turn column values into places; None for a unit that has none, or not a whole one."""
+    width = pool.terms.problem.aggregators
+    free = _Free(pool, values)
+    places: list[tuple[Counts, Counts] | None] = []
+    later: list[tuple[int, dict[int, int], list[Vector]]] = []
+    for i, columns in enumerate(units):
+        unit = columns.unit
+        found = columns.parts(values)
+        if columns.stays(values):
+            places.append((dict(unit.start), dict(unit.dark)))
+        elif found is None:
+            places.append(None)
+        else:
+            here, elsewhere = found
+            lit = {k * width + a: n for a, vector in here for k, n in vector}
+            # Where the unit has members, it saves moves that the program did not see.
+            near = {slot % width for slot in unit.start}
+            missing = [
+                vector
+                for vector in elsewhere.elements()
+                if not any(free.take(lit, vector, a) for a in near)
+            ]
+            later.append((i, lit, missing))
+            places.append((lit, {}))
+    for i, lit, missing in later:
+        if not all(free.take_any(lit, vector) for vector in missing):
+            places[i] = None
+    return places
+
+
+def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
+    """Return the sizes that a part of a compact unit can have; empty when it is not parts.
+
+    One size for a unit under one aggregator, or one that fills its aggregators to the last
+    port; otherwise, on one optical switch, all sizes that leave the other parts room.
+    """
+    if unit.alone:
+        return [tuple(sorted(unit.members.items()))] if len(unit.held) < 2 else []
+    if unit.base_span or unit.dark or not unit.members:
+        return []
+    room = problem.by_switch(problem.room)
+    most = {k: int(room[k].max()) for k in unit.members}
+    if all(n == unit.least * most[k] for k, n in unit.members.items()):
+        return [tuple(sorted(most.items()))]
+    if len(unit.members) > 1:
+        return []
+    ((k, members),) = unit.members.items()
+    if members > unit.least * most[k]:
+        return []
+    return [((k, n),) for n in range(max(members - (unit.least - 1) * most[k], 1), most[k] + 1)]
+
+
+def columns_needed(problem: Problem) -> int:
+    """Return about how many columns a program has: the pool, and units that are counted."""
+    vectors: set[Vector] = set()
+    counted = 0
+    for unit in problem.units:
+        sizes = part_sizes(problem, unit)
+        vectors.update(sizes)
+        counted += 0 if sizes else 2 * len(unit.members)
+    return (len(vectors) + counted) * problem.aggregators
+
+
+def _members(unit: Unit) -> int:
+    return sum(unit.members.values())
+
+
+def _size(vector: Vector) -> int:
+    return sum(n for _, n in vector)

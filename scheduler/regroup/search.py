@@ -1,0 +1,233 @@
+"""The anytime search for a regroup: greedy at once, then better, then proven.
+
+First the excess span, then the two disruptions in the order of the objective, then idle
+endpoints, each without raising an earlier one. At every moment there is a plan and, for every
+criterion, a lower bound that holds for all plans as good in the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+import numpy as np
+
+from scheduler.model import Objective
+from scheduler.regroup.counts import Layout, Problem, disruption_at_zero_excess, least_excess
+from scheduler.regroup.improve import greedy, neighbours
+from scheduler.regroup.improve.board import Board
+from scheduler.regroup.improve.disruption import Squeeze
+from scheduler.regroup.improve.swap import swap
+from scheduler.regroup.program.exact import Model, Shape
+from scheduler.regroup.program.parts import columns_needed
+from scheduler.regroup.program.terms import EXCESS, IDLE, MOVES, PAUSED
+
+EPSILON = 1e-6
+"""Weighted sums that differ by less are equal."""
+
+_COUNTS_UP_TO = 40_000
+"""Units times slots of a problem that is solved by counts."""
+
+_MODEL_UP_TO = 100_000
+"""Columns of a program in which units are chosen."""
+
+_SHARES = 0.6, 1.0
+"""Shares of the time that is left for the two disruptions."""
+
+_IDLE_LIMIT_S = 0.25
+"""Seconds spent at most on fewer moves of idle endpoints: they pause nobody."""
+
+_IDLE_UP_TO = 20_000
+"""Columns up to which that is tried."""
+
+_SEED = 20_220_306
+"""Start of the pseudo-random choices: equal input, equal plan."""
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """The best layout, and what is proven about it."""
+
+    layout: Layout
+    bounds: dict[str, float]
+    """Lower bound per criterion, in its own unit."""
+    proven: frozenset[str]
+    """Criteria whose value is proven to be the least."""
+
+    @property
+    def optimal(self) -> bool:
+        """Tell whether no plan is better, idle endpoints aside."""
+        return self.proven >= {EXCESS, PAUSED, MOVES}
+
+
+class Timer:
+    """Seconds spent: by the caller's clock, else by what the solver reports."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] | None) -> None:
+        self._limit_s = limit_s
+        self._clock = clock
+        self._started = clock() if clock is not None else 0.0
+        self._solver_s = 0.0
+
+    def reserve(self) -> None:
+        """Set time apart for the end: twice what was spent so far on the beginning."""
+        self._limit_s -= 2 * self.spent()
+
+    def add(self, solver_seconds: float) -> None:
+        """Take note of the solver's run time."""
+        self._solver_s += solver_seconds
+
+    def spent(self) -> float:
+        """Return the seconds since the start."""
+        return self._solver_s if self._clock is None else self._clock() - self._started
+
+    def left(self) -> float:
+        """Return the seconds that are left, negative when over."""
+        return self._limit_s - self.spent()
+
+    def slice(self, seconds: float) -> Slice:
+        """Return a part of what is left."""
+        return Slice(self, self.spent() + seconds)
+
+
+@dataclass(slots=True, frozen=True)
+class Slice:
+    """A part of the time."""
+
+    whole: Timer
+    until: float
+
+    def add(self, solver_seconds: float) -> None:
+        """Take note of the solver's run time."""
+        self.whole.add(solver_seconds)
+
+    def left(self) -> float:
+        """Return the seconds that are left of the part, negative when over."""
+        return self.until - self.whole.spent()
+
+
+class Search:
+    """One search; ``run`` returns when all is proven or the time is over."""
+
+    def __init__(self, problem: Problem, timer: Timer) -> None:
+        self._problem = problem
+        self.timer = timer
+        self._rng = np.random.default_rng(_SEED)
+        self._board = greedy.best_board(problem, lambda: timer.left() > 0)
+        self._order = [EXCESS, PAUSED, MOVES, IDLE]
+        if problem.limits.objective is Objective.MOVES:
+            self._order[1], self._order[2] = self._order[2], self._order[1]
+        self._floors = dict.fromkeys(self._order, 0.0)
+        self._floors[EXCESS] = least_excess(problem)
+        self._reached: dict[str, float] = {}
+
+    def run(self) -> Found:
+        """Lower the criteria one after the other."""
+        self._lower_excess()
+        self.timer.add(swap(self._board, self.timer.left()))
+        self._reached[EXCESS] = excess = self._value(EXCESS)
+        if excess <= EPSILON:
+            moves, paused = disruption_at_zero_excess(self._problem)
+            self._floors |= {MOVES: float(moves), PAUSED: float(paused)}
+        for criterion, share in zip(self._order[1:3], _SHARES, strict=True):
+            if self._open(criterion) and self.timer.left() > 0:
+                self._squeeze(criterion, self.timer.left() * share)
+            if self._open(criterion) and not self._parts_say_all:
+                self._lower_whole(criterion, self.timer.left() * share)
+            self._reached[criterion] = self._value(criterion)
+        if self._value(IDLE) > 0 and columns_needed(self._problem) <= _IDLE_UP_TO:
+            self._lower_whole(IDLE, min(_IDLE_LIMIT_S, self.timer.left()))
+        self._reached[IDLE] = self._value(IDLE)
+        floors = {c: min(floor, self._reached[c]) for c, floor in self._floors.items()}
+        proven = frozenset(c for c in floors if self._reached[c] <= floors[c] + EPSILON)
+        return Found(self._board.layout, floors, proven)
+
+    def _value(self, criterion: str) -> float:
+        board = self._board
+        if criterion == IDLE:
+            return self._problem.cost(board.layout).idle
+        return {
+            EXCESS: board.excess,
+            PAUSED: board.paused + board.singles,
+            MOVES: board.moves + board.singles,
+        }[criterion]
+
+    @property
+    def _parts_say_all(self) -> bool:
+        """Tell whether units as parts leave no layout out that is as good so far."""
+        compact = self._reached.get(EXCESS, 1.0) <= EPSILON
+        return compact and all(u.weight > 0 for u in self._problem.units)
+
+    def _open(self, criterion: str) -> bool:
+        return self._value(criterion) > self._floors[criterion] + EPSILON
+
+    def _lower_excess(self) -> None:
+        """Bring as many jobs together as possible."""
+        if self._open(EXCESS) and self.timer.left() > 0:
+            neighbours.gather(self._board, self.timer, self._rng)
+        for elastic in (True, False):
+            if self._open(EXCESS) and self.timer.left() > 0:
+                self._choose(elastic=elastic)
+        if self._open(EXCESS):
+            self._lower_whole(EXCESS, self.timer.left())
+
+    def _choose(self, *, elastic: bool) -> None:
+        """Choose which units become compact; the others stay, or are fitted in around."""
+        if columns_needed(self._problem) > _MODEL_UP_TO:
+            return
+        budget = self._problem.limits.max_moves is not None
+        model = Model(self._problem, Shape(compact=False, elastic=elastic, shards=budget))
+        outcome = model.minimise(EXCESS, self._board.layout, self.timer.left() / 3)
+        self.timer.add(outcome.seconds)
+        if elastic:
+            self._raise(EXCESS, outcome.bound)
+        if outcome.places is not None:
+            found = neighbours.completed(self._problem, outcome.places)
+            greedy.pull(found, lambda: self.timer.left() > 0)
+            self._learn(found)
+
+    def _squeeze(self, criterion: str, seconds: float) -> None:
+        """Lower a criterion and raise no earlier one."""
+        caps = {c: self._reached[c] for c in self._order[: self._order.index(criterion)]}
+        squeeze = Squeeze(self._board, criterion, caps, self._rng, self.timer.slice(seconds))
+        squeeze.run(self._floors[criterion])
+        self._learn(squeeze.board)
+        self._floors[criterion] = max(self._floors[criterion], squeeze.floor)
+
+    def _lower_whole(self, criterion: str, seconds: float) -> None:
+        """Solve for one criterion by counts, which leaves no layout out, where that is small."""
+        problem = self._problem
+        counts = not self._parts_say_all
+        if seconds <= 0 or (counts and len(problem.units) * len(problem.room) > _COUNTS_UP_TO):
+            return
+        compact = self._reached.get(EXCESS, 1.0) <= EPSILON
+        model = Model(problem, Shape(compact=compact, counts=counts))
+        for earlier, value in self._reached.items():
+            model.at_most(earlier, value)
+        outcome = model.minimise(criterion, self._board.layout, seconds)
+        self.timer.add(outcome.seconds)
+        if outcome.layout is not None:
+            self._learn(Board(problem, outcome.layout))
+        self._raise(criterion, outcome.bound)
+
+    # --- what is known --------------------------------------------------------------------
+
+    def _learn(self, found: Board) -> None:
+        """Keep what is sound and better, idle endpoints included."""
+        if not found.allowed or found.key > self._board.key:
+            return
+        if found.key < self._board.key:
+            self._board = found
+            return
+        objective = self._problem.limits.objective
+        keys = [self._problem.cost(b.layout).key(objective) for b in (self._board, found)]
+        if keys[1] < keys[0]:
+            self._board = found
+
+    def _raise(self, criterion: str, bound: float) -> None:
+        """Take note of a proven bound, to the next integer where the criterion is one."""
+        whole = criterion != EXCESS or all(u.weight == round(u.weight) for u in self._problem.units)
+        if isfinite(bound) and whole:
+            bound = float(ceil(bound - EPSILON))
+        self._floors[criterion] = max(self._floors[criterion], bound)

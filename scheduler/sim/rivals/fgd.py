@@ -1,0 +1,63 @@
+"""Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", ATC'23).
+
+A node's fragmentation is the GPUs of it that a task drawn from the workload can not use; a
+task goes to the node whose fragmentation grows least (may shrink most). Aggregators stand for
+nodes and jobs for tasks. The paper's tasks fit into one node; a job that fits under no single
+aggregator takes the fullest rooms whole, as nothing of them is left to be fragmented.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduler.sim.cluster import Cluster, Live, Regroup, Start
+from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.trace import TraceJob
+
+
+class GradientDescent:
+    """Steepest descent of the expected fragmentation."""
+
+    name = "fgd"
+
+    def __init__(self, popularity: Mapping[int, float]) -> None:
+        """``popularity``: share of the jobs by size."""
+        self._popularity = dict(popularity)
+        self._known: dict[int, float] = {}
+
+    @staticmethod
+    def of_workload(sizes: Sequence[int]) -> GradientDescent:
+        """Learn the popularity of sizes from a workload, as the paper does."""
+        counts = Counter(sizes)
+        return GradientDescent({size: n / len(sizes) for size, n in counts.items()})
+
+    def fragmentation(self, free: int) -> float:
+        """Return the endpoints of a room of ``free`` that an average job can not use."""
+        known = self._known.get(free)
+        if known is None:
+            unusable = sum(share for size, share in self._popularity.items() if size > free)
+            known = self._known[free] = free * unusable
+        return known
+
+    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        """Go down the gradient; ties go to the tightest room."""
+        free, count = free_counts(cluster), job.gpus
+        if sum(free) < count:
+            return None
+        best = min(
+            (n for n in set(free) if n >= count),
+            key=lambda n: (self.fragmentation(n - count) - self.fragmentation(n), n),
+            default=None,
+        )
+        parts = widest_first(free, count) if best is None else [(free.index(best), count)]
+        index = cluster.index
+        return Start(tuple(n for a, part in parts for n in take(index, a, part)))
+
+    def ended(self, cluster: Cluster, live: Live) -> None:
+        """Keep no state."""
+
+    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+        """Never re-place a running job."""
+        del cluster
+        return ()

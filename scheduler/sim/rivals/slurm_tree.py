@@ -1,0 +1,38 @@
+"""Slurm's topology/tree: the lowest switch that holds the job, best fit over its leaves.
+
+After ``_eval_nodes_tree`` of Slurm's select/cons_tres plug-in and slurm.schedmd.com/topology:
+a leaf switch is sufficient when its free nodes hold what is left of the request; a sufficient
+leaf beats an insufficient one, among sufficient ones the smallest wins, among insufficient
+ones the largest, and leaves are taken until the job is whole. An aggregator is a leaf switch,
+an endpoint a node, and all leaves hang on one upper switch. Running jobs are never moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.sim.cluster import Cluster, Live, Regroup, Start
+from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.trace import TraceJob
+
+
+class SlurmTree:
+    """Best fit over leaf switches."""
+
+    name = "slurm-tree"
+
+    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        """Place on one leaf if any holds the job, else on few."""
+        index, free = cluster.index, free_counts(cluster)
+        if sum(free) < job.gpus:
+            return None
+        parts = widest_first(free, job.gpus)
+        return Start(tuple(n for leaf, count in parts for n in take(index, leaf, count)))
+
+    def ended(self, cluster: Cluster, live: Live) -> None:
+        """Keep no state."""
+
+    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+        """Never re-place a running job."""
+        del cluster
+        return ()
