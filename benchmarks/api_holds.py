@@ -26,6 +26,7 @@ from controller.api.gate.access import Access
 from controller.api.gate.pace import Limit, Pace
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
+from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
@@ -70,7 +71,7 @@ def service_of(folder: Path) -> Service:
         switches=lambda on_change: SwitchBank(
             {s.name: FakeOcs() for s in site.switches}, on_change
         ),
-        aggregators=lambda post: Fabric(site, {}, post),
+        aggregators=lambda post: FlowKeeper(site, Fabric(site, {}, post)),
         engine=FakeEngine(site),
         default_image="image:1",
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.reconfig_devices import Clock, SimAggregators, SimEngine, SimOcs
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
+from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.plans import PlanView
@@ -119,11 +120,11 @@ class World:
         began = time.monotonic()
         self.store = Store(self._state_dir / "controller.sqlite")
 
-        def aggregators(post: Callable[[AggregatorEvent], None]) -> SimAggregators:
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> FlowKeeper:
             kept = self.aggregators.programs if hasattr(self, "aggregators") else {}
             self.aggregators = SimAggregators(self.site, self.switches, post)
             self.aggregators.programs = kept
-            return self.aggregators
+            return FlowKeeper(self.site, self.aggregators)
 
         self.service = Service(
             self.site,

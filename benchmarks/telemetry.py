@@ -30,8 +30,8 @@ from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.devices.aggregators import AttachPoint
-from controller.devices.counters import PortBlock
 from controller.devices.openflow.session.osken import parser as mended
+from controller.devices.openflow.wire.port_stats import block_of
 from controller.telemetry.throughput import Telemetry
 
 PORTS = 16
@@ -124,7 +124,7 @@ def ours(counters: int, ticks: int, directory: Path) -> list[float]:
         messages = replies(counters, second)
         now += 1.0
         began = time.process_time()
-        read = (PortBlock.of(decoded(message).body) for message in messages)
+        read = (block_of(decoded(message).body) for message in messages)
         blocks = dict(zip(aggregators, read, strict=True))
         telemetry.take(blocks)
         spent.append(time.process_time() - began)

@@ -17,7 +17,7 @@ import structlog
 
 from container_mgr.docker.arguments import Host, Limits, cgroup_parent
 from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
-from container_mgr.fence import Fence, Gate
+from container_mgr.fence import Fence
 from container_mgr.hardware import gpu_binding, sysfs
 from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.inventory import Kit, server_facts
@@ -26,6 +26,7 @@ from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.ranks import Ranks
+from container_mgr.rpc.gate import Gate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name

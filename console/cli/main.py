@@ -28,6 +28,7 @@ from console.cli.verbs import (
     simulate,
     testbed,
     top,
+    trace,
 )
 
 app = typer.Typer(
@@ -56,7 +57,7 @@ for _verb in (
     allocation.move,
     allocation.export,
     allocation.diff,
-    allocation.trace,
+    trace.trace,
     repairs.repair,
     top.top,
     people.whoami,

@@ -12,6 +12,7 @@ from typing import Any
 
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
+from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import RankSpec
 
 CPU_PERIOD_US = 50_000
@@ -33,14 +34,6 @@ class Limits:
     pids: int = 2048
     nic_wait_s: int = 60
     """How long a command waits for its NIC's carrier before the container gives up."""
-
-
-@dataclass(slots=True, frozen=True)
-class RdmaBinding:
-    """A rank's own RDMA device and the nodes below ``/dev`` that programs open to use it."""
-
-    device: str
-    nodes: tuple[str, ...]
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from container_mgr.docker.arguments import RdmaBinding
 from container_mgr.hardware import gpu_binding
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.jobmap import JobMap
 from container_mgr.hardware.nvml import Reading
+from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
 
 

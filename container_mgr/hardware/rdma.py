@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from container_mgr.hardware import sysfs as hardware
@@ -77,3 +78,11 @@ def mark(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
         (configfs / device).mkdir(exist_ok=True)
         path = configfs / device / "ports/1/default_roce_tos"
         path.write_text(str(dscp << 2), encoding="ascii")
+
+
+@dataclass(slots=True, frozen=True)
+class RdmaBinding:
+    """A rank's own RDMA device and the nodes below ``/dev`` that programs open to use it."""
+
+    device: str
+    nodes: tuple[str, ...]

@@ -25,8 +25,9 @@ from controller.daemon.listen import PeopleOptions
 from controller.daemon.pulse import READY, Pulse, beat
 from controller.daemon.trust import read_trust
 from controller.devices.agents.engine import AgentEngine
-from controller.devices.aggregators import AggregatorEvent
+from controller.devices.aggregators import AggregatorEvent, Aggregators
 from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.session.listen import Listener
 from controller.devices.optical import SwitchBank
 from controller.people.projects import shared_projects
@@ -111,10 +112,10 @@ async def _serve(
         )
         stack.push_async_callback(engine.close)
         drivers = {switch.name: make_driver(switch, state_dir) for switch in site.switches}
-        made: list[OpenFlowAggregators] = []
+        made: list[Aggregators] = []
 
-        def aggregators(post: Callable[[AggregatorEvent], None]) -> OpenFlowAggregators:
-            made.append(OpenFlowAggregators(site, post, listener))
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> Aggregators:
+            made.append(FlowKeeper(site, OpenFlowAggregators(site, post, listener)))
             return made[0]
 
         service = Service(
@@ -138,7 +139,7 @@ async def _serve(
         ready = {
             "event": "listening",
             "api": f"{host}:{port}",
-            "openflow": f"{address[0]}:{address[1]}",
+            "openflow": f"{address[0]}:{address[1]}" if address else None,
         }
         # The recovery is under way by now and mostly waits for devices: time to load the rest.
         await asyncio.to_thread(importlib.import_module, "controller.daemon.serving")

@@ -13,6 +13,9 @@ from typing import Protocol
 
 from controller.devices.counters import PortBlock
 
+ROCE_DSCP = 26
+"""The code point RoCE deployments commonly map to their lossless class; a site may name another."""
+
 
 @dataclass(slots=True, frozen=True)
 class AttachPoint:
@@ -99,6 +102,12 @@ class ForwardingChanges:
 
 class Aggregators(Protocol):
     """All aggregators of a site. Called on the loop; every call has a time-out of its own."""
+
+    async def start(self) -> tuple[str, int] | None:
+        """Begin to talk to the aggregators; return where they call, None when they are called."""
+
+    async def stop(self) -> None:
+        """End all sessions; what the aggregators forward stays as it is."""
 
     def connected(self) -> frozenset[str]:
         """Return the aggregators whose session is up."""

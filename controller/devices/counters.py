@@ -1,4 +1,8 @@
-"""Counters of an aggregator's ports: one block of rows for all ports."""
+"""Counters of an aggregator's ports: one block of rows for all ports, as the device sent them.
+
+A site has thousands of ports and reads them every second, so a block keeps the bytes as they came
+and a :class:`Layout` says how to read them; a southbound names the layout of its own messages.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +13,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.devices.openflow.wire.port_stats import WireBody
-
-OFPP_MAX = 0xFFFFFF00
-"""Ports above this number are the switch's own."""
-
-
-WIRE = np.dtype(
-    [
-        ("port_no", ">u4"),
-        ("pad", "V4"),
-        ("rx_packets", ">u8"),
-        ("tx_packets", ">u8"),
-        ("rx_bytes", ">u8"),
-        ("tx_bytes", ">u8"),
-        ("other", "V64"),
-        ("duration_sec", ">u4"),
-        ("duration_nsec", ">u4"),
-    ]
-)
-"""``other``: drops, errors and collisions, which the log of the switch tells better."""
-
-
-RATES = np.dtype(
-    {
-        "names": ["port_no", "octets", "clock"],
-        "formats": [">u4", (">u8", 2), (">u4", 2)],
-        "offsets": [0, 24, 104],
-        "itemsize": WIRE.itemsize,
-    }
-)
-"""What rates are made of, in the same bytes: received and sent, seconds and nanoseconds."""
-
-
 Rows = NDArray[Any]
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Layout:
+    """How the rows of a block lie in memory; both types have the same size."""
+
+    row: np.dtype[Any]
+    """Fields ``port``, ``rx_packets``, ``tx_packets``, ``rx_bytes``, ``tx_bytes``, ``seconds``
+    and ``nanoseconds`` (how long the device has counted, by its own clock)."""
+    rates: np.dtype[Any]
+    """The same bytes in fewer fields: ``port``, ``octets`` (received, sent) and ``clock``
+    (seconds, nanoseconds)."""
+    last_port: int
+    """Ports with a higher number are the device's own."""
+
+
+ROWS = Layout(
+    row=np.dtype(
+        [
+            ("port", "=u4"),
+            ("rx_packets", "=u8"),
+            ("tx_packets", "=u8"),
+            ("rx_bytes", "=u8"),
+            ("tx_bytes", "=u8"),
+            ("seconds", "=u4"),
+            ("nanoseconds", "=u4"),
+        ]
+    ),
+    rates=np.dtype(
+        {
+            "names": ["port", "octets", "clock"],
+            "formats": ["=u4", ("=u8", 2), ("=u4", 2)],
+            "offsets": [0, 20, 36],
+            "itemsize": 44,
+        }
+    ),
+    last_port=2**32 - 1,
+)
+"""Rows of a device whose messages have no layout of their own."""
 
 
 @dataclass(slots=True, frozen=True)
 class PortCounters:
-    """Counters of one port since ``duration_s`` seconds, as the switch's own clock counts them."""
+    """Counters of one port since ``duration_s`` seconds, as the device's own clock counts them."""
 
     rx_bytes: int
     tx_bytes: int
@@ -57,39 +67,35 @@ class PortCounters:
 
 
 class PortBlock(Mapping[int, PortCounters]):
-    """The counters of one aggregator by port. ``data`` has all rows, the switch's own ports too."""
+    """The counters of one aggregator by port. ``data`` has all rows, the device's own ports too."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "layout")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, layout: Layout = ROWS) -> None:
         self.data = data
+        self.layout = layout
 
     @property
     def rows(self) -> Rows:
-        """The rows of physical ports, in the switch's order."""
-        raw = np.frombuffer(self.data, dtype=WIRE)
-        return raw[raw["port_no"] <= OFPP_MAX]
-
-    @classmethod
-    def of(cls, bodies: list[WireBody]) -> PortBlock:
-        """Join the pieces of one answer."""
-        return cls(bodies[0].data if len(bodies) == 1 else b"".join([b.data for b in bodies]))
+        """The rows of physical ports, in the device's order."""
+        raw = np.frombuffer(self.data, dtype=self.layout.row)
+        return raw[raw["port"] <= self.layout.last_port]
 
     @classmethod
     def made(cls, counters: Mapping[int, PortCounters]) -> PortBlock:
         """Return the block that holds ``counters``."""
-        rows = np.zeros(len(counters), dtype=WIRE)
+        rows = np.zeros(len(counters), dtype=ROWS.row)
         for row, (port, c) in zip(rows, counters.items(), strict=True):
-            row["port_no"] = port
+            row["port"] = port
             for name in ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"):
                 row[name] = getattr(c, name)
-            row["duration_sec"] = int(c.duration_s)
-            row["duration_nsec"] = round((c.duration_s - int(c.duration_s)) * 1e9)
+            row["seconds"] = int(c.duration_s)
+            row["nanoseconds"] = round((c.duration_s - int(c.duration_s)) * 1e9)
         return cls(rows.tobytes())
 
     def __getitem__(self, port: int) -> PortCounters:
         rows = self.rows
-        found = rows[rows["port_no"] == port]
+        found = rows[rows["port"] == port]
         if not len(found):
             raise KeyError(port)
         row = found[0]
@@ -98,11 +104,11 @@ class PortBlock(Mapping[int, PortCounters]):
             tx_bytes=int(row["tx_bytes"]),
             rx_packets=int(row["rx_packets"]),
             tx_packets=int(row["tx_packets"]),
-            duration_s=int(row["duration_sec"]) + int(row["duration_nsec"]) / 1e9,
+            duration_s=int(row["seconds"]) + int(row["nanoseconds"]) / 1e9,
         )
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.rows["port_no"].tolist())
+        return iter(self.rows["port"].tolist())
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -32,7 +32,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(slots=True)
-class _Line:
+class _Switch:
     """One switch: its driver, which serialises its calls, and what is known of it."""
 
     driver: OcsDriver
@@ -60,7 +60,7 @@ class SwitchBank:
         self, drivers: dict[str, OcsDriver], on_change: Callable[[str, bool], None]
     ) -> None:
         """``on_change(switch, connected)`` is called on the loop, after each first good read."""
-        self._lines = {name: _Line(driver) for name, driver in drivers.items()}
+        self._lines = {name: _Switch(driver) for name, driver in drivers.items()}
         self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -156,18 +156,18 @@ class SwitchBank:
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             return await line.driver.power(ports)
 
-    def _connected(self, switch: str) -> _Line:
+    def _connected(self, switch: str) -> _Switch:
         line = self._lines[switch]
         if not line.connected:
             raise OcsUnreachable("unreachable", switch, line.error)
         return line
 
-    async def _read(self, switch: str, line: _Line) -> CircuitMap:
+    async def _read(self, switch: str, line: _Switch) -> CircuitMap:
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             line.circuits = await line.driver.read()
         return line.circuits
 
-    async def _keep(self, name: str, line: _Line) -> None:
+    async def _keep(self, name: str, line: _Switch) -> None:
         """Connect, prove the session now and then, connect again with back-off; for ever."""
         failures = 0
         while True:
@@ -182,7 +182,7 @@ class SwitchBank:
                     self._on_change(name, False)
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
 
-    async def _session(self, name: str, line: _Line) -> None:
+    async def _session(self, name: str, line: _Switch) -> None:
         """Stay with a switch until it does not answer: that is an OcsError."""
         async with _understood(name), asyncio.timeout(CONNECT_TIMEOUT_S):
             await line.driver.connect()

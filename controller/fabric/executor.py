@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import structlog
 
 from controller.base import failpoints
-from controller.devices.aggregators import AttachPoint
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import (
     FREEZE_TIMEOUT_S,
     EngineError,
@@ -24,8 +25,11 @@ from controller.devices.engine import (
 )
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
+from controller.fabric.intent import FabricIntent
 from controller.fabric.quiet import Stillness
-from controller.fabric.world import Aggregators, World
+from controller.ranks.ends import JobEnder
+from controller.ranks.starter import RankStarter
+from controller.state.state import State
 from controller.transaction.circuits import Link, SwitchChange
 from controller.transaction.instructions import (
     AwaitLull,
@@ -75,8 +79,6 @@ from scheduler.model import Policy
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 """Exit codes of a process that a signal ended, as Docker and shells write them."""
 
-__all__ = ["DEVICE_ERRORS", "Executor"]
-
 log = structlog.get_logger(__name__)
 
 SETTLE_LIMIT_S = 0.25
@@ -104,22 +106,29 @@ class Executor:
 
     def __init__(
         self,
-        world: World,
+        state: State,
         switches: Switches,
         aggregators: Aggregators,
         engine: ExecutionEngine,
-        addresses: Mapping[str, tuple[str, str]],
+        *,
+        intent: FabricIntent,
+        starter: RankStarter,
+        ender: JobEnder,
     ) -> None:
-        """``addresses`` are IP and MAC of every endpoint."""
-        self._world = world
+        self._state = state
         self._switches = switches
         self._aggregators = aggregators
         self._engine = engine
-        self._addresses = addresses
+        self._intent = intent
+        self._starter = starter
+        self._ender = ender
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
         """Per transaction: the step whose endpoints are held for probing; asked for once a step."""
         self._looking: asyncio.Task[None] | None = None
-        self._stillness = Stillness(world.attached, aggregators)
+        self._stillness = Stillness(self._attached, aggregators)
+
+    def _attached(self, endpoint: str) -> AttachPoint | None:
+        return self._state.attachments.get(endpoint)
 
     def forget(self, ident: str) -> None:
         """Drop what was kept for a transaction."""
@@ -131,15 +140,15 @@ class Executor:
 
         A controller that was replaced touches nothing: all it does then is to write its own log.
         """
-        lost = self._world.command_lost
+        lost = self._state.command_lost
         if lost and not isinstance(order, WriteLog | SetDeadline):
             return _given_up(order, lost)
         try:
             return await self._perform(tx, order)
         except Fenced as error:
-            self._world.lose_command(str(error))
-            return _given_up(order, self._world.command_lost)
-        except DEVICE_ERRORS as error:
+            self._state.lose_command(str(error))
+            return _given_up(order, self._state.command_lost)
+        except (ServiceError, *DEVICE_ERRORS) as error:
             return _failure(order, str(error) or "time-out")
         except Exception as error:
             # Whatever breaks here must not leave frozen jobs behind: the transaction turns back.
@@ -152,7 +161,7 @@ class Executor:
             case WriteLog():
                 if tx.phase is Phase.ADMIT:
                     await self._light_is_free(tx)
-                await self._world.write_log(tx)
+                await self._intent.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
                 await self._stillness.await_lull(tx, order)
@@ -164,7 +173,7 @@ class Executor:
                 event = Quiet(order.step)
             case Drain():
                 async with failpoints.around("drain"):
-                    await self._world.hold(order.endpoints, order.target)
+                    await self._intent.hold(order.endpoints, order.target)
                 event = Drained(order.step)
             case Switch():
                 event = await (self._switch_back(order) if tx.back else self._switch(order))
@@ -173,12 +182,12 @@ class Executor:
                     event = await self._qualify(tx, order)
             case Route():
                 async with failpoints.around("route"):
-                    await self._world.release(tx)
+                    await self._intent.release(tx)
                 event = Routed(order.step)
             case ResumeJob():
                 event = await self._resume(order)
             case FailJob():
-                self._world.fail_job(order.job, order.reason)
+                self._ender.later(order.job, "failed", order.reason)
             case SetDeadline():
                 await asyncio.sleep(order.after_s)
                 event = DeadlinePassed(order.step)
@@ -204,7 +213,7 @@ class Executor:
 
     async def _resume(self, order: ResumeJob) -> Event:
         if order.policy is Policy.RESTART:
-            await self._world.restart_job(order.job)
+            await self._starter.restart(order.job)
         else:
             async with failpoints.around("thaw"), asyncio.timeout(FREEZE_TIMEOUT_S):
                 await self._engine.thaw(order.job)
@@ -220,12 +229,12 @@ class Executor:
         """
         change = order.change
         endpoints = {link.endpoint for link in (*change.delete, *change.make)}
-        servers = {self._world.server_of(endpoint) for endpoint in endpoints}
+        servers = {self._state.cables[endpoint].server for endpoint in endpoints}
         try:
             await self._engine.confirm_command(sorted(servers), CONFIRM_TIMEOUT_S)
         except Fenced as error:
-            self._world.lose_command(str(error))
-            return NotSwitched(order.step, change.switch, self._world.command_lost)
+            self._state.lose_command(str(error))
+            return NotSwitched(order.step, change.switch, self._state.command_lost)
         except EngineError as error:
             return NotSwitched(order.step, change.switch, str(error), away=True)
         return None
@@ -301,23 +310,23 @@ class Executor:
                 if time.monotonic() >= look_at:  # its container may have ended meanwhile
                     await self._look_again()
                     look_at = time.monotonic() + LOOK_AFTER_S
-        except DEVICE_ERRORS as error:
+        except (ServiceError, *DEVICE_ERRORS) as error:
             # Nothing is known against the port: its aggregator cannot be asked.
             return NotQualified(order.step, name, str(error) or "time-out", blame=False)
-        what = "no answer through" if self._world.answers(name) else "no carrier on"
+        what = "no answer through" if self._intent.answers(name) else "no carrier on"
         return NotQualified(order.step, name, f"{name}: {what} {point.aggregator}/{point.port}")
 
     async def _look_again(self) -> None:
         """Read the containers afresh: once for all paths that wait for it."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._world.look())
+            self._looking = asyncio.ensure_future(self._intent.look())
         await asyncio.shield(self._looking)
 
     async def _held(self, tx: Transaction, step: int) -> None:
         """Let probes through at the new places; one change of flows for all paths of a step."""
         known = self._holds.get(tx.id)
         if known is None or known[0] != step:
-            task = asyncio.ensure_future(self._world.hold(tx.endpoints, tx.target))
+            task = asyncio.ensure_future(self._intent.hold(tx.endpoints, tx.target))
             known = self._holds[tx.id] = (step, task)
         if known[1].done():  # as for all paths but the first
             known[1].result()
@@ -325,16 +334,16 @@ class Executor:
             await asyncio.shield(known[1])
 
     async def _reached(self, endpoint: str, point: AttachPoint, wait_s: float) -> bool:
-        if not self._world.answers(endpoint):
+        if not self._intent.answers(endpoint):
             # Nobody holds the NIC's address: light and carrier are all there is to see.
-            if self._world.port_up(point):
+            if self._intent.port_up(point):
                 return True
             await asyncio.sleep(wait_s)
-            return self._world.port_up(point)
-        ip, mac = self._addresses[endpoint]
+            return self._intent.port_up(point)
+        cable = self._state.cables[endpoint]
         async with asyncio.timeout(wait_s + 1.0):
             answer = await self._aggregators.probe(
-                point.aggregator, point.port, ip, mac, deadline_s=wait_s
+                point.aggregator, point.port, cable.ip, cable.mac, deadline_s=wait_s
             )
         return answer is not None
 

@@ -1,33 +1,27 @@
-"""The keeper of the fabric: it moves light and keeps flows equal to the intent.
-
-Implements ``controller.fabric.executor.World``: everything a transaction changes in the state goes
-through here.
-"""
+"""Moves light: begins transactions, carries them out, and reports how they ended."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
-from controller.base import failpoints
-from controller.base.errors import OutcomeUnknownError, ServiceError
-from controller.devices.aggregators import AttachPoint
-from controller.devices.engine import ExecutionEngine, RankState, RankStatus
-from controller.devices.openflow.flows import Aggregators, FlowKeeper
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import Aggregators, AttachPoint
+from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.fabric.executor import Executor
 from controller.fabric.gc_pause import full_collections_put_off
+from controller.fabric.intent import FabricIntent
 from controller.fabric.runner import run
-from controller.ranks.calls import look
+from controller.ranks.ends import JobEnder
+from controller.ranks.starter import RankStarter
 from controller.ranks.tolerance import Verdict, judge
 from controller.schema.plans import TransactionView
 from controller.state.records import JobRecord
-from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import (
     Running,
@@ -37,7 +31,7 @@ from controller.state.transactions import (
     quarantine_of,
     transaction_view,
 )
-from controller.state.writes import PutJob, PutQuarantine, PutTransaction
+from controller.state.writes import PutTransaction
 from controller.transaction.circuits import Rewiring, RewiringError, rewire
 from controller.transaction.model import (
     Cause,
@@ -55,181 +49,27 @@ FLUSH_AGAIN_S = 0.5
 """Between two attempts to write the end of a transaction that may not be told before."""
 
 
-class Jobs(Protocol):
-    """What a transaction asks of the keeper of jobs."""
-
-    async def restart_job(self, job: str) -> None:
-        """Start a stopped job again, with ranks for the new homes."""
-
-    def fail_job(self, job: str, reason: str) -> None:
-        """End a job that cannot go on."""
-
-    def doing(self, name: str) -> str:
-        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
-
-
-class FabricKeeper:
-    """Moves light, and keeps flows and attachments equal to the intent."""
+class Mover:
+    """Carries out transactions, each of which moves light and pauses the jobs it touches."""
 
     def __init__(
-        self, state: State, switches: Switches, aggregators: Aggregators, engine: ExecutionEngine
+        self,
+        state: State,
+        switches: Switches,
+        aggregators: Aggregators,
+        engine: ExecutionEngine,
+        *,
+        intent: FabricIntent,
+        starter: RankStarter,
+        ender: JobEnder,
     ) -> None:
         self._state = state
         self._switches = switches
-        self._aggregators = aggregators
-        self._engine = engine
-        self.flows = FlowKeeper(state, aggregators)
-        addresses = {e.name: (e.ip, e.mac) for e in state.site.endpoints}
-        self._executor = Executor(self, switches, aggregators, engine, addresses)
-        self._looked: Sequence[RankStatus] = ()
-        self._inhabited: Mapping[str, tuple[str, int]] = {}
-        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
-        self._unheld: set[str] = set()
-        """Endpoints to be held whose flows are not known to be on every aggregator yet."""
-        self.jobs: Jobs | None = None
-        """Set by the service once the keeper of jobs exists."""
-
-    async def install(self, needed: frozenset[str] = frozenset()) -> None:
-        """Bring all aggregators to the intent. ServiceError when one in ``needed`` is not there."""
-        await self.flows.install(needed)
-
-    # --- executor.World -------------------------------------------------------------------
-
-    async def write_log(self, tx: Transaction) -> None:
-        """Make the transaction durable; at commit together with everything it changed.
-
-        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
-        """
-        state = self._state
-        running = state.running[tx.id]
-        now = state.clock()
-        entry = PutTransaction(transaction_view(running, state.epoch, now), intent_of(tx))
-        facts = state.facts()
-        if tx.phase is not Phase.COMMIT:
-            async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
-                try:
-                    await state.commit(entry, facts)
-                except (OutcomeUnknownError, asyncio.CancelledError):
-                    running.admitted = True  # perhaps
-                    raise
-            running.admitted = True
-            return
-        quarantined = quarantine_of(tx, now)
-        if quarantined:
-            state.quarantine.update({entry.object: entry for entry in quarantined})
-        async with failpoints.around("log-commit"):
-            await state.record(
-                entry,
-                facts,
-                state.placed(),
-                PutQuarantine(quarantined),
-                *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
-            )
-        running.written = True
-
-    async def hold(
-        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
-    ) -> None:
-        """Drop the endpoints' traffic and admit probes where they are going to be."""
-        state = self._state
-        if self._unheld.isdisjoint(endpoints) and all(
-            e in state.held and state.held[e] == target[e] for e in endpoints
-        ):
-            return
-        involved = state.aggregators_of(endpoints)
-        involved |= {point.aggregator for point in target.values() if point}
-        state.held.update({e: target[e] for e in endpoints})
-        self._unheld.update(endpoints)
-        await self.install(involved)
-        self._unheld.difference_update(endpoints)
-        self.flows.foresee(target)
-
-    async def release(self, tx: Transaction) -> None:
-        """Make the transaction's target the intent, under a new epoch when anything changed."""
-        state = self._state
-        involved = state.aggregators_of(tx.endpoints)
-        changed = state.relocate(tx.target)
-        for endpoint, point in tx.target.items():
-            if point is not None:
-                state.detached.discard(endpoint)
-            elif tx.cause is Cause.ATTACH and not tx.back:
-                state.detached.add(endpoint)
-            state.held.pop(endpoint, None)
-            self._unheld.discard(endpoint)
-        if changed or (tx.quarantine and tx.attempt == 0):
-            state.epoch += 1
-        await self.install(involved | state.aggregators_of(tx.endpoints))
-
-    async def restart_job(self, job: str) -> None:
-        """Start a stopped job again."""
-        if self.jobs is not None:
-            await self.jobs.restart_job(job)
-
-    def fail_job(self, job: str, reason: str) -> None:
-        """End a job that cannot go on."""
-        if self.jobs is not None:
-            self.jobs.fail_job(job, reason)
-
-    @property
-    def command_lost(self) -> str:
-        """Why this controller may touch no device any more; empty while it may."""
-        return self._state.command_lost
-
-    def lose_command(self, reason: str) -> None:
-        """Know that a newer controller commands the site."""
-        self._state.lose_command(reason)
-
-    def server_of(self, endpoint: str) -> str:
-        """Return the server that the endpoint is in."""
-        return self._state.cables[endpoint].server
-
-    async def look(self) -> None:
-        """Read the containers afresh."""
-        await look(self._state, self._engine)
-
-    def answers(self, endpoint: str) -> bool:
-        """Whether a container holds the endpoint's NIC."""
-        state = self._state
-        if self._looked is not state.statuses:
-            self._looked = state.statuses
-            live = (RankState.RUNNING, RankState.PAUSED)
-            self._inhabited = {
-                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
-            }
-        name, epoch = self._inhabited.get(endpoint, ("", 0))
-        job = state.jobs.get(name)
-        if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
-            return False
-        # One that a transaction stops itself does not answer.
-        return not any(name in running.stopped for running in state.moving().values())
-
-    def attached(self, endpoint: str) -> AttachPoint | None:
-        """Where the endpoint is now."""
-        return self._state.attachments.get(endpoint)
-
-    def port_up(self, point: AttachPoint) -> bool:
-        """Whether the aggregator sees a carrier; True when it never said."""
-        return self._aggregators.carrier(point.aggregator).get(point.port, True)
-
-    def changed(self, tx: Transaction) -> None:
-        """Keep the transaction's latest state."""
-        self._state.running[tx.id].tx = tx
-        if tx.phase is Phase.DONE:
-            self._state.wake.set()
-
-    def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
-        touched, dark_s = [], tx.dark_time_s
-        for job in tx.jobs:
-            record = self._state.jobs[job.name]
-            dark = dict(record.dark_time_s)
-            for endpoint in set(job.endpoints) & dark_s.keys():
-                dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
-            pauses = with_pause(record.pauses, tx.id, self._state.clock())
-            self._state.change(job.name, dark_time_s=dark, pauses=pauses)
-            touched.append(job)
-        return touched
-
-    # --- transactions ---------------------------------------------------------------------
+        self._intent = intent
+        self._ender = ender
+        self._executor = Executor(
+            state, switches, aggregators, engine, intent=intent, starter=starter, ender=ender
+        )
 
     def begin(
         self,
@@ -295,7 +135,7 @@ class FabricKeeper:
             state.events.add("info", what, "RegroupStarted", text)
         try:
             with full_collections_put_off():
-                tx = await run(tx, self._executor, self.changed, running.commands)
+                tx = await run(tx, self._executor, self._intent.changed, running.commands)
             running.tx = tx
             view = transaction_view(running, state.epoch, state.clock())
             if running.admitted and not running.written:
@@ -362,17 +202,18 @@ class FabricKeeper:
             job.name: doing
             for job in state.jobs.values()
             if job.holding
-            and (
-                doing := "is starting"
-                if job.state == "starting"
-                else self.jobs.doing(job.name)
-                if self.jobs is not None
-                else ""
-            )
+            and (doing := "is starting" if job.state == "starting" else self.doing(job.name))
         }
         for ident, running in state.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
+
+    def doing(self, name: str) -> str:
+        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+        if self._ender.is_ending(name):
+            return "is ending"
+        handled = self._state.handled.get(name)
+        return "" if handled is None else handled.doing
 
     def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
         state = self._state

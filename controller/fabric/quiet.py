@@ -12,9 +12,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.counters import PortCounters
 from controller.devices.errors import DEVICE_ERRORS
 from controller.transaction.instructions import AwaitLull, AwaitQuiet
@@ -32,18 +31,11 @@ STILL_BYTES = 4096
 POLL_S = 0.01
 
 
-class Counters(Protocol):
-    """The part of ``OpenFlowAggregators`` that is asked."""
-
-    async def port_counters(self, as_name: str) -> Mapping[int, PortCounters]:
-        """Read the port counters."""
-
-
 class Stillness:
     """Watches the ports of the jobs that are to be frozen, one transaction apart from another."""
 
     def __init__(
-        self, attached: Callable[[str], AttachPoint | None], aggregators: Counters
+        self, attached: Callable[[str], AttachPoint | None], aggregators: Aggregators
     ) -> None:
         """``attached`` says where an endpoint is now."""
         self._attached = attached

@@ -12,25 +12,25 @@ import structlog
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.devices.engine import EngineError, ExecutionEngine
+from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
-from controller.fabric.mover import FabricKeeper
+from controller.fabric.intent import FabricIntent
+from controller.fabric.mover import Mover
 from controller.jobs.admission import check_possible, check_project, check_queue
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
-from controller.ranks.specs import rank_specs
+from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
 from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord
-from controller.state.state import State
+from controller.state.state import Handled, State
 from controller.state.transactions import Running
 from controller.state.writes import PutJob
 from controller.transaction.model import (
     Cause,
     Outcome,
 )
-from scheduler import ring
-from scheduler.model import Placement, RankOrder
+from scheduler.model import Placement
 
 log = structlog.get_logger(__name__)
 
@@ -45,23 +45,25 @@ class JobKeeper:
     def __init__(
         self,
         state: State,
-        fabric: FabricKeeper,
         engine: ExecutionEngine,
-        ender: JobEnder,
         tasks: Tasks,
         *,
+        mover: Mover,
+        intent: FabricIntent,
+        starter: RankStarter,
+        ender: JobEnder,
         default_image: str,
     ) -> None:
         self._state = state
-        self._fabric = fabric
+        self._mover = mover
+        self._intent = intent
+        self._starter = starter
         self._engine = engine
         self._ender = ender
         self._tasks = tasks
         self._default_image = default_image
         self._attempts: dict[str, int] = {}
         self._launches: dict[str, asyncio.Task[None]] = {}
-        self._handled: dict[str, tuple[str, asyncio.Event]] = {}
-        """Jobs that an operator's order is being carried out on: which, and when that is over."""
 
     # --- operations -----------------------------------------------------------------------
 
@@ -173,12 +175,6 @@ class JobKeeper:
                     await calls.freeze(self._engine, name)
                 raise
 
-    def doing(self, name: str) -> str:
-        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
-        if self._ender.is_ending(name):
-            return "is ending"
-        return self._handled[name][0] if name in self._handled else ""
-
     def get(self, name: str) -> JobRecord:
         """Return one job. ServiceError ``not_found``."""
         try:
@@ -202,7 +198,7 @@ class JobKeeper:
         try:
             if placement.moves:
                 moves = {move.endpoint: move.target for move in placement.moves}
-                moving = self._fabric.begin(Cause.PLACEMENT, moves)
+                moving = self._mover.begin(Cause.PLACEMENT, moves)
             state.epoch += 1
             state.change(
                 job.name,
@@ -216,13 +212,13 @@ class JobKeeper:
             await self._ender.save(job.name)
         except ServiceError as error:
             if moving is not None:
-                self._fabric.call_off(moving, error.message)
+                self._mover.call_off(moving, error.message)
             if state.jobs[job.name].state == "starting":  # it may have been cancelled meanwhile
                 state.jobs[job.name] = job
             return error.message
         if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
             if moving is not None:  # while the allocation became durable
-                self._fabric.call_off(moving, f"job {job.name} was cancelled")
+                self._mover.call_off(moving, f"job {job.name} was cancelled")
             return ""
         self._launched(job.name, self._launch(job.name, moving))
         return ""
@@ -251,12 +247,11 @@ class JobKeeper:
                 return  # cancelled meanwhile; its name may be another job's
             state.events.add("warning", f"job/{name}", "JobPreempted", reason)
             await self.back_to_queue(name, reason)
-            await self._fabric.install()
         except ServiceError as error:
             log.error("requeue_not_durable", job=name, error=error.message)
 
     async def back_to_queue(self, name: str, reason: str) -> None:
-        """Take a job's endpoints back and let it wait; its containers are gone."""
+        """Take a job's endpoints and flows back and let it wait; its containers are gone."""
         self._state.change(
             name,
             state="pending",
@@ -267,24 +262,28 @@ class JobKeeper:
         )
         self._state.epoch += 1
         await self._ender.keep(name)
+        try:
+            await self._intent.converge()
+        except ServiceError as error:  # the watch for drift asks the aggregators again
+            log.error("flows_of_a_waiting_job_stay", job=name, error=error.message)
 
     async def _launch(self, name: str, moving: Running | None) -> None:
         """Move light where the placement wants it, install flows, start the containers."""
         if moving is not None:
-            tx = await self._fabric.carry_out(moving)
+            tx = await self._mover.carry_out(moving)
             if tx.outcome is not Outcome.COMMITTED:
                 await self._again_or_fail(name, f"light could not move: {'; '.join(tx.reasons)}")
                 return
         try:
             job = self._state.change(name, reason="its containers are starting")
             async with failpoints.around("flows"):
-                await self._fabric.install(self._state.aggregators_of(job.endpoints))
+                await self._intent.converge(self._state.aggregators_of(job.endpoints))
         except ServiceError as error:
             await self._again_or_fail(name, error.message)
             return
         try:
-            await self._start_ranks(name)
-        except DEVICE_ERRORS as error:
+            await self._starter.start(name)
+        except (ServiceError, *DEVICE_ERRORS) as error:
             text = str(error) or "time-out"
             await self._ender.end(name, "failed", f"its containers did not start: {text}")
             return
@@ -299,52 +298,7 @@ class JobKeeper:
             return
         await self.back_to_queue(name, reason)
 
-    async def _start_ranks(self, name: str) -> None:
-        job = self._state.jobs[name]
-        specs = rank_specs(self._state.site, self._state.cables, job)
-        async with failpoints.around("start"):
-            statuses = await self._engine.start(specs, START_TIMEOUT_S)
-        known = {(s.job, s.rank, s.epoch): s for s in (*self._state.statuses, *statuses)}
-        self._state.statuses = list(known.values())
-        started = [s.started_at for s in statuses if s.started_at is not None]
-        self._state.change(
-            name,
-            state="running",
-            reason="",
-            started_at=job.started_at or min(started, default=self._state.clock()),
-        )
-        homes = self._state.homes()
-        where = ", ".join(f"{e} under {homes[e]}" for e in job.endpoints)
-        self._state.events.add("info", f"job/{name}", "JobStarted", where)
-        await self._ender.keep(name)
-
     # --- asked for by a transaction -------------------------------------------------------
-
-    def fail_job(self, job: str, reason: str) -> None:
-        """End a job that cannot go on."""
-        self._ender.later(job, "failed", reason)
-
-    async def restart_job(self, job: str) -> None:
-        """Start a stopped job again under a new epoch, ranks ordered for the new homes."""
-        state = self._state
-        record = state.jobs[job]
-        if record.ended or self._ender.is_ending(job):
-            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
-        endpoints = record.endpoints
-        if record.request.rank_order is RankOrder.AGGREGATOR:
-            endpoints = ring.order(endpoints, state.homes())
-        state.epoch += 1
-        state.change(
-            job,
-            state="starting",
-            endpoints=endpoints,
-            epoch=state.epoch,
-            restarts=record.restarts + 1,
-        )
-        try:
-            await self._start_ranks(job)
-        except EngineError as error:
-            raise calls.refusal(job, error) from error
 
     async def start_again(self, name: str) -> None:
         """Start a job whose rank died; a cancel waits until that has come to an end."""
@@ -352,7 +306,7 @@ class JobKeeper:
 
     async def _start_again(self, name: str) -> None:
         try:
-            await self.restart_job(name)
+            await self._starter.restart(name)
         except DEVICE_ERRORS as error:
             await self._ender.end(name, "failed", f"did not start again: {error or 'time-out'}")
         except ServiceError as error:
@@ -379,7 +333,7 @@ class JobKeeper:
 
     def _require(self, name: str, state: JobState) -> None:
         running = self._state.transaction_of(name)
-        doing = f"is held by transaction {running.tx.id}" if running else self.doing(name)
+        doing = f"is held by transaction {running.tx.id}" if running else self._mover.doing(name)
         self._require_state(name, state, doing)
 
     def _require_state(self, name: str, state: JobState, doing: str = "") -> None:
@@ -395,13 +349,12 @@ class JobKeeper:
     @contextlib.contextmanager
     def alone(self, name: str, doing: str) -> Iterator[None]:
         """Keep others off a job: its light is not moved meanwhile, and a cancel waits."""
-        over = asyncio.Event()
-        self._handled[name] = doing, over
+        handled = self._state.handled[name] = Handled(doing)
         try:
             yield
         finally:
-            del self._handled[name]
-            over.set()
+            del self._state.handled[name]
+            handled.over.set()
 
     async def _settled(self, name: str) -> None:
         """Wait until nothing moves or starts the job; it is not pulled out from under that."""
@@ -412,8 +365,8 @@ class JobKeeper:
                         await running.ended.wait()
                     elif (launch := self._launches.get(name)) is not None:
                         await asyncio.wait({launch})
-                    elif (handled := self._handled.get(name)) is not None:
-                        await handled[1].wait()
+                    elif (handled := self._state.handled.get(name)) is not None:
+                        await handled.over.wait()
                     else:
                         return
         except TimeoutError:

@@ -13,7 +13,7 @@ from controller.base.pools import Pool
 from controller.jobs import decisions
 from controller.state.queue import Look
 from controller.state.records import JobRecord
-from controller.state.scheduling import left_alone
+from controller.state.scheduling import left_alone, without
 from controller.state.state import State
 from controller.state.writes import PutJob
 from scheduler.model import Fabric, Placement
@@ -79,7 +79,7 @@ class QueueKeeper:
             state.queue = Look()
             return
         now = state.clock()
-        fabric = decisions.without(state.fabric(), state.promised_endpoints())
+        fabric = without(state.fabric(), state.promised_endpoints())
         jobs = [job for job in state.jobs.values() if job.name not in state.unsaved]
         self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)

@@ -14,10 +14,11 @@ from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.fabric.executor import RESTART_GRACE_S
-from controller.fabric.mover import FabricKeeper
+from controller.fabric.mover import Mover
 from controller.jobs.keeper import JobKeeper
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
+from controller.ranks.starter import RankStarter
 from controller.state.state import State
 from scheduler.model import Policy
 
@@ -36,15 +37,17 @@ class JobRecovery:
     def __init__(
         self,
         state: State,
-        fabric: FabricKeeper,
         engine: ExecutionEngine,
         *,
+        mover: Mover,
+        starter: RankStarter,
         jobs: JobKeeper,
         ender: JobEnder,
         tasks: Tasks,
     ) -> None:
         self._state = state
-        self._fabric = fabric
+        self._mover = mover
+        self._starter = starter
         self._engine = engine
         self._jobs = jobs
         self._ender = ender
@@ -70,7 +73,6 @@ class JobRecovery:
                 return  # cancelled meanwhile
             if not problem:
                 await self._jobs.back_to_queue(name, REASON)
-                await self._fabric.install()
                 return
             self._state.change(name, reason=f"{REASON}; {problem}")
             tell = False
@@ -91,20 +93,20 @@ class JobRecovery:
         job = self._state.jobs.get(name)
         if job is None or job.state != "running":
             return True
-        if self._jobs.doing(name):
+        if self._mover.doing(name):
             return False
         try:
             with self._jobs.alone(name, "is being recovered"):
                 if Policy(job.request.policy) is Policy.RESTART and job.epoch <= since:
                     await self._stop(name, job.request.checkpoint_grace_s or RESTART_GRACE_S)
-                    await self._jobs.restart_job(name)
+                    await self._starter.restart(name)
                 else:
                     await calls.thaw(self._engine, name)
         except ServiceError as error:
             if error.code in LATE and self._state.jobs[name].state == "running":
                 self._tell(name, error.message)
                 return False
-            self._jobs.fail_job(name, f"did not resume after a restart: {error.message}")
+            self._ender.later(name, "failed", f"did not resume after a restart: {error.message}")
         self._told.discard(name)
         return True
 

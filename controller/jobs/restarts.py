@@ -8,13 +8,12 @@ into the queue and is placed anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.fabric.mover import FabricKeeper
+from controller.jobs.keeper import JobKeeper
 from controller.jobs.restart_policy import RestartPolicy
 from controller.ranks.ends import JobEnder
 from controller.state.records import JobRecord
@@ -22,23 +21,23 @@ from controller.state.state import State
 
 log = structlog.get_logger(__name__)
 
+OUT_OF_USE = "back in the queue: one of its endpoints is out of use"
+
 
 class JobRestarter:
-    """Decides what a rank's death means for its job, and does it. ``again`` starts its ranks."""
+    """Decides what a rank's death means for its job, and does it."""
 
     def __init__(
         self,
         state: State,
-        fabric: FabricKeeper,
         ender: JobEnder,
         tasks: Tasks,
-        again: Callable[[str], Awaitable[None]],
+        jobs: JobKeeper,
     ) -> None:
         self._state = state
-        self._fabric = fabric
         self._ender = ender
         self._tasks = tasks
-        self._again = again
+        self._jobs = jobs
 
     def rank_died(self, job: JobRecord, reason: str) -> None:
         """End the job, or begin to start it again if its policy and its past allow."""
@@ -70,20 +69,8 @@ class JobRestarter:
             if problem:
                 await self._ender.end(name, "failed", problem)
             elif unusable & set(job.endpoints):
-                await self._requeue(name)
+                await self._jobs.back_to_queue(name, OUT_OF_USE)
             else:
-                await self._again(name)
+                await self._jobs.start_again(name)
         except ServiceError as error:
             await self._ender.end(name, "failed", f"did not start again: {error.message}")
-
-    async def _requeue(self, name: str) -> None:
-        self._state.epoch += 1
-        self._state.change(
-            name,
-            state="pending",
-            reason="back in the queue: one of its endpoints is out of use",
-            endpoints=(),
-            exit_codes=(),
-        )
-        await self._ender.keep(name)
-        await self._fabric.install()

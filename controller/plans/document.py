@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.ranks.tolerance import Verdict
 from controller.schema.plans import (
@@ -73,16 +72,6 @@ def plan_view(
 def move_view(move: Move) -> MoveView:
     """Return one move as people see it."""
     return MoveView(endpoint=move.endpoint, source=move.source, target=move.target)
-
-
-def flow_changes(
-    before: Mapping[str, FlowProgram], after: Mapping[str, FlowProgram]
-) -> FlowChangesView:
-    """Count the flows that come and go; one that would only get a new cookie is left alone."""
-    steps = [diff(before[n], after[n]) for n in after if before[n] is not after[n]]
-    return FlowChangesView(
-        add=sum(len(step.add) for step in steps), delete=sum(len(step.remove) for step in steps)
-    )
 
 
 def _gain(

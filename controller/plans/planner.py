@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.devices.aggregators import AttachPoint
-from controller.devices.optical import SwitchBank
-from controller.fabric.mover import FabricKeeper
+from controller.devices.aggregators import Aggregators, AttachPoint
+from controller.devices.switches import Switches
+from controller.fabric.mover import Mover
 from controller.plans.basis import basis_of, named_points, what_changed
 from controller.plans.check import check_moves, check_plan
-from controller.plans.document import flow_changes, plan_view
+from controller.plans.document import plan_view
 from controller.plans.line import Clock, PlanLine
 from controller.plans.worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
 from controller.schema.plans import (
@@ -68,13 +68,16 @@ class Planner:
     def __init__(
         self,
         state: State,
-        fabric: FabricKeeper,
-        switches: SwitchBank,
+        mover: Mover,
+        *,
+        aggregators: Aggregators,
+        switches: Switches,
         tasks: Tasks,
         meter: StepMeter,
     ) -> None:
         self._state = state
-        self._fabric = fabric
+        self._mover = mover
+        self._aggregators = aggregators
         self._switches = switches
         self._tasks = tasks
         self._meter = meter
@@ -104,7 +107,7 @@ class Planner:
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
         fabric, holders = pinned(state.fabric(), alone), state.holders()
         plan = await self._computed(fabric, request, waiting)
-        rewiring = self._fabric.rewired({move.endpoint: move.target for move in plan.moves})
+        rewiring = self._mover.rewired({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
             state.site,
             plan,
@@ -112,7 +115,7 @@ class Planner:
             homes=fabric.homes,
             rewiring=rewiring,
             flows=await self._flow_changes(rewiring),
-            budgets=self._fabric.verdicts(rewiring).values(),
+            budgets=self._mover.verdicts(rewiring).values(),
             capabilities={s.name: self._switches.capabilities(s.name) for s in state.site.switches},
         )
         extra: dict[str, object] = {
@@ -186,8 +189,10 @@ class Planner:
         return None if job.holding else job
 
     async def _flow_changes(self, rewiring: Rewiring) -> FlowChangesView:
-        before, after = await self._fabric.flows.programs(rewiring.attachments)
-        return flow_changes(before, after)
+        now = self._state.forwarding()
+        then = replace(now, attachments=rewiring.attachments)
+        changes = await self._aggregators.changes(now, then)
+        return FlowChangesView(add=changes.add, delete=changes.delete)
 
     async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
@@ -199,9 +204,9 @@ class Planner:
         moves = {move.endpoint: move.target for move in plan.moves}
         room_for = plan.makes_room_for
         promised = frozenset[str]() if room_for is None else self._room(plan, moves, room_for)
-        rewiring = self._fabric.rewired(moves, self._other_points(plan))
+        rewiring = self._mover.rewired(moves, self._other_points(plan))
         check_plan(plan, rewiring)
-        running = self._fabric.begin(Cause.REGROUP, moves, plan.id, rewiring)
+        running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring)
         if room_for is not None:
             self._state.promised[room_for] = promised
         return await self._begun(running, wait_s, room_for)
@@ -271,7 +276,7 @@ class Planner:
         if state.homes()[endpoint] == aggregator:
             where = f"under {aggregator}" if aggregator else "dark"
             raise ServiceError("invalid", f"{endpoint} is {where} already", object=what)
-        return await self._begun(self._fabric.begin(Cause.ATTACH, {endpoint: aggregator}), wait_s)
+        return await self._begun(self._mover.begin(Cause.ATTACH, {endpoint: aggregator}), wait_s)
 
     async def move(self, moves: Mapping[str, str | None], wait_s: float) -> TransactionView:
         """Move several endpoints' light by hand, in one transaction; None darkens one."""
@@ -289,7 +294,7 @@ class Planner:
                 raise ServiceError(
                     "conflict", f"{name}: {unusable[name]}", object=f"endpoint/{name}"
                 )
-        return await self._begun(self._fabric.begin(Cause.ATTACH, moves), wait_s)
+        return await self._begun(self._mover.begin(Cause.ATTACH, moves), wait_s)
 
     def abort(self, ident: str) -> TransactionView:
         """Ask a running transaction to turn back. ServiceError ``conflict`` when it cannot."""
@@ -317,7 +322,7 @@ class Planner:
 
     async def _carried_out(self, running: Running, room_for: str | None) -> None:
         try:
-            await self._fabric.carry_out(running)
+            await self._mover.carry_out(running)
         finally:
             if room_for is not None:
                 self._state.promised.pop(room_for, None)

@@ -18,10 +18,10 @@ from controller.devices.engine import (
     RankStatus,
 )
 from controller.devices.errors import DEVICE_ERRORS
-
-log = structlog.get_logger(__name__)
 from controller.schema.jobs import JobRequest
 from controller.state.state import State
+
+log = structlog.get_logger(__name__)
 
 OBSERVE_TIMEOUT_S = 30.0
 """Longer than the engine waits for one server that hangs: the others are still worth seeing."""

@@ -10,9 +10,9 @@ import structlog
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
+from controller.devices.aggregators import Aggregators
 from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
-from controller.fabric.mover import FabricKeeper
 from controller.schema.base import JobState, Severity
 from controller.state.records import JobRecord
 from controller.state.state import State
@@ -51,10 +51,10 @@ class JobEnder:
     """Ends jobs, each of them once. People see an end when it is durable, not before."""
 
     def __init__(
-        self, state: State, fabric: FabricKeeper, engine: ExecutionEngine, tasks: Tasks
+        self, state: State, aggregators: Aggregators, engine: ExecutionEngine, tasks: Tasks
     ) -> None:
         self._state = state
-        self._fabric = fabric
+        self._aggregators = aggregators
         self._engine = engine
         self._tasks = tasks
         self._ending: dict[str, _Ending] = {}
@@ -112,7 +112,8 @@ class JobEnder:
         self._state.journal.owe(DropJobs(self._state.forget_ended()))
         try:
             async with failpoints.around("flows"):
-                await self._fabric.install()
+                self._state.require_command()
+                await self._aggregators.converge(self._state.forwarding())
         except ServiceError as error:  # the aggregators are asked again by the watch for drift
             log.error("flows_of_an_ended_job_stay", job=name, error=error.message)
         finally:

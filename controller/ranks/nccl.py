@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.devices.openflow.rules.pipeline import ROCE_DSCP
+from controller.devices.aggregators import ROCE_DSCP
 from controller.ranks.rules import Rule, anything, number
 from controller.ranks.tolerance import IB_MARGIN, IB_RETRIES, IB_UNIT_S
 

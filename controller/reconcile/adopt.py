@@ -13,7 +13,8 @@ from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
-from controller.fabric.mover import FabricKeeper
+from controller.fabric.intent import FabricIntent
+from controller.fabric.mover import Mover
 from controller.state.state import State
 from controller.state.transactions import outcome_of
 from controller.transaction.circuits import Cabling, Recognised, is_ours, ours, recognise
@@ -42,7 +43,8 @@ class Adopter:
         self,
         state: State,
         switches: Switches,
-        fabric: FabricKeeper,
+        mover: Mover,
+        intent: FabricIntent,
         owed: Mapping[str, AttachPoint | None],
     ) -> None:
         """``owed`` are, at any time, endpoints of interrupted transactions and where they belong.
@@ -52,7 +54,8 @@ class Adopter:
         self._owed = owed
         self._state = state
         self._switches = switches
-        self._fabric = fabric
+        self._mover = mover
+        self._intent = intent
         self._cables: dict[str, list[EndpointCable]] = defaultdict(list)
         """Of each switch."""
         for cable in state.site.endpoints:
@@ -122,7 +125,7 @@ class Adopter:
             async with failpoints.around("save-intent"):
                 await state.record(state.facts(), state.placed())
             state.wake.set()
-            await self._fabric.install()
+            await self._intent.converge()
         except BaseException:
             self.unsettled.set()
             raise
@@ -218,7 +221,7 @@ class Adopter:
         """Connect the endpoints that are not where they belong, as far as devices answer."""
         state = self._state
         aggregators, switches = state.connections.aggregators(), state.connections.switches()
-        locked, holders, busy = state.locked(), state.holders(), self._fabric.busy_jobs()
+        locked, holders, busy = state.locked(), state.holders(), self._mover.busy_jobs()
         moves: dict[str, str | None] = {}
         for e, home in self._wanted.items():  # who cannot be moved now keeps nobody else waiting
             at, job = state.attachments.get(e), holders.get(e)
@@ -233,11 +236,11 @@ class Adopter:
         if not moves:
             return
         try:
-            running = self._fabric.begin(Cause.HOMES, moves)
+            running = self._mover.begin(Cause.HOMES, moves)
         except ServiceError as error:
             log.warning("endpoints_not_connected_yet", error=error.message)
             return
-        tx = await self._fabric.carry_out(running)
+        tx = await self._mover.carry_out(running)
         for endpoint in moves:
             done = outcome_of(tx) is Outcome.COMMITTED
             self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from controller.base.errors import ServiceError
+from controller.devices.aggregators import Aggregators
 from controller.devices.engine import FREEZE_TIMEOUT_S, ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
-from controller.devices.openflow.flows import Aggregators
-from controller.devices.optical import SwitchBank
-from controller.fabric.mover import FabricKeeper
+from controller.devices.switches import Switches
+from controller.fabric.intent import FabricIntent
 from controller.ranks.calls import look
 from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift import LightDrift, Vanished, is_mass, light_drift, stray_ranks
@@ -35,10 +35,10 @@ class DriftWatch:
     def __init__(
         self,
         state: State,
-        fabric: FabricKeeper,
+        intent: FabricIntent,
         adopter: Adopter,
         *,
-        switches: SwitchBank,
+        switches: Switches,
         aggregators: Aggregators,
         engine: ExecutionEngine,
         policy: DriftPolicy,
@@ -47,7 +47,7 @@ class DriftWatch:
         self._switches = switches
         self._aggregators = aggregators
         self._engine = engine
-        self._fabric = fabric
+        self._intent = intent
         self._adopter = adopter
         self._policy = policy
         self._vanished = Vanished()
@@ -180,7 +180,7 @@ class DriftWatch:
         self._state.events.add("warning", f"aggregator/{name}", "FlowDrift", text)
         if self._policy is not DriftPolicy.ALARM:
             # The audit left the tables known as they are, so this sends the difference alone.
-            await self._fabric.install()
+            await self._intent.converge()
             self._told.pop(f"aggregator/{name}", None)
 
     async def _containers(self) -> None:

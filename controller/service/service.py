@@ -16,11 +16,11 @@ import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.devices.aggregators import AggregatorConnected, AggregatorEvent
+from controller.devices.aggregators import AggregatorConnected, AggregatorEvent, Aggregators
 from controller.devices.engine import EngineError, ExecutionEngine
-from controller.devices.openflow.flows import Aggregators
-from controller.devices.optical import SwitchBank
-from controller.fabric.mover import FabricKeeper
+from controller.devices.switches import Switches
+from controller.fabric.intent import FabricIntent
+from controller.fabric.mover import Mover
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
@@ -32,6 +32,7 @@ from controller.plans.planner import Planner
 from controller.ranks import calls
 from controller.ranks.calls import look
 from controller.ranks.ends import JobEnder
+from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.reconcile.interrupted import Interrupted
@@ -92,7 +93,7 @@ class Service(Looks):
         site: CabledSite,
         store: Store,
         *,
-        switches: Callable[[Callable[[str, bool], None]], SwitchBank],
+        switches: Callable[[Callable[[str, bool], None]], Switches],
         aggregators: Callable[[Callable[[AggregatorEvent], None]], Aggregators],
         engine: ExecutionEngine,
         default_image: str,
@@ -116,26 +117,47 @@ class Service(Looks):
         )
         self._state = State(site, store, clock, connections)
         self._links = LinkWatch(self._state)
-        self._fabric = FabricKeeper(self._state, self._switches, self._aggregators, engine)
         self._tasks = Tasks()
-        ender = JobEnder(self._state, self._fabric, engine, self._tasks)
+        ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
+        starter = RankStarter(self._state, engine, ender)
+        self._intent = FabricIntent(self._state, self._aggregators, engine)
+        mover = Mover(
+            self._state,
+            self._switches,
+            self._aggregators,
+            engine,
+            intent=self._intent,
+            starter=starter,
+            ender=ender,
+        )
         self._jobs = JobKeeper(
-            self._state, self._fabric, engine, ender, self._tasks, default_image=default_image
+            self._state,
+            engine,
+            self._tasks,
+            mover=mover,
+            intent=self._intent,
+            starter=starter,
+            ender=ender,
+            default_image=default_image,
         )
         self._recovery = JobRecovery(
-            self._state, self._fabric, engine, jobs=self._jobs, ender=ender, tasks=self._tasks
+            self._state,
+            engine,
+            mover=mover,
+            starter=starter,
+            jobs=self._jobs,
+            ender=ender,
+            tasks=self._tasks,
         )
         self._queue = QueueKeeper(self._state, self._jobs)
-        restarter = JobRestarter(
-            self._state, self._fabric, ender, self._tasks, self._jobs.start_again
-        )
+        restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
         self._watch = JobWatch(self._state, engine, ender, restarter)
         self._interrupted = Interrupted(self._state)
         owed = self._interrupted.owed
-        self._adopter = Adopter(self._state, self._switches, self._fabric, owed)
+        self._adopter = Adopter(self._state, self._switches, mover, self._intent, owed)
         self._drift = DriftWatch(
             self._state,
-            self._fabric,
+            self._intent,
             self._adopter,
             switches=self._switches,
             aggregators=self._aggregators,
@@ -143,11 +165,17 @@ class Service(Looks):
             policy=drift,
         )
         self._quarantine = QuarantineKeeper(self._state, self._adopter)
-        self._fabric.jobs = self._jobs
         self._telemetry = Telemetry(self._state, self._aggregators, engine, history)
         self._power = OpticalPower(self._state, self._switches, history)
         self._meter = StepMeter(site, lambda endpoint: self._telemetry.rates(endpoint).tx_bps)
-        self._plans = Planner(self._state, self._fabric, self._switches, self._tasks, self._meter)
+        self._plans = Planner(
+            self._state,
+            mover,
+            aggregators=self._aggregators,
+            switches=self._switches,
+            tasks=self._tasks,
+            meter=self._meter,
+        )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
         self._exchange = Exchange(self._state, self._plans)
         self._feed = Feed()
@@ -187,7 +215,7 @@ class Service(Looks):
         self._state.spared = frozenset(self._state.cables.keys() - self._state.holders().keys())
         await self._take_command(loaded.facts)
         self._switches.start()
-        await self._fabric.install()
+        await self._intent.converge()
         self._tasks.keep("take over", self._take_over)
         self._feeder.begin()
         self._tasks.keep("feed", self._tell)
@@ -255,7 +283,7 @@ class Service(Looks):
             self._stalls.look()
             spared = self._state.spared
             if spared is not settled:  # no container needs their flows any more
-                await self._fabric.install()
+                await self._intent.converge()
                 settled = spared
             await asyncio.sleep(OBSERVE_EVERY_S)
 

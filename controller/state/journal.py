@@ -33,6 +33,7 @@ from controller.state.writes import (
     DropJobs,
     DropQuarantine,
     KeptAnswer,
+    Loaded,
     PutAnswer,
     PutAttachments,
     PutEvents,
@@ -63,7 +64,10 @@ class _Row:
 
 
 class Durable(Protocol):
-    """The part of the store that the journal needs."""
+    """A database that keeps the state; ``controller.store`` implements it."""
+
+    async def load(self) -> Loaded:
+        """Return all that is kept, checked. ServiceError when it is damaged or unreadable."""
 
     async def commit(self, *writes: Write) -> None:
         """Make all ``writes`` durable together, or none. ServiceError, OutcomeUnknownError."""

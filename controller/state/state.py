@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.base.errors import ServiceError
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.engine import RankStatus
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import TransactionView
 from controller.state.events import EventLog
-from controller.state.journal import Journal, Key
+from controller.state.journal import Durable, Journal, Key
 from controller.state.queue import Look
 from controller.state.records import JobRecord, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS, Running
@@ -31,7 +31,6 @@ from controller.state.writes import (
     PutQuarantine,
     Write,
 )
-from controller.store.store import Store
 from controller.transaction.circuits import SwitchChange, fixed_attachments, homes
 from controller.transaction.model import (
     Phase,
@@ -44,6 +43,14 @@ KEPT_JOBS = 2000
 KEPT_JOB_BYTES = 64 * 2**20
 """Of the texts of jobs that ended, all together."""
 """Jobs that ended and can still be looked at; a controller runs for years."""
+
+
+@dataclass(slots=True, frozen=True)
+class Handled:
+    """What is being done with a job, and when that is over; its light is not moved meanwhile."""
+
+    doing: str
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -60,7 +67,7 @@ class State:
     """Intent, observation and locks."""
 
     site: CabledSite
-    store: Store
+    store: Durable
     clock: Callable[[], float]
     connections: Connections
     epoch: int = 0
@@ -68,6 +75,8 @@ class State:
     """In the order of submission."""
     unsaved: set[str] = field(default_factory=set)
     """Jobs that are being submitted: nothing is done with them before they are durable."""
+    handled: dict[str, Handled] = field(default_factory=dict)
+    """Jobs that an operator's order is being carried out on."""
     attachments: dict[str, AttachPoint] = field(default_factory=dict)
     """Where every lit endpoint is."""
     held: dict[str, AttachPoint | None] = field(default_factory=dict)
@@ -400,14 +409,23 @@ class State:
             epoch=self.epoch,
         )
 
-    def flow_view(
-        self,
-    ) -> tuple[dict[str, AttachPoint], dict[str, tuple[str, ...]], frozenset[str]]:
-        """Return attachments, jobs and held endpoints as the flow compiler takes them."""
+    def forwarding(self) -> Forwarding:
+        """Return what the aggregators are to forward now."""
         attachments = {e: at for e, at in self.attachments.items() if e not in self.held}
         attachments.update({e: at for e, at in self.held.items() if at is not None})
         jobs = {job.name: self.cabled(job) for job in self.jobs.values() if job.holding}
-        return attachments, jobs, frozenset(self.held)
+        return Forwarding(self.epoch, attachments, jobs, frozenset(self.held), self.spared)
+
+    def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
+        """Return what the aggregators are to forward once ``target`` has come true."""
+        now = self.forwarding()
+        places = {**now.attachments, **target}
+        return replace(
+            now,
+            epoch=now.epoch + 1,
+            attachments={e: at for e, at in places.items() if at is not None},
+            held=now.held - target.keys(),
+        )
 
     def aggregators_of(self, endpoints: Iterable[str]) -> frozenset[str]:
         """Return the aggregators these endpoints are under."""

@@ -22,19 +22,9 @@ from controller.schema.plans import TransactionView
 from controller.state.records import Event, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
-    DropAnswer,
-    DropJobs,
-    DropQuarantine,
-    Intent,
     KeptAnswer,
     Loaded,
-    PutAnswer,
-    PutAttachments,
-    PutEvents,
     PutFacts,
-    PutJob,
-    PutQuarantine,
-    PutTransaction,
     Write,
 )
 from controller.store.ackfile import AckFile
@@ -55,24 +45,6 @@ from controller.store.tables import (
     read_job,
     upsert,
 )
-
-__all__ = [
-    "DropAnswer",
-    "DropJobs",
-    "DropQuarantine",
-    "Intent",
-    "KeptAnswer",
-    "Loaded",
-    "PutAnswer",
-    "PutAttachments",
-    "PutEvents",
-    "PutFacts",
-    "PutJob",
-    "PutQuarantine",
-    "PutTransaction",
-    "Store",
-    "Write",
-]
 
 SCHEMA_VERSION = 1
 COMMITS = "commits"

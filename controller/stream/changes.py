@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import RankStatus
-from controller.devices.openflow.flows import Aggregators
-from controller.devices.optical import SwitchBank
+from controller.devices.switches import Switches
 from controller.schema.stream import ChangedKind
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
@@ -73,7 +72,7 @@ class FactsKeeper:
         self,
         state: State,
         aggregators: Aggregators,
-        switches: SwitchBank,
+        switches: Switches,
         power: Callable[[str], Mapping[str, PortPower]],
     ) -> None:
         """``power`` returns the light last measured at a switch's ports."""

@@ -12,7 +12,7 @@ import structlog
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.devices.switches import PowerMeters
+from controller.devices.switches import Switches
 from controller.schema.live import HopView, PortPowerView, PowerSeriesView, TraceView
 from controller.state.state import State
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer, Values
@@ -33,7 +33,7 @@ _NOTHING: Mapping[str, PortPower] = {}
 class OpticalPower:
     """The latest measurement of every port that the site uses."""
 
-    def __init__(self, state: State, switches: PowerMeters, directory: Path | None = None) -> None:
+    def __init__(self, state: State, switches: Switches, directory: Path | None = None) -> None:
         """The history lies in ``directory``; in memory without one. ServiceError."""
         self._state = state
         self._switches = switches

@@ -18,11 +18,10 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.counters import PortBlock
 from controller.devices.engine import ExecutionEngine, RankSample
 from controller.devices.errors import DEVICE_ERRORS
-from controller.devices.openflow.flows import Aggregators
 from controller.state.state import State
 from controller.telemetry.history import COLUMNS, GPU_COLUMNS, RingBuffer
 from controller.telemetry.rates import RateTable

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Literal
 
 from controller.base.slices import in_slices
-from controller.devices.aggregators import AttachPoint
-from controller.devices.openflow.flows import Aggregators
-from controller.devices.optical import SwitchBank
+from controller.devices.aggregators import Aggregators, AttachPoint
+from controller.devices.switches import Switches
 from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
@@ -37,7 +36,7 @@ class FabricViews:
         self,
         state: State,
         aggregators: Aggregators,
-        switches: SwitchBank,
+        switches: Switches,
         telemetry: Telemetry,
     ) -> None:
         self._state = state

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 
-from controller.devices.optical import SwitchBank
+from controller.devices.switches import Switches
 from controller.ranks.strangers import told
 from controller.schema.live import DeviceHealthView, HealthView
 from controller.state.state import State
@@ -18,7 +18,7 @@ class HealthViews:
     """The controller's own state and the devices it talks to."""
 
     def __init__(
-        self, state: State, switches: SwitchBank, settled: Callable[[Iterable[str]], bool]
+        self, state: State, switches: Switches, settled: Callable[[Iterable[str]], bool]
     ) -> None:
         self._state = state
         self._switches = switches

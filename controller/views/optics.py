@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from controller.base.errors import ServiceError
-from controller.devices.optical import SwitchBank
+from controller.devices.switches import Switches
 from controller.schema.fabric import AlarmView, OpticalPortView, OpticsView
 from ocs_driver.base import Alarm
 from ocs_driver.errors import OcsError
@@ -25,7 +25,7 @@ FRESH_S = 4.0
 class Optics:
     """The latest reading of every switch. Lives on the loop that owns the state."""
 
-    def __init__(self, site: CabledSite, switches: SwitchBank, clock: Callable[[], float]) -> None:
+    def __init__(self, site: CabledSite, switches: Switches, clock: Callable[[], float]) -> None:
         self._switches = switches
         self._clock = clock
         self._cabled: dict[str, set[str]] = {switch.name: set() for switch in site.switches}

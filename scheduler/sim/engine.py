@@ -27,8 +27,6 @@ from scheduler.sim.report import Ended, Report, Totals, report
 from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
 
-__all__ = ["Policy", "Replay", "Sample", "Settings", "replay"]
-
 _STRANDED_FOR = 8
 """Job size for which the fragmentation curve tells the stranded share of idle endpoints."""
 

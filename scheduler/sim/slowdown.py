@@ -13,8 +13,6 @@ from scheduler.sim.trace import TraceJob
 from scheduler.steptime.profile import PAPER_CORE_RATE, PAPER_PROFILE, StepProfile
 from scheduler.steptime.rings import RingRates
 
-__all__ = ["Free", "GavelSlowdown", "GavelTable", "ModelSlowdown", "Slowdown"]
-
 
 class Slowdown(Protocol):
     """Tells the engine the slowdowns that a change of placement changes."""

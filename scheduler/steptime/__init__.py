@@ -9,25 +9,3 @@ long as communication outlasts what may be hidden (``hide`` then trades with com
 only ``(1 - hide) * compute_s`` shows); model bytes and link rate (only their quotient
 ``ring_s`` shows); and start-up time, which no step contains.
 """
-
-from scheduler.steptime.calibrate import Calibration, Interval
-from scheduler.steptime.fluid import Trainer, completion_s
-from scheduler.steptime.profile import PAPER_CORE_RATE, PAPER_PROFILE, StepProfile
-from scheduler.steptime.rings import Link, RingRates, links_of, max_min, uplinks_of
-from scheduler.steptime.sites import Roads
-
-__all__ = [
-    "PAPER_CORE_RATE",
-    "PAPER_PROFILE",
-    "Calibration",
-    "Interval",
-    "Link",
-    "RingRates",
-    "Roads",
-    "StepProfile",
-    "Trainer",
-    "completion_s",
-    "links_of",
-    "max_min",
-    "uplinks_of",
-]

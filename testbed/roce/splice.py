@@ -11,7 +11,8 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from controller.devices.openflow.rules.pipeline import ROCE_DSCP, ROCE_UDP_PORT
+from controller.devices.aggregators import ROCE_DSCP
+from controller.devices.openflow.rules.pipeline import ROCE_UDP_PORT
 from testbed.rack.shaping import run_tc
 from testbed.roce.errors import RoceError
 

@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 
 from container_mgr.docker.arguments import Host, Limits
-from container_mgr.fence import Fence, Gate
+from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Kit
 from container_mgr.ranks.ranks import Ranks
+from container_mgr.rpc.gate import Gate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import ServerFacts
 from controller.devices.agents.engine import AgentEngine

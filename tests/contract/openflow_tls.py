@@ -18,7 +18,7 @@ from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.session.tls import Speech, read_speech
 from pki import Authority
 from sitefile.model import AggregatorCable, CabledSite
-from tests.unit.openflow.sites import make_site
+from tests.unit.controller.devices.openflow.sites import make_site
 
 PATIENCE_S = 60.0
 

@@ -12,7 +12,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from container_mgr.fence import READING, TERM_KEY
+from container_mgr.fence import TERM_KEY
+from container_mgr.rpc.gate import READING
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import EngineError

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from controller.api.app import create_app
 from controller.api.gate.pace import Pace
-from tests.unit.api.fake_service import FakeService
-from tests.unit.api.people_rig import PLENTY, Site, people_site
+from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.people_rig import PLENTY, Site, people_site
 
 EXAMPLES = 12
 """Requests an operation and phase; all together take about a minute."""
@@ -49,7 +49,7 @@ CONFIG = schemathesis.Config.from_dict(
         ],
     }
 )
-# The stream never ends by design; tests/unit/api/test_feed.py reads it.
+# The stream never ends by design; tests/unit/controller/stream/test_feed.py reads it.
 schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, config=CONFIG).exclude(
     path="/api/v1/stream"
 )

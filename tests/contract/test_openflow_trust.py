@@ -21,8 +21,8 @@ from controller.devices.openflow.session.osken import ofproto as ofp
 from controller.devices.openflow.session.tls import read_speech
 from pki import Authority
 from tests.contract.openflow_tls import TlsControl, Trust, shows, tls_control, tls_site
-from tests.unit.openflow.fakeswitch import FakeSwitch, message
-from tests.unit.openflow.sites import attach
+from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
+from tests.unit.controller.devices.openflow.sites import attach
 
 PLACES = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1))
 JOBS = {"red": ("gpu0", "gpu1", "gpu2")}

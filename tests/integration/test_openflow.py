@@ -44,8 +44,15 @@ from tests.integration.openflow_rack import (
     netns_of,
     run,
 )
-from tests.unit.openflow.fakeoftable import CONTROLLER, FakeFabric, FakeTable, Packet, arp, udp
-from tests.unit.openflow.sites import attach, make_site
+from tests.unit.controller.devices.openflow.fakeoftable import (
+    CONTROLLER,
+    FakeFabric,
+    FakeTable,
+    Packet,
+    arp,
+    udp,
+)
+from tests.unit.controller.devices.openflow.sites import attach, make_site
 
 pytestmark = pytest.mark.root
 

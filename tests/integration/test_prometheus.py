@@ -21,8 +21,8 @@ import uvicorn
 import yaml
 
 from controller.people.authz import Role
-from tests.unit.api.fake_plans import fake_plan, fake_transaction
-from tests.unit.api.people_rig import Site, people_site
+from tests.unit.controller.api.fake_plans import fake_plan, fake_transaction
+from tests.unit.controller.api.people_rig import Site, people_site
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus"

@@ -3,7 +3,7 @@
 One rack, one death a failpoint, with real switches, flow tables, containers and a real
 SIGKILL's end. Two jobs run all the time as rings of TCP senders: they may see a gap, but never a
 stranger, never a broken connection, and never the end. The run over every *passage* of every
-point, without a rack, is tests/unit/controller/test_failpoints.py.
+point, without a rack, is tests/unit/controller/base/test_failpoints.py.
 """
 
 from __future__ import annotations

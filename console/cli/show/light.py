@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 from console.cli.show.text import NONE, sparkline, thinned
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    pass
 
 Document = dict[str, Any]
 LIGHT_HEADS = ("AT", "LIGHT", "LEAST DBM", "MOST DBM", "LAST DBM", "HISTORY")
 _WIDTH = 48
 _LEAST_SPAN_DB = 1.0
 """Less than this is noise, and is not blown up to the height of a line."""
-
-
-def power_series(client: Client, at: str, since_s: float) -> Document:
-    """Return the light at ``ocs0/1.1.1`` over the last ``since_s`` seconds."""
-    switch, port = at.split("/", 1)
-    path = f"/switches/{client.part(switch)}/ports/{client.part(port)}/power"
-    found: Document = client.get(path, since_s=since_s)
-    return found
 
 
 def light_rows(history: Sequence[Document]) -> list[tuple[object, ...]]:

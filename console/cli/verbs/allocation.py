@@ -8,15 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from console.cli.ask.complete import names
 from console.cli.ask.files import reading
 from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
-from console.cli.show.light import LIGHT_HEADS, light_rows, power_series
 from console.cli.show.output import Output
 from console.cli.show.plans import print_transaction
-from console.cli.show.text import NONE, duration_s
 
 Document = dict[str, Any]
 _FORMS = (Output.TABLE, Output.JSON, Output.YAML)
@@ -103,60 +100,6 @@ def move(
     _carry_out(ctx, wanted, dry_run=dry_run, yes=yes, output=output)
 
 
-def trace(
-    ctx: typer.Context,
-    endpoint: Annotated[
-        str, typer.Argument(help="An endpoint: gpu3.", autocompletion=names("endpoints"))
-    ],
-    *,
-    since: Annotated[
-        str | None,
-        typer.Option(help="Show the light at the switch over this time too: 1h, 2d, 30d."),
-    ] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Follow an endpoint's light to its aggregator, hop by hop, with what is lost on the way."""
-    one_of(output, *_FORMS)
-    name = endpoint.removeprefix("endpoint/")
-    back_s = None if since is None else duration_s(since)
-    with connect(ctx) as client:
-        view = client.get(f"/endpoints/{client.part(name)}/trace")
-        if back_s is not None:
-            view["history"] = [
-                power_series(client, hop["at"], back_s)
-                for hop in view["hops"]
-                if hop["kind"] == "switch"
-            ]
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.show_table(
-            ("HOP", "KIND", "AT", "IN DBM", "OUT DBM", "LOSS DB", "DETAIL"),
-            [
-                (
-                    number,
-                    hop["kind"],
-                    hop["at"],
-                    _number(hop["power_in_dbm"]),
-                    _number(hop["power_out_dbm"]),
-                    _number(hop["loss_db"]),
-                    hop["detail"] or NONE,
-                )
-                for number, hop in enumerate(view["hops"], 1)
-            ],
-        )
-        if "history" in view:
-            out.line("")
-            out.show_table(LIGHT_HEADS, light_rows(view["history"]))
-    if not view["complete"]:
-        raise CliError(
-            "unmet",
-            f"the light of {name} ends early: {view['reason']}",
-            object=f"endpoint/{name}",
-            hint=f"lightloom attach {name} AGGREGATOR",
-        )
-
-
 @events.command("export")
 def export_events(
     ctx: typer.Context,
@@ -239,7 +182,3 @@ def _show(view: Document, output: Output) -> None:
         out.say(f"note: {note}; an import does not change that")
     touched = f", jobs touched: {', '.join(view['jobs'])}" if view["jobs"] else ""
     out.say(f"epoch {view['epoch']}: {len(view['moves'])} endpoints differ{touched}")
-
-
-def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2f}"

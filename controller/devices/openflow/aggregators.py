@@ -22,7 +22,7 @@ from controller.devices.aggregators import (
     AggregatorRefused,
     PortStatus,
 )
-from controller.devices.counters import PortBlock, PortCounters
+from controller.devices.counters import PortBlock
 from controller.devices.openflow.rules.pipeline import PROBE_MAC
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.session.app import (
@@ -40,17 +40,6 @@ from controller.devices.openflow.session.conversation import Link
 from controller.devices.openflow.session.listen import Listener, listening_socket
 from controller.devices.openflow.session.osken import Runtime, Session
 from sitefile.model import CabledSite
-
-__all__ = [
-    "AggregatorError",
-    "AggregatorEvent",
-    "OpenFlowAggregators",
-    "PortCounters",
-    "PortStatus",
-    "SwitchConnected",
-    "SwitchLost",
-    "SwitchRefused",
-]
 
 GREETING_DEADLINE_S = 30.0
 SHORT_S = 10.0

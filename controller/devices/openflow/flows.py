@@ -1,4 +1,4 @@
-"""The keeper of flows: it keeps every aggregator equal to the intent."""
+"""Aggregators by intent over OpenFlow: compiles forwarding into flow programs and installs them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.base.tasks import seen
-from controller.devices.aggregators import AggregatorError, AttachPoint
+from controller.devices.aggregators import (
+    AggregatorError,
+    AttachPoint,
+    Forwarding,
+    ForwardingChanges,
+)
 from controller.devices.counters import PortBlock
 from controller.devices.openflow.rules.compiler import Compiled, Compiler
-from controller.devices.openflow.rules.program import FlowProgram
-from controller.state.state import State
+from controller.devices.openflow.rules.program import FlowProgram, diff
+from sitefile import CabledSite
 
 INSTALL_TIMEOUT_S = 8.0
 
 
-class Aggregators(Protocol):
-    """The part of ``OpenFlowAggregators`` that the controller uses."""
+class FlowTables(Protocol):
+    """The aggregators' tables, as :class:`OpenFlowAggregators` keeps them."""
+
+    async def start(self) -> tuple[str, int]:
+        """Accept sessions; return the address."""
+
+    async def stop(self) -> None:
+        """End all sessions."""
 
     def connected(self) -> frozenset[str]:
         """Return the aggregators whose session is up."""
@@ -32,72 +42,130 @@ class Aggregators(Protocol):
         """Return the aggregators that are not known to hold exactly their program."""
 
     async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
-        """Make every aggregator in ``programs`` hold its program."""
+        """Make every aggregator in ``programs`` hold its program. AggregatorError."""
 
     async def probe(
         self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
     ) -> float | None:
-        """ARP probe out of a port."""
+        """Send an ARP probe out of a port. AggregatorError."""
 
     async def port_counters(self, as_name: str) -> PortBlock:
-        """Read the port counters."""
+        """Read the port counters. AggregatorError."""
 
     async def audit(self, as_name: str) -> list[str]:
-        """Read the tables afresh and list what differs from what was installed last."""
+        """Read the tables; list what differs from what was installed last. AggregatorError."""
 
 
-_Question = tuple[
-    Compiled,
-    int,
-    dict[str, AttachPoint],
-    dict[str, tuple[str, ...]],
-    frozenset[str],
-]
-"""What the compiler is asked: where it goes on from, epoch, attachments, jobs, who is held."""
+_Question = tuple[Compiled, Forwarding]
+"""What the compiler is asked: where it goes on from, and what is to be forwarded."""
 
 
 def _alike(one: _Question, other: _Question) -> bool:
-    return one[0] is other[0] and one[1:] == other[1:]
+    """Whether two questions have the same answer; what is spared is not compiled."""
+    return one[0] is other[0] and replace(one[1], spared=other[1].spared) == other[1]
 
 
 class FlowKeeper:
-    """Compiles the intent into flow programs and has them installed."""
+    """Implements :class:`controller.devices.aggregators.Aggregators` over flow tables."""
 
-    def __init__(self, state: State, aggregators: Aggregators) -> None:
-        self._state = state
-        self._aggregators = aggregators
+    def __init__(self, site: CabledSite, tables: FlowTables) -> None:
+        self._tables = tables
+        self._addresses = {e.name: (e.mac.lower(), e.ip) for e in site.endpoints}
         self._installing = asyncio.Lock()
-        self._compiler = Compiler(state.site)
+        self._compiler = Compiler(site)
+        self._wanted: Forwarding | None = None
+        """By the latest call; earlier ones that still wait install it as well."""
         self._compiled = Compiled()
         self._pool = Pool("flows", 2)  # the present intent, and what is foreseen
         self._foreseen: tuple[_Question, asyncio.Future[Compiled]] | None = None
-        """What the intent is expected to be next, and its flows as soon as they are compiled."""
+        """What is expected to be wanted next, and its flows as soon as they are compiled."""
         self._spared: dict[str, tuple[FlowProgram, FlowProgram]] = {}
         """Programs as compiled, and as they are installed while something is spared."""
 
-    async def programs(
-        self, attachments: Mapping[str, AttachPoint]
-    ) -> tuple[Mapping[str, FlowProgram], Mapping[str, FlowProgram]]:
-        """Return the flows that the intent asks for now, and would ask for with ``attachments``.
+    async def start(self) -> tuple[str, int]:
+        """Accept sessions; return the address that listens."""
+        return await self._tables.start()
 
-        A program that would stay as it is is the same object in both.
-        """
-        now = await self._compile(self._compiled)
-        then = await self._compile(now, attachments)
-        before = self._sparing(now.programs)
-        return before, {
-            name: before[name] if program is now.programs[name] else program
-            for name, program in then.programs.items()
-        }
+    async def stop(self) -> None:
+        """End all sessions; tables stay as they are."""
+        await self._tables.stop()
 
-    def _sparing(self, programs: Mapping[str, FlowProgram]) -> Mapping[str, FlowProgram]:
-        """Return the programs with what they spare; the same object for the same program."""
-        cables = self._state.cables
-        spared = frozenset(
-            address
-            for endpoint in self._state.spared
-            for address in (cables[endpoint].mac.lower(), cables[endpoint].ip)
+    def connected(self) -> frozenset[str]:
+        """Return the aggregators whose session is up."""
+        return self._tables.connected()
+
+    def carrier(self, as_name: str) -> Mapping[int, bool]:
+        """Return the carrier of every port that has told it."""
+        return self._tables.carrier(as_name)
+
+    async def probe(
+        self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
+    ) -> float | None:
+        """Send an ARP probe out of a port; return the round trip in seconds. AggregatorError."""
+        return await self._tables.probe(as_name, port, ip, mac, deadline_s=deadline_s)
+
+    async def port_counters(self, as_name: str) -> PortBlock:
+        """Read the port counters. AggregatorError."""
+        return await self._tables.port_counters(as_name)
+
+    async def audit(self, as_name: str) -> list[str]:
+        """Read the tables; list what differs from what was installed last. AggregatorError."""
+        return await self._tables.audit(as_name)
+
+    async def changes(self, now: Forwarding, then: Forwarding) -> ForwardingChanges:
+        """Count the flows that come and go; one that would only get a new cookie stays."""
+        compiled = await self._compile(self._compiled, now)
+        before = self._sparing(compiled.programs, now.spared)
+        steps = [
+            diff(before[name], program)
+            for name, program in (await self._compile(compiled, then)).programs.items()
+            if program is not compiled.programs[name]
+        ]
+        return ForwardingChanges(
+            add=sum(len(step.add) for step in steps),
+            delete=sum(len(step.remove) for step in steps),
         )
+
+    def foresee(self, wanted: Forwarding) -> None:
+        """Begin to compile ``wanted``.
+
+        While light moves there is nothing else to do. What is compiled is used by a ``converge``
+        to exactly this, and by no other.
+        """
+        question = (self._compiled, wanted)
+        answer = self._pool.run(self._compiler.next, self._compiled, *_parts(wanted))
+        answer.add_done_callback(seen)
+        self._foreseen = (question, answer)
+
+    async def converge(self, wanted: Forwarding, needed: frozenset[str] = frozenset()) -> None:
+        """Bring all aggregators to what is wanted. AggregatorError when one in ``needed`` is away.
+
+        An aggregator that is away gets its flows when it comes back.
+        """
+        self._wanted = wanted
+        async with self._installing:
+            wanted = self._wanted
+            self._compiled = await self._compile(self._compiled, wanted)
+            self._foreseen = None
+            programs = self._sparing(self._compiled.programs, wanted.spared)
+            lacking = sorted(self._tables.lacking(programs))
+            results = await asyncio.gather(
+                *(
+                    self._tables.install({name: programs[name]}, deadline_s=INSTALL_TIMEOUT_S)
+                    for name in lacking
+                ),
+                return_exceptions=True,
+            )
+        for name, error in zip(lacking, results, strict=True):
+            if error is None or (isinstance(error, AggregatorError) and name not in needed):
+                continue
+            raise error
+
+    def _sparing(
+        self, programs: Mapping[str, FlowProgram], endpoints: frozenset[str]
+    ) -> Mapping[str, FlowProgram]:
+        """Return the programs with what they spare; the same object for the same program."""
+        spared = frozenset(address for e in endpoints for address in self._addresses[e])
         if not spared:
             self._spared.clear()
             return programs
@@ -107,59 +175,15 @@ class FlowKeeper:
                 self._spared[name] = (program, replace(program, spared=spared))
         return {name: self._spared[name][1] for name in programs}
 
-    async def _compile(
-        self, last: Compiled, attachments: Mapping[str, AttachPoint] | None = None
-    ) -> Compiled:
-        state = self._state
-        present, jobs, held = state.flow_view()
-        points = present if attachments is None else dict(attachments)
-        question = (last, state.epoch, points, jobs, held)
-        if self._foreseen is not None and _alike(question, self._foreseen[0]):
+    async def _compile(self, last: Compiled, wanted: Forwarding) -> Compiled:
+        if self._foreseen is not None and _alike((last, wanted), self._foreseen[0]):
             return await asyncio.shield(self._foreseen[1])
         # In a thread: thousands of endpoints take long enough to keep others waiting.
-        return await self._pool.run(self._compiler.next, *question)
+        return await self._pool.run(self._compiler.next, last, *_parts(wanted))
 
-    def foresee(self, target: Mapping[str, AttachPoint | None]) -> None:
-        """Begin to compile what the intent will be when ``target`` has come true.
 
-        While light moves there is nothing else to do. What is compiled is used by an ``install``
-        that finds the intent to be exactly that, and by no other.
-        """
-        state = self._state
-        points, jobs, held = state.flow_view()
-        for endpoint, point in target.items():
-            if point is None:
-                points.pop(endpoint, None)
-            else:
-                points[endpoint] = point
-        question = (self._compiled, state.epoch + 1, points, jobs, held - target.keys())
-        answer = self._pool.run(self._compiler.next, *question)
-        answer.add_done_callback(seen)
-        self._foreseen = (question, answer)
-
-    async def install(self, needed: frozenset[str] = frozenset()) -> None:
-        """Bring all aggregators to the intent. ServiceError when one in ``needed`` is not there.
-
-        An aggregator that is away gets its flows when it comes back.
-        """
-        self._state.require_command()
-        async with self._installing:
-            self._compiled = await self._compile(self._compiled)
-            self._foreseen = None
-            programs = self._sparing(self._compiled.programs)
-            lacking = sorted(self._aggregators.lacking(programs))
-            results = await asyncio.gather(
-                *(
-                    self._aggregators.install({name: programs[name]}, deadline_s=INSTALL_TIMEOUT_S)
-                    for name in lacking
-                ),
-                return_exceptions=True,
-            )
-        for name, error in zip(lacking, results, strict=True):
-            if isinstance(error, AggregatorError):
-                if name in needed:
-                    raise ServiceError(
-                        "unavailable", str(error), object=f"aggregator/{name}", hint=error.hint
-                    )
-            elif isinstance(error, BaseException):
-                raise error
+def _parts(
+    wanted: Forwarding,
+) -> tuple[int, dict[str, AttachPoint], dict[str, tuple[str, ...]], frozenset[str]]:
+    """Return what the compiler takes, in its order."""
+    return wanted.epoch, dict(wanted.attachments), dict(wanted.jobs), wanted.held

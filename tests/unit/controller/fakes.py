@@ -26,6 +26,7 @@ from controller.devices.engine import (
     RankState,
     RankStatus,
 )
+from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import ToController
 from controller.devices.optical import SwitchBank
@@ -173,6 +174,11 @@ class FakeAggregators:
         self.counters: dict[AttachPoint, int] = {}
         self.reads: Counter[str] = Counter()
         self.probes: list[AttachPoint] = []
+
+    async def start(self) -> tuple[str, int]:
+        raise AssertionError("nothing listens here")
+
+    async def stop(self) -> None: ...
 
     def connected(self) -> frozenset[str]:
         return frozenset(a.name for a in self._site.aggregators) - self.away
@@ -394,12 +400,13 @@ class Rack:
         self.store = Store(self.state_dir / "controller.sqlite")
         self.disk = Disk(self.store)
 
-        def aggregators(post: Callable[[AggregatorEvent], None]) -> FakeAggregators:
+        def aggregators(post: Callable[[AggregatorEvent], None]) -> FlowKeeper:
             kept = self.aggregators.programs if hasattr(self, "aggregators") else {}
             self.aggregators = self.aggregators_kind(self.site, {"ocs0": self.switch}, post)
             self.aggregators.programs = kept  # flow tables outlive the controller
             self.aggregators.engine = self.engine
-            return self.aggregators
+            self.flows = FlowKeeper(self.site, self.aggregators)
+            return self.flows
 
         self.service = Service(
             self.site,

@@ -27,52 +27,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import is_
 
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import ROCE_DSCP, AttachPoint
 from controller.devices.openflow.rules.blocks import Block, Rules
-from controller.devices.openflow.rules.pipeline import (
-    ADMIT,
-    FORWARD,
-    NEIGHBOUR,
-    PROBE_MAC,
-    ROCE_DSCP,
-    ROCE_UDP_PORT,
-    Address,
-    Member,
-    Probed,
-    static_rules,
-)
-from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
+from controller.devices.openflow.rules.pipeline import Address, Member, Probed, static_rules
+from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.routes import Wiring
 from controller.devices.openflow.rules.rule import (
-    FlowRule,
     GroupRule,
     Output,
     ToGroup,
     pack_cookie,
-    unpack_cookie,
 )
 from sitefile.model import CabledSite
-
-__all__ = [
-    "ADMIT",
-    "FORWARD",
-    "NEIGHBOUR",
-    "PROBE_MAC",
-    "ROCE_DSCP",
-    "ROCE_UDP_PORT",
-    "AttachPoint",
-    "Compiled",
-    "Compiler",
-    "FlowDiff",
-    "FlowError",
-    "FlowProgram",
-    "FlowRule",
-    "GroupRule",
-    "compile",
-    "diff",
-    "pack_cookie",
-    "unpack_cookie",
-]
 
 
 class FlowError(ValueError):

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controller.devices.aggregators import ROCE_DSCP
 from controller.devices.openflow.rules.blocks import Loose
 from controller.devices.openflow.rules.rule import (
     FlowRule,
@@ -22,10 +23,11 @@ from controller.devices.openflow.rules.rule import (
     ToController,
     ToGroup,
     WriteMetadata,
+    ip_bytes,
+    mac_bytes,
     match,
     pack_cookie,
 )
-from controller.devices.openflow.wire.packing import ip_bytes, mac_bytes
 
 ADMIT, NEIGHBOUR, FORWARD = 0, 1, 2
 
@@ -33,8 +35,6 @@ PROBE_MAC = "02:6c:6c:70:72:62"
 """Sender of the controller's ARP probes: a locally administered address that no NIC has."""
 
 ROCE_UDP_PORT = 4791
-ROCE_DSCP = 26
-"""The code point RoCE deployments commonly map to their lossless class; a site may name another."""
 ROCE_QUEUE = 1
 
 _ETH_IPV4, _ETH_ARP = 0x0800, 0x0806

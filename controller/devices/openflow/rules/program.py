@@ -11,47 +11,12 @@ from dataclasses import dataclass
 
 from controller.devices.openflow.rules.blocks import TABLES, Block, Loose, Rules
 from controller.devices.openflow.rules.rule import (
-    Action,
     FlowRule,
-    Foreign,
-    Goto,
     GroupRule,
-    Match,
     MatchValue,
-    Output,
-    RuleKey,
-    SetField,
-    SetQueue,
-    ToController,
     ToGroup,
     WriteMetadata,
-    match,
-    pack_cookie,
-    unpack_cookie,
 )
-
-__all__ = [
-    "Action",
-    "FlowDiff",
-    "FlowProgram",
-    "FlowRule",
-    "Foreign",
-    "Goto",
-    "GroupRule",
-    "Match",
-    "MatchValue",
-    "Output",
-    "RuleKey",
-    "SetField",
-    "SetQueue",
-    "ToController",
-    "ToGroup",
-    "WriteMetadata",
-    "diff",
-    "match",
-    "pack_cookie",
-    "unpack_cookie",
-]
 
 
 @dataclass(slots=True, frozen=True)

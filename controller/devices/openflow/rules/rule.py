@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address
+
+_CACHED = 1 << 17
 
 EPOCH_BITS = 40
 ENDPOINT_BITS = 24
@@ -171,3 +175,15 @@ def _show(name: str, value: MatchValue) -> str:
     return (
         f"{value:#x}" if isinstance(value, int) and name in {"eth_type", "metadata"} else f"{value}"
     )
+
+
+@lru_cache(_CACHED)
+def mac_bytes(text: str) -> bytes:
+    """Return a MAC address as it is sent."""
+    return bytes.fromhex(text.replace(":", ""))
+
+
+@lru_cache(_CACHED)
+def ip_bytes(text: str) -> bytes:
+    """Return an IPv4 address as it is sent."""
+    return IPv4Address(text).packed

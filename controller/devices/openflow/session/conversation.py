@@ -19,6 +19,7 @@ from controller.devices.openflow.session import messages
 from controller.devices.openflow.session.app import ProbeAnswered
 from controller.devices.openflow.session.osken import Session, ofproto
 from controller.devices.openflow.wire import arp
+from controller.devices.openflow.wire.port_stats import block_of
 
 PROBE_INTERVAL_S = 0.25
 REFUSALS = 16
@@ -181,7 +182,7 @@ class Link:
         """Read the counters of all physical ports."""
         async with self._deadline(deadline_s):
             session = self._current()
-            return PortBlock.of(await self._ask(session, messages.ports_request(session)))
+            return block_of(await self._ask(session, messages.ports_request(session)))
 
     async def probe(
         self, port: int, ip: str, mac: str, sender: str, *, deadline_s: float

@@ -1,7 +1,7 @@
 """The only module that imports os_ken: its codec as it is, its runtime mended.
 
 os-ken 4.2 with native threads has traps; what is done about each, with a regression test apiece in
-``tests/unit/openflow/test_ofkit.py``:
+``tests/unit/controller/devices/openflow/session/test_osken.py``:
 
 1. ``hub.TaskExit`` is ``Exception``, so any exception in a handler silently ends the application's
    event loop. It becomes a class nobody raises: os-ken then logs the exception and goes on.

@@ -4,7 +4,7 @@ The messages of two blocks of one shape differ in a cookie, an address, a tag an
 in nothing else. So the messages of a shape are packed once, rule by rule (``of_wire``), for a
 sample whose values are unmistakable; what lies between those values becomes a template, and every
 other block is one formatting of it. That the bytes are those of ``of_wire``, and hence os-ken's,
-is tested block by block: ``tests/unit/openflow/test_of_pack.py``.
+is tested block by block: ``tests/unit/controller/devices/openflow/wire/test_blocks.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ site changes thousands of rules while jobs stand still. Here a rule's match is o
 whose format follows from the names of its fields, and instructions are packed once and
 remembered. What we never write ourselves (a stranger's rule that has to go, with masks or fields
 that are unknown here) is ``None``: ``ofmsgs`` leaves it to os-ken. The bytes equal os-ken's, field
-for field: ``tests/unit/openflow/test_of_wire.py``.
+for field: ``tests/unit/controller/devices/openflow/wire/test_packing.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from ipaddress import IPv4Address
 from typing import Any
 
 from controller.devices.openflow.rules.rule import (
@@ -28,6 +27,8 @@ from controller.devices.openflow.rules.rule import (
     ToController,
     ToGroup,
     WriteMetadata,
+    ip_bytes,
+    mac_bytes,
 )
 
 _VERSION, _FLOW_MOD = 4, 14
@@ -50,18 +51,6 @@ _CACHED = 1 << 17
 
 class _UnknownError(Exception):
     """Something that we never write."""
-
-
-@lru_cache(_CACHED)
-def mac_bytes(text: str) -> bytes:
-    """Return a MAC address as it is sent."""
-    return bytes.fromhex(text.replace(":", ""))
-
-
-@lru_cache(_CACHED)
-def ip_bytes(text: str) -> bytes:
-    """Return an IPv4 address as it is sent."""
-    return IPv4Address(text).packed
 
 
 def _number(value: Any) -> Any:

@@ -11,7 +11,36 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from controller.devices.counters import WIRE
+import numpy as np
+
+from controller.devices.counters import Layout, PortBlock
+
+_ROW = np.dtype(
+    [
+        ("port", ">u4"),
+        ("pad", "V4"),
+        ("rx_packets", ">u8"),
+        ("tx_packets", ">u8"),
+        ("rx_bytes", ">u8"),
+        ("tx_bytes", ">u8"),
+        ("other", "V64"),
+        ("seconds", ">u4"),
+        ("nanoseconds", ">u4"),
+    ]
+)
+"""``ofp_port_stats``; ``other``: drops, errors and collisions, which the switch's log has."""
+WIRE = Layout(
+    row=_ROW,
+    rates=np.dtype(
+        {
+            "names": ["port", "octets", "clock"],
+            "formats": [">u4", (">u8", 2), (">u4", 2)],
+            "offsets": [0, 24, 104],
+            "itemsize": _ROW.itemsize,
+        }
+    ),
+    last_port=0xFFFFFF00,  # OFPP_MAX
+)
 
 _OFPMP_PORT_STATS = 4
 _PORT_STATS = _OFPMP_PORT_STATS.to_bytes(2)
@@ -36,7 +65,7 @@ class WireBody:
     def parser(cls, buf: bytes, offset: int) -> WireBody:
         """Take everything from ``offset`` on. struct.error for a part of a port."""
         size = len(buf) - offset
-        if size % WIRE.itemsize:
+        if size % _ROW.itemsize:
             raise struct.error(f"{size} bytes are no whole number of ports")
         return cls(bytes(buf[offset:]))
 
@@ -61,3 +90,9 @@ def reply_parser(reply: type[Any], other: Callable[..., Any]) -> Callable[..., A
         return msg
 
     return parse
+
+
+def block_of(bodies: list[WireBody]) -> PortBlock:
+    """Join the pieces of one answer."""
+    data = bodies[0].data if len(bodies) == 1 else b"".join([body.data for body in bodies])
+    return PortBlock(data, WIRE)

@@ -1,0 +1,154 @@
+"""The intent on the fabric: where light is to be, what is held, and aggregators equal to it.
+
+What a transaction changes in the state goes through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from controller.base import failpoints
+from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.devices.aggregators import AggregatorError, Aggregators, AttachPoint
+from controller.devices.engine import ExecutionEngine, RankState, RankStatus
+from controller.ranks.calls import look
+from controller.state.scheduling import with_pause
+from controller.state.state import State
+from controller.state.transactions import intent_of, quarantine_of, transaction_view
+from controller.state.writes import PutJob, PutQuarantine, PutTransaction
+from controller.transaction.model import Cause, HeldJob, Phase, Transaction
+
+
+class FabricIntent:
+    """Changes the intent as transactions go on, and keeps the aggregators equal to it."""
+
+    def __init__(self, state: State, aggregators: Aggregators, engine: ExecutionEngine) -> None:
+        self._state = state
+        self._aggregators = aggregators
+        self._engine = engine
+        self._looked: Sequence[RankStatus] = ()
+        self._inhabited: Mapping[str, tuple[str, int]] = {}
+        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self._unheld: set[str] = set()
+        """Endpoints to be held whose flows are not known to be on every aggregator yet."""
+
+    async def converge(self, needed: frozenset[str] = frozenset()) -> None:
+        """Bring all aggregators to the intent. ServiceError when one in ``needed`` is away.
+
+        An aggregator that is away follows when it comes back.
+        """
+        self._state.require_command()
+        try:
+            await self._aggregators.converge(self._state.forwarding(), needed)
+        except AggregatorError as error:
+            raise ServiceError(
+                "unavailable", str(error), object=f"aggregator/{error.obj}", hint=error.hint
+            ) from error
+
+    async def write_log(self, tx: Transaction) -> None:
+        """Make the transaction durable; at commit together with everything it changed.
+
+        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
+        """
+        state = self._state
+        running = state.running[tx.id]
+        now = state.clock()
+        entry = PutTransaction(transaction_view(running, state.epoch, now), intent_of(tx))
+        facts = state.facts()
+        if tx.phase is not Phase.COMMIT:
+            async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
+                try:
+                    await state.commit(entry, facts)
+                except (OutcomeUnknownError, asyncio.CancelledError):
+                    running.admitted = True  # perhaps
+                    raise
+            running.admitted = True
+            return
+        quarantined = quarantine_of(tx, now)
+        if quarantined:
+            state.quarantine.update({entry.object: entry for entry in quarantined})
+        async with failpoints.around("log-commit"):
+            await state.record(
+                entry,
+                facts,
+                state.placed(),
+                PutQuarantine(quarantined),
+                *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
+            )
+        running.written = True
+
+    async def hold(
+        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
+    ) -> None:
+        """Drop the endpoints' traffic and admit probes where they are going to be."""
+        state = self._state
+        if self._unheld.isdisjoint(endpoints) and all(
+            e in state.held and state.held[e] == target[e] for e in endpoints
+        ):
+            return
+        involved = state.aggregators_of(endpoints)
+        involved |= {point.aggregator for point in target.values() if point}
+        state.held.update({e: target[e] for e in endpoints})
+        self._unheld.update(endpoints)
+        await self.converge(involved)
+        self._unheld.difference_update(endpoints)
+        self._aggregators.foresee(state.forwarding_at(target))
+
+    async def release(self, tx: Transaction) -> None:
+        """Make the transaction's target the intent, under a new epoch when anything changed."""
+        state = self._state
+        involved = state.aggregators_of(tx.endpoints)
+        changed = state.relocate(tx.target)
+        for endpoint, point in tx.target.items():
+            if point is not None:
+                state.detached.discard(endpoint)
+            elif tx.cause is Cause.ATTACH and not tx.back:
+                state.detached.add(endpoint)
+            state.held.pop(endpoint, None)
+            self._unheld.discard(endpoint)
+        if changed or (tx.quarantine and tx.attempt == 0):
+            state.epoch += 1
+        await self.converge(involved | state.aggregators_of(tx.endpoints))
+
+    async def look(self) -> None:
+        """Read the containers afresh."""
+        await look(self._state, self._engine)
+
+    def answers(self, endpoint: str) -> bool:
+        """Whether a container holds the endpoint's NIC."""
+        state = self._state
+        if self._looked is not state.statuses:
+            self._looked = state.statuses
+            live = (RankState.RUNNING, RankState.PAUSED)
+            self._inhabited = {
+                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
+            }
+        name, epoch = self._inhabited.get(endpoint, ("", 0))
+        job = state.jobs.get(name)
+        if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
+            return False
+        # One that a transaction stops itself does not answer.
+        return not any(name in running.stopped for running in state.moving().values())
+
+    def port_up(self, point: AttachPoint) -> bool:
+        """Whether the aggregator sees a carrier; True when it never said."""
+        return self._aggregators.carrier(point.aggregator).get(point.port, True)
+
+    def changed(self, tx: Transaction) -> None:
+        """Keep the transaction's latest state."""
+        self._state.running[tx.id].tx = tx
+        if tx.phase is Phase.DONE:
+            self._state.wake.set()
+
+    def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
+        touched, dark_s = [], tx.dark_time_s
+        for job in tx.jobs:
+            record = self._state.jobs[job.name]
+            dark = dict(record.dark_time_s)
+            for endpoint in set(job.endpoints) & dark_s.keys():
+                dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
+            pauses = with_pause(record.pauses, tx.id, self._state.clock())
+            self._state.change(job.name, dark_time_s=dark, pauses=pauses)
+            touched.append(job)
+        return touched

@@ -1,0 +1,69 @@
+"""Starts the ranks of a placed job, and starts them again for other endpoints."""
+
+from __future__ import annotations
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.devices.engine import EngineError, ExecutionEngine
+from controller.ranks import calls
+from controller.ranks.ends import JobEnder
+from controller.ranks.specs import rank_specs
+from controller.state.state import State
+from scheduler import ring
+from scheduler.model import RankOrder
+
+START_TIMEOUT_S = 60.0
+
+
+class RankStarter:
+    """Starts containers; what is to run where is decided by others."""
+
+    def __init__(self, state: State, engine: ExecutionEngine, ender: JobEnder) -> None:
+        self._state = state
+        self._engine = engine
+        self._ender = ender
+
+    async def start(self, name: str) -> None:
+        """Start every rank of a job that has its endpoints. Raises what the engine raises."""
+        job = self._state.jobs[name]
+        specs = rank_specs(self._state.site, self._state.cables, job)
+        async with failpoints.around("start"):
+            statuses = await self._engine.start(specs, START_TIMEOUT_S)
+        known = {(s.job, s.rank, s.epoch): s for s in (*self._state.statuses, *statuses)}
+        self._state.statuses = list(known.values())
+        started = [s.started_at for s in statuses if s.started_at is not None]
+        self._state.change(
+            name,
+            state="running",
+            reason="",
+            started_at=job.started_at or min(started, default=self._state.clock()),
+        )
+        homes = self._state.homes()
+        where = ", ".join(f"{e} under {homes[e]}" for e in job.endpoints)
+        self._state.events.add("info", f"job/{name}", "JobStarted", where)
+        await self._ender.keep(name)
+
+    async def restart(self, job: str) -> None:
+        """Start a stopped job again under a new epoch, ranks ordered for where its endpoints are.
+
+        ServiceError when the job is ending, or its ranks do not start.
+        """
+        state = self._state
+        record = state.jobs[job]
+        if record.ended or self._ender.is_ending(job):
+            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
+        endpoints = record.endpoints
+        if record.request.rank_order is RankOrder.AGGREGATOR:
+            endpoints = ring.order(endpoints, state.homes())
+        state.epoch += 1
+        state.change(
+            job,
+            state="starting",
+            endpoints=endpoints,
+            epoch=state.epoch,
+            restarts=record.restarts + 1,
+        )
+        try:
+            await self.start(job)
+        except EngineError as error:
+            raise calls.refusal(job, error) from error

@@ -1,0 +1,98 @@
+"""``submit -f``, ``submit --dry-run`` and ``schema job``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.console.cli.conftest import Run
+from tests.unit.controller.api.fake_service import FakeService
+
+TEXT = """
+name: green
+project: vision
+resources: {gpus: 3, model: M40}
+run: [python3, train.py]
+env: {SEED: 7, DEPTH: 16}
+policy: live
+dark_tolerance_s: 2
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def test_a_file_says_it_all(run: Run, service: FakeService, file: str) -> None:
+    assert run("submit", "-f", file).code == 0
+    (request,) = service.requests
+    assert (request.name, request.project, request.count) == ("green", "vision", 3)
+    assert (request.model, request.policy, request.dark_tolerance_s) == ("M40", "live", 2.0)
+    assert request.command == ["python3", "train.py"]
+    assert request.env == {"SEED": "7", "DEPTH": "16"}
+
+
+def test_options_go_over_the_file(run: Run, service: FakeService, file: str) -> None:
+    ran = run(
+        *("submit", "-f", file, "-n", "2", "--name", "lime", "--policy", "pause"),
+        *("--env", "SEED=8", "--", "sleep", "1"),
+    )
+    assert ran.code == 0
+    (request,) = service.requests
+    assert (request.name, request.count, request.policy) == ("lime", 2, "pause")
+    assert request.project == "vision"
+    assert request.env == {"SEED": "8", "DEPTH": "16"}
+    assert request.command == ["sleep", "1"]
+
+
+def test_a_dry_run_prints_the_request_and_sends_nothing(
+    run: Run, service: FakeService, file: str
+) -> None:
+    ran = run("submit", "-f", file, "-n", "2", "--dry-run", "-o", "json")
+    assert ran.code == 0
+    assert ran.document == {
+        "name": "green",
+        "project": "vision",
+        "count": 2,
+        "model": "M40",
+        "command": ["python3", "train.py"],
+        "env": {"SEED": "7", "DEPTH": "16"},
+        "policy": "live",
+        "dark_tolerance_s": 2.0,
+    }
+    assert "name: green" in run("submit", "-f", file, "--dry-run").out
+    assert service.requests == []
+
+
+def test_a_bad_file_is_told_with_path_and_fix(
+    run: Run, service: FakeService, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("resources: {gpus: 2, modell: M40}\npolicy: shoot\n")
+    ran = run("submit", "-f", str(bad))
+    assert ran.code == 2
+    assert str(bad) in ran.err
+    assert "resources.modell: unknown key" in ran.err
+    assert "policy: " in ran.err
+    assert "lightloom schema job" in ran.err
+    assert service.requests == []
+
+
+def test_somebody_must_say_how_many(run: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "job.yaml"
+    empty.write_text("name: red\n")
+    for arguments in (("submit",), ("submit", "-f", str(empty))):
+        ran = run(*arguments)
+        assert ran.code == 2
+        assert "-n N" in ran.err
+    assert "resources.gpus" in run("submit", "-f", str(empty)).err
+    assert run("submit", "-f", str(tmp_path / "absent.yaml")).code == 2
+
+
+def test_both_schemas_are_printed(run: Run) -> None:
+    assert "resources" in run("schema", "job").document["properties"]
+    assert "fibers" in run("schema").document["properties"]

@@ -1,0 +1,98 @@
+"""Where the command finds its token, and how it keeps what it is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from console.cli.ask.settings import Flags, resolve
+from console.cli.errors import CliError
+from testbed.token import local_token
+from tests.unit.console.cli.conftest import Run
+
+FROM = {"file": "ll_file", "env": "ll_env", "flag": "ll_flag"}
+
+
+def rack(directory: Path, url: str, token: str) -> None:
+    (directory / "controller").mkdir(parents=True)
+    (directory / "rack.json").write_text(json.dumps({"url": url}))
+    (directory / "controller" / "admin.token").write_text(token + "\n")
+
+
+def test_the_token_of_the_rack_that_serves_the_url(tmp_path: Path) -> None:
+    rack(tmp_path / "one", "http://127.0.0.1:1", "ll_one")
+    rack(tmp_path / "two", "http://127.0.0.1:2", "ll_two")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "rack.json").write_text("{")
+    installed = tmp_path / "installed"
+    assert local_token("http://127.0.0.1:2", tmp_path, installed) == "ll_two"
+    assert local_token("http://127.0.0.1:3", tmp_path, installed) is None
+    installed.mkdir()
+    (installed / "admin.token").write_text("ll_real")
+    assert local_token("http://127.0.0.1:3", tmp_path, installed) == "ll_real"
+
+
+def test_flag_before_environment_before_file(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text(FROM["file"] + "\n")
+    secret.chmod(0o600)
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "LIGHTLOOM_URL": "https://ctl:8470"}
+    assert resolve(environment=env).token is None
+    env["LIGHTLOOM_TOKEN_FILE"] = str(secret)
+    assert resolve(environment=env).token == FROM["file"]
+    env["LIGHTLOOM_TOKEN"] = FROM["env"]
+    assert resolve(environment=env).token == FROM["env"]
+    assert resolve(Flags(token=FROM["flag"]), env).token == FROM["flag"]
+    del env["LIGHTLOOM_TOKEN"]
+    secret.chmod(0o644)
+    with pytest.raises(CliError, match="others can read it"):
+        resolve(environment=env)
+
+
+def test_a_bad_certificate_file_is_a_usage_error(
+    offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bad = tmp_path / "ca.pem"
+    bad.write_text("nonsense")
+    monkeypatch.setenv("LIGHTLOOM_CA_FILE", str(bad))
+    done = offline("--url", "https://127.0.0.1:1", "get", "jobs")
+    assert done.code == 2
+    assert "ca.pem" in done.err
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:8470", True),
+        ("https://127.1.2.3", True),
+        ("http://localhost:8470/", True),
+        ("http://LOCALHOST", True),
+        ("http://[::1]:8470", True),
+        ("http://localhost.evil.example", False),
+        ("https://localhost.evil.example:8470", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://127.evil.example", False),
+        ("http://localhost@evil.example", False),
+        ("http://127.0.0.1:x@evil.example", False),
+        ("http://localhost\\@evil.example", False),
+        ("http://evil.example#@localhost", False),
+        ("http://128.0.0.1", False),
+        ("http://[::2]", False),
+        ("http://[", False),
+    ],
+)
+def test_the_token_of_this_machine_goes_nowhere_else(
+    url: str, local: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def token(url: str) -> str:
+        asked.append(url)
+        return "ll_admin"
+
+    monkeypatch.setattr("testbed.token.local_token", token)
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "LIGHTLOOM_URL": url}
+    assert resolve(environment=env).token == ("ll_admin" if local else None)
+    assert bool(asked) is local

@@ -1,0 +1,255 @@
+"""Verbs for jobs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from console.cli.show.describe import print_object
+from controller.base.errors import ServiceError
+from tests.unit.console.cli.conftest import Run
+from tests.unit.controller.api.fake_service import FakeService
+
+
+def test_submit_defaults_to_the_image_and_its_command(run: Run, service: FakeService) -> None:
+    ran = run("submit", "-n", "2", "--name", "blue")
+    assert ran.code == 0
+    assert ran.out == "job/blue pending: waits for 2 more GPUs\n"
+    assert "lightloom describe job blue" in ran.err
+    assert service.requests[0].command == []
+    assert service.requests[0].image is None
+
+
+def test_submit_passes_everything_on(run: Run, service: FakeService) -> None:
+    ran = run(
+        *("submit", "-n", "3", "--name", "blue", "--project", "vision", "--locality", "strict"),
+        *("--policy", "live", "--rank-order", "placed", "--image", "img:2", "--model", "M40"),
+        *("--endpoints", "gpu[0-1],gpu5", "--env", "A=1", "--env", "B=x=y", "-o", "json"),
+        *("--dark-tolerance", "2.5"),
+        *("--", "python3", "run.py", "-n", "9", "-o", "yaml"),
+    )
+    assert ran.document["name"] == "blue"
+    request = service.requests[0]
+    assert request.endpoints == ["gpu0", "gpu1", "gpu5"]
+    assert request.env == {"A": "1", "B": "x=y"}
+    assert request.command == ["python3", "run.py", "-n", "9", "-o", "yaml"]
+    assert (request.project, request.policy, request.locality) == ("vision", "live", "strict")
+    assert (request.rank_order, request.image, request.model) == ("placed", "img:2", "M40")
+    assert request.dark_tolerance_s == 2.5
+
+
+def test_submit_limits_what_a_container_may_use(run: Run, service: FakeService) -> None:
+    ran = run(
+        *("submit", "-n", "1", "--cpu-limit", "0.5", "--memory-limit", "32GiB"),
+        *("--io-limit", "500MB/s", "--", "true"),
+    )
+    assert ran.code == 0, ran.err
+    request = service.requests[-1]
+    assert (request.cpu, request.memory_bytes, request.io_bps) == (0.5, 32 * 2**30, 500_000_000)
+    assert run("submit", "-n", "1", "--name", "free", "--", "true").code == 0
+    request = service.requests[-1]
+    assert (request.cpu, request.memory_bytes, request.io_bps) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        (("--cpu-limit", "0"), "for example 4 or 0.5"),
+        (("--cpu-limit", "nan"), "for example 4 or 0.5"),
+        (("--cpu-limit", "many"), "--cpu-limit"),
+        (("--memory-limit", "lots"), "for example 32GiB"),
+        (("--memory-limit", "0"), "for example 32GiB"),
+        (("--memory-limit", "2EiB"), ""),
+        (("--io-limit", "-1"), "for example 500MB/s"),
+    ],
+)
+def test_a_limit_that_is_none(
+    run: Run, service: FakeService, option: tuple[str, str], fix: str
+) -> None:
+    ran = run("submit", "-n", "1", *option, "--", "true")
+    assert ran.code == 2
+    assert fix in ran.err
+    assert not service.requests
+
+
+def test_submit_more_than_the_site_has(run: Run) -> None:
+    ran = run("submit", "-n", "7")
+    assert ran.code == 2
+    assert "6" in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("submit",),
+        ("submit", "-n", "many"),
+        ("submit", "-n", "0"),
+        ("submit", "-n", "1", "--name", "Not A Name"),
+        ("submit", "-n", "1", "--env", "NOVALUE"),
+        ("submit", "-n", "1", "--endpoints", "gpu[3-1]"),
+        ("submit", "-n", "1", "--policy", "shoot"),
+        ("submit", "-n", "1", "--dark-tolerance", "0"),
+        ("submit", "-n", "1", "--dark-tolerance", "soon"),
+        ("submit", "-n", "1", "-o", "wide"),
+    ],
+)
+def test_wrong_command_lines(run: Run, arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("error (")
+
+
+def test_submit_the_same_name_twice(run: Run) -> None:
+    assert run("submit", "-n", "1", "--name", "red").code == 6
+
+
+@pytest.mark.parametrize(("end", "code"), [("completed", 0), ("failed", 1), ("cancelled", 1)])
+def test_submit_and_wait(run: Run, service: FakeService, end: str, code: int) -> None:
+    def finish() -> None:
+        while not service.requests:
+            time.sleep(0.01)
+        service.set_state("blue", end, "as it goes")
+
+    helper = threading.Thread(target=finish)
+    helper.start()
+    ran = run("submit", "-n", "1", "--name", "blue", "--wait", "-o", "json")
+    helper.join()
+    assert ran.code == code
+    assert ran.document["state"] == end
+    if code:
+        assert ran.error["object"] == "job/blue"
+
+
+def test_submit_and_wait_too_long(run: Run) -> None:
+    ran = run("submit", "-n", "1", "--name", "blue", "--wait", "--wait-timeout", "0.1")
+    assert ran.code == 124
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [("cancel", "cancelled"), ("pause", "paused"), ("resume", "running")]
+)
+def test_job_verbs(run: Run, verb: str, state: str) -> None:
+    assert run(verb, "red", "-o", "json").document["state"] == state
+    assert run(verb, "job/red", "-o", "name").out == "job/red\n"
+    assert run(verb, "blue").code == 5
+
+
+def test_a_forbidden_verb(run: Run, service: FakeService) -> None:
+    service.refuse["cancel"] = ServiceError("forbidden", "not your job", object="job/red")
+    ran = run("cancel", "red", "-o", "json")
+    assert ran.code == 4
+    assert ran.error == {
+        "code": "forbidden",
+        "message": "not your job",
+        "hint": "",
+        "object": "job/red",
+    }
+
+
+def test_logs(run: Run, service: FakeService) -> None:
+    assert run("logs", "red", "--rank", "1").out.splitlines() == [
+        '{"step":0}',
+        '{"step":1}',
+        '{"step":2}',
+    ]
+    assert run("logs", "job/red", "--tail", "1").out == '[1] {"step":2}\n'
+    ran = run("logs", "red", "-f", "-o", "json")
+    assert len([json.loads(line) for line in ran.out.splitlines()]) == 6
+    assert service.followed
+    service.logged = []
+    ran = run("logs", "red")
+    assert (ran.code, ran.out) == (0, "")
+    assert "job red has written nothing so far" in ran.err
+
+
+def test_logs_that_break_off(run: Run, service: FakeService) -> None:
+    service.log_error = ServiceError("unavailable", "agent s0 is gone", object="node/s0")
+    ran = run("logs", "red")
+    assert ran.code == 1
+    assert len(ran.out.splitlines()) == 6
+    assert "agent s0 is gone" in ran.err
+
+
+def test_logs_of_what_is_not_there(run: Run) -> None:
+    assert run("logs", "blue").code == 5
+    assert run("logs", "red", "--rank", "4").code == 5
+
+
+def test_wait_until_it_is_so(run: Run, service: FakeService) -> None:
+    helper = threading.Timer(0.2, service.set_state, ("red", "completed"))
+    helper.start()
+    ran = run("wait", "job/red", "--for", "state=completed", "--timeout", "20")
+    assert (ran.code, ran.out) == (0, "job/red\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("job/red", "--for", "state=completed", "--timeout", "0"), 124),
+        (("job/blue", "--for", "state=completed"), 5),
+        (("job/red", "--for", "completed"), 2),
+        (("red", "--for", "state=completed"), 2),
+        (("job/red", "--for", "colour=red"), 2),
+        (("endpoint/gpu0", "--for", "home=as0"), 0),
+    ],
+)
+def test_wait_ends_otherwise(run: Run, arguments: tuple[str, ...], code: int) -> None:
+    assert run("wait", *arguments).code == code
+
+
+def test_wait_for_what_can_not_come_any_more(run: Run, service: FakeService) -> None:
+    service.set_state("red", "failed", "rank 2 exited with 1")
+    ran = run("wait", "job/red", "--for", "state=completed", "-o", "json")
+    assert ran.code == 3
+    assert ran.error["code"] == "unmet"
+
+
+def test_submit_passes_on_what_the_queue_decides_by(run: Run, service: FakeService) -> None:
+    ran = run(
+        *("submit", "-n", "2", "--priority", "3", "--project", "vision", "--time-limit", "1h30m"),
+        *("--pinned", "--preemptible", "--memory", "12", "--name", "p1", "--", "true"),
+    )
+    assert ran.code == 0, ran.err
+    request = service.requests[-1]
+    assert (request.priority, request.project, request.time_limit_s) == (3, "vision", 5400.0)
+    assert (request.pinned, request.preemptible) == (True, True)
+    assert request.min_memory_bytes == 12 * 2**30
+
+
+@pytest.mark.parametrize(
+    "option", [("--priority", "101"), ("--time-limit", "soon"), ("--memory", "-1")]
+)
+def test_bad_queue_options_are_usage_errors(run: Run, option: tuple[str, str]) -> None:
+    assert run("submit", "-n", "2", *option, "--", "true").code == 2
+
+
+def test_a_waiting_job_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    wait = {
+        "position": 2,
+        "queued": 5,
+        "code": "locality",
+        "reason": "needs 4 endpoints under 1 aggregator, the best now is 2",
+        "remedy": "a regroup moves 1 running endpoint",
+        "reserved_at": None,
+        "earliest_start": time.time() + 3600,
+        "moves_needed": 1,
+        "plan": {
+            "moves": 3,
+            "running_moves": 1,
+            "jobs_paused": ["red"],
+            "paused_gpus": 2,
+            "command": "lightloom plan --job blue",
+        },
+    }
+    job = {"name": "blue", "state": "pending", "wait": wait, "placement": None, "steps": None}
+    print_object("job", "blue", job, [])
+    shown = capsys.readouterr().out
+    assert "wait:" in shown
+    assert "placement" not in shown
+    assert "1 running endpoint of 3 moved, stalling red: lightloom plan --job blue" in shown
+    assert "(in 59m" in shown or "(in 1h00m)" in shown

@@ -1,0 +1,149 @@
+"""``get`` and ``describe``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.unit.console.cli.conftest import Run
+from tests.unit.controller.api.fake_plans import fake_plan, fake_transaction
+from tests.unit.controller.api.fake_service import FakeService
+
+KINDS = [
+    "jobs",
+    "endpoints",
+    "aggregators",
+    "switches",
+    "circuits",
+    "containers",
+    "events",
+    "nodes",
+]
+
+
+def test_get_jobs_shows_the_spread(run: Run) -> None:
+    ran = run("get", "jobs")
+    head, row = ran.out.splitlines()
+    assert head.split() == ["NAME", "STATE", "GPUS", "SPREAD", "SPAN", "RING", "AGE", "REASON"]
+    assert row.startswith("red")
+    assert "as0:2 as1:2" in row
+    assert ran.code == 0
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_in_every_form(run: Run, kind: str) -> None:
+    page = run("get", kind, "-o", "json").document
+    assert {"items", "epoch"} <= set(page)
+    assert yaml.safe_load(run("get", kind, "-o", "yaml").out)["items"] == page["items"]
+    narrow, wide = run("get", kind).out, run("get", kind, "-o", "wide").out
+    assert len(wide.splitlines()) == len(narrow.splitlines()) == 1 + len(page["items"])
+    names = run("get", kind, "-o", "name").out.split()
+    assert len(names) == len(page["items"])
+    for name in names:
+        assert run("get", name, "-o", "json").code == 0
+
+
+def test_one_object_by_either_spelling(run: Run) -> None:
+    assert run("get", "job", "red", "-o", "json").document["name"] == "red"
+    assert run("get", "endpoint/gpu3", "-o", "json").document["fiber"] == "ocs0/1.1.3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("get", "jobs", "blue"), 5, "blue"),
+        (("get", "endpoint", "gpu9"), 5, "gpu0"),
+        (("describe", "transaction", "t9"), 5, "t9"),
+        (("get", "gadgets"), 2, "endpoints"),
+        (("describe", "job"), 2, "name"),
+        (("get", "job", "Red!"), 2, "name"),
+        (("get", "jobs", "-o", "xml"), 2, "xml"),
+        (("get", "jobs", "-w", "-o", "yaml"), 2, "yaml"),
+    ],
+)
+def test_refusals(run: Run, arguments: tuple[str, ...], code: int, word: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == code
+    assert ran.out == ""
+    assert word in ran.err
+
+
+def test_an_error_with_o_json_is_json_on_stderr(run: Run) -> None:
+    ran = run("get", "jobs", "blue", "-o", "json")
+    assert ran.code == 5
+    assert ran.out == ""
+    assert ran.error["code"] == "not_found"
+    assert ran.error["object"] == "job/blue"
+    assert ran.error["hint"]
+
+
+def test_an_empty_list_says_so_beside_the_data(run: Run, service: FakeService) -> None:
+    service._jobs.clear()
+    ran = run("get", "jobs")
+    assert ran.out == ""
+    assert "no jobs" in ran.err
+    assert run("get", "jobs", "-o", "json").document["items"] == []
+
+
+def test_watch_prints_changes_only(run: Run) -> None:
+    ran = run("get", "jobs", "-w", "--count", "3", "--interval", "0.1", "-o", "json")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [line["name"] for line in lines] == ["red"]
+    ran = run("get", "events", "-w", "--count", "2", "--interval", "0.1")
+    assert len(ran.out.splitlines()) == 8
+
+
+def test_describe_has_conditions_and_own_events(run: Run) -> None:
+    ran = run("describe", "job", "red")
+    assert "conditions:" in ran.out
+    assert "ranks:" in ran.out
+    assert "100 Mbit/s" in ran.out
+    document = run("describe", "job/red", "-o", "json").document
+    assert {event["object"] for event in document["events"]} == {"job/red"}
+    assert document["conditions"]
+
+
+@pytest.mark.parametrize("kind", ["endpoint gpu0", "aggregator as0", "switch ocs0", "node s0"])
+def test_describe_other_kinds(run: Run, kind: str) -> None:
+    word, name = kind.split()
+    ran = run("describe", word, name)
+    assert ran.code == 0
+    assert name in ran.out
+
+
+def test_describe_a_running_transaction_says_what_it_waits_for_and_how_to_stop_it(
+    run: Run, service: FakeService
+) -> None:
+    running, ended = fake_transaction(fake_plan({"gpu2": "as1"}, 4), 5, "committed")
+    waits = {"waiting_for": "ocs0", "how_to_stop": "lightloom abort t1"}
+    service.transactions_["t1"] = [running.model_copy(update=waits)]
+    ran = run("describe", "transaction/t1")
+    words = {" ".join(line.split()) for line in ran.out.splitlines()}
+    assert {"phase switch", "waiting for ocs0", "how to stop lightloom abort t1"} <= words
+    service.transactions_["t1"] = [ended]
+    assert "lightloom abort" not in run("describe", "transaction", "t1").out
+
+
+def test_names_can_not_drive_a_terminal(run: Run, service: FakeService) -> None:
+    service.set_state("red", "failed", "exit \x1b[2J\x07 code")
+    ran = run("get", "jobs")
+    assert "\x1b" not in ran.out
+    assert "\\x1b[2J" in ran.out
+
+
+def test_whoever_looks_for_gpus_is_told_what_they_are_called(run: Run) -> None:
+    ran = run("get", "gpus")
+    assert ran.code == 2
+    assert "a GPU is an endpoint" in ran.err
+
+
+def test_describe_shows_what_a_gpu_tells_and_nothing_where_it_does_not(run: Run) -> None:
+    shown = run("describe", "endpoint", "gpu0").out
+    about = shown[shown.index("gpu:") :]
+    words = {" ".join(line.split()) for line in about.splitlines()}
+    assert {"temperature 61 °C", "power 350 W", "sm clock 1.98 GHz", "xid -"} <= words
+    assert {"memory total 80 GiB", "throttle reasons sw_thermal"} <= words
+    assert "temperature" not in run("describe", "endpoint", "gpu1").out

@@ -1,0 +1,149 @@
+"""``testbed`` and ``demo`` with the rack replaced: options, forms, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from rich.text import Text
+
+from testbed import demo, rack
+from testbed.demo import DemoError
+from testbed.rack import EmulatedPart, PartStatus, RackError, RackStatus
+from tests.unit.console.cli.conftest import Run
+
+Progress = Callable[[str], None]
+
+UP = RackStatus(
+    state="up",
+    run_dir="/run/x",
+    site="paper",
+    site_file="paper.yaml",
+    url="http://127.0.0.1:8470",
+    image="lightloom/trainer:abc",
+    access_bps=250e6,
+    inter_aggregator_bps=114e6,
+    started_at=1_700_000_000.0,
+    parts=(PartStatus("controller", 12, False, 1_700_000_000.0, "/run/x/controller.log"),),
+    emulated=(EmulatedPart("ocs0", "optical switch", "a server"),),
+)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Replace the rack; every call is noted."""
+    noted: list[tuple[Any, ...]] = []
+
+    def up(site: Path, run_dir: Path, *, progress: Progress) -> RackStatus:
+        noted.append(("up", site, run_dir))
+        progress("agents")
+        structlog.get_logger("part").info("not for stdout")
+        structlog.get_logger("part").warning("engine slow")
+        return UP
+
+    def down(run_dir: Path, *, progress: Progress) -> None:
+        noted.append(("down", run_dir))
+        progress("containers")
+
+    def status(run_dir: Path) -> RackStatus:
+        return UP if noted and noted[-1][0] == "up" else RackStatus("down", str(run_dir))
+
+    for function in (up, down, status):
+        monkeypatch.setattr(rack, function.__name__, function)
+    return noted
+
+
+def test_up_takes_the_papers_rack_by_default(offline: Run, calls: list[tuple[Any, ...]]) -> None:
+    ran = offline("testbed", "up")
+    assert ran.code == 0
+    verb, site, run_dir = calls[0]
+    assert (verb, site.name, str(run_dir)) == ("up", "paper.yaml", "/run/lightloom/rack")
+    assert site.exists()
+    assert ran.err.startswith("agents\n")
+    assert "engine slow" in ran.err
+    assert "not for stdout" not in ran.err
+    assert "controller   12    NO" in ran.out
+    assert "/controller/admin.token" in ran.out
+    assert "access 250 Mbit/s, between aggregators 114 Mbit/s" in ran.out
+
+
+def test_up_down_status_as_json(offline: Run, calls: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    ran = offline("testbed", "up", "--site", "x.yaml", "--run-dir", str(tmp_path), "-o", "json")
+    assert ran.document["state"] == "up"
+    assert calls == [("up", Path("x.yaml"), tmp_path)]
+    assert offline("testbed", "status", "-o", "json").document["emulated"][0]["name"] == "ocs0"
+    assert offline("testbed", "down", "-o", "json").document["state"] == "down"
+    assert offline("testbed", "status").out == "state   down\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("forbidden", 4), ("conflict", 6), ("unavailable", 1), ("invalid", 2)]
+)
+def test_rack_errors_keep_their_code(
+    offline: Run, monkeypatch: pytest.MonkeyPatch, code: Any, exit_code: int
+) -> None:
+    def refused(*_: object, **__: object) -> RackStatus:
+        raise RackError(code, "no", object="rack", hint="do this")
+
+    monkeypatch.setattr(rack, "up", refused)
+    ran = offline("testbed", "up", "-o", "json")
+    assert ran.code == exit_code
+    assert ran.out == ""
+    assert ran.error == {"code": code, "message": "no", "hint": "do this", "object": "rack"}
+
+
+def test_a_bad_site_file_names_every_problem(
+    offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from sitefile import load_site
+
+    def checked(site: Path, run_dir: Path, *, progress: Progress) -> RackStatus:
+        del run_dir, progress
+        load_site(site)
+        return UP
+
+    monkeypatch.setattr(rack, "up", checked)
+    bad = tmp_path / "site.yaml"
+    text = (Path(rack.__file__).parents[3] / "sites" / "paper.yaml").read_text()
+    bad.write_text(text.replace("name: paper", "name: paper\ncolour: red", 1))
+    ran = offline("testbed", "up", "--site", str(bad), "-o", "json")
+    assert ran.code == 2
+    assert "colour" in ran.error["message"]
+    assert ran.error["object"] == str(bad)
+    assert offline("testbed", "up", "--site", str(tmp_path / "absent.yaml")).code == 2
+
+
+def test_demo(offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def experiment(case: str, *, progress: Progress, **options: Any) -> dict[str, Any]:
+        asked.update(options, case=case)
+        progress("calibrating")
+        return {"case": case}
+
+    def render(result: dict[str, Any]) -> Text:
+        return Text(f"Case {result['case']}")
+
+    monkeypatch.setattr(demo, "run", experiment)
+    monkeypatch.setattr(demo, "render", render)
+    ran = offline("demo", "a", "--arms", "live, regrouped", "--out", str(tmp_path), "-o", "json")
+    assert ran.document == {"case": "a"}
+    assert ran.err == "calibrating\n"
+    assert asked["arms"] == ["live", "regrouped"]
+    assert (asked["out_dir"], asked["site_path"], asked["recalibrate"]) == (tmp_path, None, False)
+    assert offline("demo", "b", "--recalibrate").out == "Case b\n"
+    assert asked["arms"] is None
+    assert offline("demo", "c").code == 2
+
+
+def test_demo_errors_keep_their_code(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> dict[str, Any]:
+        raise DemoError("conflict", "the rack is in use by red", hint="cancel it")
+
+    monkeypatch.setattr(demo, "run", refused)
+    ran = offline("demo", "a", "-o", "json")
+    assert ran.code == 6
+    assert ran.error["hint"] == "cancel it"

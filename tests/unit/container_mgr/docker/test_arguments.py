@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from container_mgr.docker.arguments import (
+    Host,
+    Limits,
+    Program,
+    cgroup_parent,
+    cpu_quota_us,
+    create_arguments,
+)
+from container_mgr.hardware.gpu_binding import GpuBinding, choose
+from container_mgr.hardware.rdma import RdmaBinding
+from container_mgr.values import RankLimits, RankSpec
+from tests.unit.container_mgr.ranks.test_policy import GOOD
+
+HOST = Host(
+    server="srv0",
+    parent="/ll-rack",
+    entry=Path("/run/x/entry"),
+    limits=Limits(memory_bytes=1 << 30, pids=100, nic_wait_s=5),
+    block_device="/dev/sda",
+)
+RDMA = RdmaBinding("mlx5_0", ("infiniband/uverbs0", "infiniband/rdma_cm"))
+REAL = replace(GOOD, emulated_share=None, gpu_uuid="GPU-1")
+
+
+def arguments(
+    spec: RankSpec,
+    *,
+    host: Host = HOST,
+    gpu: GpuBinding | None = None,
+    rdma: RdmaBinding | None = None,
+    **image: list[str],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    return create_arguments(
+        spec,
+        host=host,
+        program=Program("sha256:abc", image.get("entrypoint", []), image.get("command", [])),
+        rank_dir=Path("/run/x/ranks/ll-red-0-7"),
+        term=3,
+        gpu=gpu,
+        rdma=rdma,
+    )
+
+
+def test_everything_an_emulated_rank_is_given() -> None:
+    container, host = arguments(GOOD)
+    assert container == {
+        "image": "sha256:abc",
+        "name": "ll-red-0-7",
+        "hostname": "red-0",
+        "entrypoint": ["/bin/sh", "/lightloom/entry", "5", "0"],
+        "command": ["python3", "-m", "testbed.trainer"],
+        "environment": {
+            "HOME": "/tmp",
+            "TF_CONFIG": "{}",
+            "NVIDIA_VISIBLE_DEVICES": "void",
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        },
+        "labels": GOOD.labels("srv0", 3),
+    }
+    assert host == {
+        "network_mode": "none",
+        "init": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "read_only": True,
+        "tmpfs": {
+            "/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
+            "/var/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
+            "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+            "/run/lightloom": "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
+        },
+        "shm_size": 1 << 29,
+        "cgroup_parent": "/ll-rack",
+        "pids_limit": 100,
+        "mem_limit": 1 << 30,
+        "memswap_limit": 1 << 30,
+        "binds": [
+            "/run/x/entry:/lightloom/entry:ro",
+            "/run/x/ranks/ll-red-0-7:/lightloom/rank:ro",
+        ],
+        "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}},
+        "restart_policy": {"Name": "no"},
+    }
+
+
+def added(host: dict[str, Any]) -> dict[str, Any]:
+    """What a rank's options have beyond those of an emulated one."""
+    _, plain = arguments(GOOD)
+    return {key: value for key, value in host.items() if plain.get(key) != value}
+
+
+def test_a_gpu_by_cdi() -> None:
+    gpu = choose("GPU-1", cdi_devices=frozenset({"GPU-1", "GPU-2"}), minor=0)
+    container, host = arguments(REAL, gpu=gpu)
+    assert added(host) == {
+        "device_requests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=GPU-1"]}]
+    }
+    assert container["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert container["entrypoint"][-1] == "1"
+
+
+def test_a_gpu_by_the_nvidia_driver_and_its_nodes_by_name(tmp_path: Path) -> None:
+    for name in ("nvidia3", "nvidiactl", "nvidia-uvm", "nvidia0"):
+        (tmp_path / name).touch()
+    gpu = choose("GPU-1", cdi_devices=frozenset(), minor=3, dev=tmp_path)
+    container, host = arguments(REAL, gpu=gpu, host=replace(HOST, dev=tmp_path))
+    assert added(host) == {
+        "device_requests": [
+            {
+                "Driver": "nvidia",
+                "DeviceIDs": ["GPU-1"],
+                "Capabilities": [["gpu", "compute", "utility"]],
+            }
+        ],
+        "devices": [
+            f"{tmp_path}/{name}:/dev/{name}:rw" for name in ("nvidia3", "nvidiactl", "nvidia-uvm")
+        ],
+    }
+    assert container["environment"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+@pytest.mark.parametrize("uuid", ["", "GPU-1"])
+def test_no_environment_chooses_gpus(uuid: str) -> None:
+    """Even if it got past the allow-list."""
+    gpu = choose(uuid, cdi_devices=frozenset({uuid}), minor=0) if uuid else None
+    spec = replace(REAL if uuid else GOOD, env={"NVIDIA_VISIBLE_DEVICES": "all"})
+    container, _ = arguments(spec, gpu=gpu)
+    assert container["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def test_rdma_brings_its_own_device_pinning_and_nothing_else() -> None:
+    container, host = arguments(GOOD, rdma=RDMA)
+    assert added(host) == {
+        "cap_add": ["IPC_LOCK"],
+        "ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}],
+        "devices": [
+            "/dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw",
+            "/dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw",
+        ],
+    }
+    assert container["labels"]["lightloom.rdma"] == "mlx5_0"
+
+
+def test_users_stay_remapped_unless_the_nic_pins_memory() -> None:
+    remapped = replace(HOST, remapped_users=True)
+    assert "userns_mode" not in arguments(GOOD, host=remapped)[1]
+    assert arguments(GOOD, host=remapped, rdma=RDMA)[1]["userns_mode"] == "host"
+    assert "userns_mode" not in arguments(GOOD, rdma=RDMA)[1]
+
+
+def test_a_jobs_limits_are_its_containers() -> None:
+    limits = RankLimits(
+        cores=1.5, memory_bytes=1 << 28, pids=7, read_bps=1_000_000, write_bps=2_000_000
+    )
+    _, host = arguments(replace(REAL, limits=limits))
+    assert host["cpu_quota"] == 75_000
+    assert host["cpu_period"] == 50_000
+    assert host["mem_limit"] == host["memswap_limit"] == 1 << 28
+    assert host["pids_limit"] == 7
+    assert host["device_read_bps"] == [{"Path": "/dev/sda", "Rate": 1_000_000}]
+    assert host["device_write_bps"] == [{"Path": "/dev/sda", "Rate": 2_000_000}]
+
+
+def test_a_stand_ins_share_is_not_taken_before_it_is_ready() -> None:
+    _, host = arguments(replace(GOOD, limits=RankLimits(cores=2)))
+    assert "cpu_quota" not in host
+
+
+def test_the_command_runs_behind_the_entry() -> None:
+    container, _ = arguments(GOOD, entrypoint=["/init"], command=["unused"])
+    assert container["command"] == ["/init", "python3", "-m", "testbed.trainer"]
+
+
+def test_without_a_command_the_images_own_runs() -> None:
+    container, _ = arguments(replace(GOOD, command=()), command=["serve"])
+    assert container["command"] == ["serve"]
+
+
+def test_name_and_labels_say_whose_it_is() -> None:
+    container, _ = arguments(GOOD)
+    labels = container["labels"]
+    assert labels["lightloom.job"] == "red"
+    assert labels["lightloom.rank"] == "0"
+    assert labels["lightloom.epoch"] == "7"
+    assert labels["lightloom.endpoint"] == "gpu0"
+    assert labels["lightloom.server"] == "srv0"
+    assert labels["lightloom.term"] == "3"
+
+
+def test_the_digest_tells_specs_apart() -> None:
+    assert GOOD.digest() == replace(GOOD).digest()
+    assert GOOD.digest() != replace(GOOD, command=("true",)).digest()
+
+
+@pytest.mark.parametrize(
+    ("driver", "parent"), [("cgroupfs", "/ll-rack"), ("systemd", "ll-rack.slice")]
+)
+def test_the_parent_cgroup_is_written_for_the_driver(driver: str, parent: str) -> None:
+    assert cgroup_parent("ll-rack", driver) == parent
+
+
+def test_quota_never_falls_below_what_the_kernel_takes() -> None:
+    assert cpu_quota_us(0.25) == 12_500
+    assert cpu_quota_us(0.001) == 1000

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from container_mgr.docker.inspection import container_of, is_ours, parse_time
+from tests.unit.container_mgr.ranks.test_policy import GOOD
+
+
+def inspected(**state: Any) -> dict[str, Any]:
+    return {
+        "Id": "abc",
+        "Name": "/ll-red-0-7",
+        "Config": {"Labels": GOOD.labels("srv0", 3)},
+        "State": {
+            "Status": "running",
+            "Pid": 42,
+            "ExitCode": 0,
+            "OOMKilled": False,
+            "StartedAt": "2026-01-02T03:04:05.123456789Z",
+            "FinishedAt": "0001-01-01T00:00:00Z",
+        }
+        | state,
+        "HostConfig": {"CpuQuota": 0},
+        "LogPath": "/x/abc-json.log",
+    }
+
+
+def test_labels_give_the_rank_back() -> None:
+    found = container_of(inspected())
+    assert (found.key, found.endpoint, found.nic) == (GOOD.key, GOOD.endpoint, GOOD.nic)
+    assert found.share == GOOD.emulated_share
+    assert found.digest == GOOD.digest()
+    assert found.alive
+    assert found.exit_code is None
+    assert found.finished_at is None
+    assert not found.share_applied
+
+
+def test_an_exit_is_reported_with_its_code() -> None:
+    found = container_of(
+        inspected(
+            Status="exited", Pid=0, ExitCode=137, OOMKilled=True, FinishedAt="2026-01-02T03:05:05Z"
+        )
+    )
+    assert (found.state, found.exit_code, found.oom) == ("exited", 137, True)
+    assert found.finished_at == pytest.approx((found.started_at or 0) + 60 - 0.123456789)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [("dead", "exited"), ("removing", "exited"), ("restarting", "running")]
+)
+def test_rare_states(status: str, state: str) -> None:
+    assert container_of(inspected(Status=status)).state == state
+
+
+def test_strangers_are_not_ours() -> None:
+    raw = inspected()
+    raw["Config"]["Labels"] = {"com.example": "x"}
+    assert not is_ours(raw)
+    raw["Config"]["Labels"] = None
+    assert not is_ours(raw)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"rank": "x"},
+        {"rank": "9" * 5000},
+        {"epoch": ""},
+        {"term": str(2**63)},
+        {"term": "-1"},
+        {"nic": "{}"},
+        {"nic": "["},
+        {"nic": "5"},
+        {"job": "blue"},
+        {"share": "much"},
+    ],
+)
+def test_an_image_that_carries_our_labels_is_no_rank(labels: dict[str, str]) -> None:
+    """Run by hand, it must not stop the agent from seeing the others."""
+    raw = inspected()
+    raw["Config"]["Labels"] |= {f"lightloom.{name}": value for name, value in labels.items()}
+    with pytest.raises(ValueError):
+        container_of(raw)
+
+
+def test_a_label_that_is_missing() -> None:
+    raw = inspected()
+    del raw["Config"]["Labels"]["lightloom.endpoint"]
+    with pytest.raises(ValueError):
+        container_of(raw)
+
+
+def test_times_with_zones_and_nanoseconds() -> None:
+    utc = parse_time("2026-01-02T03:04:05.5Z")
+    assert utc == parse_time("2026-01-02T05:04:05.500000000+02:00")
+    assert parse_time("2026-01-02T03:04:05Z") == pytest.approx((utc or 0) - 0.5)
+    assert parse_time("0001-01-01T00:00:00Z") is None
+    assert parse_time("") is None

@@ -1,0 +1,276 @@
+"""What the pretended controller shows: the paper's rack, all of it up and well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from controller.base.errors import ServiceError
+from controller.people.authz import Owned
+from controller.schema.fabric import (
+    AggregatorPortView,
+    AggregatorView,
+    AlarmView,
+    CircuitView,
+    EndpointView,
+    EventView,
+    NodeView,
+    OpticalPortView,
+    OpticsView,
+    SiteView,
+    SwitchView,
+    UplinkView,
+)
+from controller.schema.jobs import ContainerView, GpuFiguresView, JobView
+from controller.schema.live import (
+    DeviceHealthView,
+    HealthView,
+    HopView,
+    PortPowerView,
+    PowerSeriesView,
+    SeriesLineView,
+    SeriesView,
+    TopRowView,
+    TopView,
+    TraceView,
+)
+from controller.stream.feed import Cut, Feed, Reader
+from tests.unit.controller.api.fake_plans import STARTED_AT
+
+SIZE = 6
+
+HOT = GpuFiguresView(
+    memory_total_bytes=80 * 2**30,
+    temperature_c=61.0,
+    power_w=350.5,
+    sm_clock_hz=1_980_000_000,
+    ecc_corrected=9,
+    ecc_uncorrected=1,
+    throttle_reasons=["sw_thermal"],
+)
+
+
+class FakeLooks:
+    """Everything that can be looked at; ``FakeService`` makes the parts."""
+
+    epoch: int
+    homes: dict[str, str | None]
+    feed: Feed
+    _jobs: dict[str, JobView]
+
+    async def _enter(self, operation: str) -> None:
+        """Fail or wait as the test has ordered."""
+
+    async def health(self) -> HealthView:
+        await self._enter("health")
+        return HealthView(
+            status="ok",
+            version="0.1.0",
+            site="paper",
+            epoch=self.epoch,
+            started_at=STARTED_AT,
+            devices=[DeviceHealthView(name="as0", kind="aggregator", connected=True)],
+            emulated=["gpu0"],
+        )
+
+    async def site(self) -> SiteView:
+        return SiteView(
+            name="paper",
+            subnet="10.77.0.0/24",
+            servers=["s0"],
+            endpoints=await self.endpoints(),
+            aggregators=await self.aggregators(),
+            switches=await self.switches(),
+            uplinks=[UplinkView(a="as0/9", b="as1/9", capacity_bps=114e6)],
+        )
+
+    def endpoint_names(self) -> Sequence[str]:
+        return list(self.homes)
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        await self._enter("endpoints")
+        return [
+            EndpointView(
+                name=name,
+                server="s0",
+                kind="gpu",
+                model="M40",
+                memory_bytes=12 * 2**30,
+                ip=f"10.77.0.{i + 1}",
+                mac=f"02:00:00:00:00:0{i}",
+                fiber=f"ocs0/1.1.{i}",
+                home=home,
+                port=f"{home}/{i}",
+                state="busy" if i < 4 else "idle",
+                job="red" if i < 4 else None,
+                emulated=name != "gpu0",
+                utilisation=0.42 if name == "gpu0" else None,
+                source="nvml" if name == "gpu0" else None,
+                memory_used_bytes=3 * 2**30 if name == "gpu0" else None,
+                gpu=HOT if name == "gpu0" else None,
+                unfit="the GPU is lost" if name == "gpu5" else "",
+            )
+            for i, (name, home) in enumerate(self.homes.items())
+            if names is None or name in names
+        ]
+
+    async def aggregators(self) -> list[AggregatorView]:
+        return [
+            AggregatorView(
+                name=name,
+                dpid="0000000000000001",
+                connected=True,
+                size=4,
+                used=3,
+                free=1,
+                endpoints=[e for e, home in self.homes.items() if home == name],
+                jobs=["red"],
+                ports=[AggregatorPortView(port=1, kind="fiber", far="ocs0/2.1.1", up=True)],
+            )
+            for name in ("as0", "as1")
+        ]
+
+    async def switches(self) -> list[SwitchView]:
+        return [
+            SwitchView(
+                name="ocs0",
+                url="calient+tl1://admin@127.0.0.1:3082",
+                connected=True,
+                vendor="Calient",
+                ports=14,
+                circuits=6,
+                foreign_circuits=0,
+            )
+        ]
+
+    async def optics(self, switch: str) -> OpticsView:
+        port = OpticalPortView(port="1.1.1", health="tuned", label="rack 3")
+        alarm = AlarmView(object="1.1.1", severity="major", text="low light")
+        return OpticsView(switch=switch, time=STARTED_AT, ports=[port], alarms=[alarm])
+
+    async def circuits(self) -> list[CircuitView]:
+        return [CircuitView(switch="ocs0", a="1.1.1", b="2.1.1", state="tuned", endpoint="gpu0")]
+
+    async def containers(self) -> list[ContainerView]:
+        return [
+            ContainerView(
+                name="ll-red-0-4",
+                job="red",
+                rank=0,
+                epoch=4,
+                endpoint="gpu0",
+                server="s0",
+                state="running",
+                started_at=STARTED_AT,
+            )
+        ]
+
+    async def nodes(self) -> list[NodeView]:
+        return [
+            NodeView(
+                name="s0",
+                agent="127.0.0.1:7701",
+                reachable=True,
+                endpoints=list(self.homes),
+                jobs=["red"],
+                containers=4,
+            )
+        ]
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        events = [
+            EventView(
+                id=i,
+                time=STARTED_AT + i,
+                severity="info",
+                object="job/red" if i % 2 else "endpoint/gpu0",
+                reason="Placed",
+                message=f"event {i}",
+                epoch=self.epoch,
+            )
+            for i in range(1, 8)
+        ]
+        return [event for event in events if event.id > since][:limit]
+
+    async def top(self) -> TopView:
+        await self._enter("top")
+        row = TopRowView(name="red", state="running", rx_bps=1e8, tx_bps=2e8, utilisation=0.5)
+        told = {"source": "nvml", "temperature_c": 61.0, "power_w": 350.5}
+        return TopView(
+            time=STARTED_AT,
+            epoch=self.epoch,
+            jobs=[row.model_copy(update={"spread": {"as0": 2, "as1": 2}, "excess_span": 1})],
+            containers=[
+                row.model_copy(update={"name": "ll-red-0-4", "job": "red", "rank": 0} | told)
+            ],
+            endpoints=[row.model_copy(update={"name": "gpu0", "home": "as0"})],
+            access_bps=250e6,
+            excess_span=1,
+        )
+
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        red = SeriesLineView(
+            job="red",
+            rank=0,
+            endpoint="gpu0",
+            server="s0",
+            rx_bps=[since_s],
+            tx_bps=[None],
+            utilisation=[0.5],
+        )
+        lines = [line for line in (red,) if jobs is None or line.job in jobs]
+        return SeriesView(times=[STARTED_AT], containers=lines, markers=[])
+
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+        return self.feed.read(last_id, cut)
+
+    def hang_up(self) -> None:
+        self.feed.close()
+
+    def highest_priority(self, project: str) -> int:
+        return 5
+
+    def owners(self) -> dict[str, Owned]:
+        ended = {"completed", "failed", "cancelled"}
+        return {
+            job.name: Owned(
+                job.name,
+                job.project,
+                tuple(job.endpoints),
+                holding=job.finished_at is None,
+                ended=job.state in ended,
+            )
+            for job in self._jobs.values()
+        }
+
+    async def power(self) -> list[PortPowerView]:
+        return [
+            PortPowerView(
+                switch="ocs0", port="1.1.1", far="gpu0", power_in_dbm=-3.0, power_out_dbm=-4.5
+            )
+        ]
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        if switch != "ocs0" or port not in ("1.1.1", "2.1.1"):
+            raise ServiceError("not_found", f"no port {port}", object=f"switch/{switch}")
+        return PowerSeriesView(
+            switch=switch,
+            port=port,
+            far="gpu0",
+            interval_s=15.0,
+            times=[STARTED_AT, STARTED_AT + 15],
+            power_in_dbm=[-3.0, None],
+            power_out_dbm=[-4.5, -4.6],
+        )
+
+    async def trace(self, endpoint: str) -> TraceView:
+        if endpoint not in self.homes:
+            raise ServiceError(
+                "not_found", f"the site has no endpoint {endpoint}", object=f"endpoint/{endpoint}"
+            )
+        hops = [
+            HopView(kind="endpoint", at="s0/e-gpu0", detail="M40"),
+            HopView(kind="switch", at="ocs0/1.1.1", power_in_dbm=-3.0, loss_db=1.5),
+            HopView(kind="switch", at="ocs0/2.1.1", power_out_dbm=-4.5, loss_db=1.5),
+            HopView(kind="aggregator", at="as0/1"),
+        ]
+        return TraceView(endpoint=endpoint, complete=True, hops=hops, loss_up_db=1.5)

@@ -1,0 +1,308 @@
+"""Changes with a key: made once, over restarts of the controller too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Message
+
+from controller.api.app import create_app
+from controller.api.gate.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
+from controller.api.gate.rules import BODIES
+from controller.base.errors import ServiceError
+from controller.state.events import EventLog
+from controller.state.journal import Journal
+from controller.state.writes import KeptAnswer, PutAnswer, Write
+from controller.store.store import Store
+from tests.unit.controller.api.fake_service import FakeService
+
+BODY = {"count": 1, "name": "once"}
+KEYED = {"Idempotency-Key": "k-1"}
+
+
+@asynccontextmanager
+async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+    """One life of the controller; its store outlives it."""
+    store = Store(store_file)
+    await store.load()
+    book = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
+    transport = httpx.ASGITransport(app=create_app(service, book=book), raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/api/v1"
+        ) as client:
+            yield client
+    finally:
+        await store.close()
+
+
+async def test_a_repetition_after_a_restart_is_answered_as_before(tmp_path: Path) -> None:
+    service = FakeService()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        first = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert first.status_code == 201
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.content) == (201, first.content)
+        assert again.headers["content-type"] == first.headers["content-type"]
+        assert len(service.requests) == 1
+        other = await client.post("/jobs", json={**BODY, "name": "other"}, headers=KEYED)
+        assert (other.status_code, other.json()["code"]) == (409, "conflict")
+        new = await client.post(
+            "/jobs", json={**BODY, "name": "other"}, headers={"Idempotency-Key": "k-2"}
+        )
+        assert new.status_code == 201
+    assert [r.name for r in service.requests] == ["once", "other"]
+
+
+async def test_a_refusal_is_repeated_too(tmp_path: Path) -> None:
+    service = FakeService()
+    service.refuse["submit"] = ServiceError("conflict", "the name is taken", object="job/once")
+    async with life(tmp_path / "s.sqlite", service) as client:
+        assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 409
+    service.refuse.clear()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["detail"]) == (409, "the name is taken")
+    assert service.requests == []
+
+
+async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> None:
+    service = FakeService()
+    service.delay_s["submit"] = 3600.0
+    async with life(tmp_path / "s.sqlite", service) as client:
+        lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
+        async with asyncio.timeout(60):
+            while "submit" not in service.entered:  # noqa: ASYNC110 - told by nobody
+                await asyncio.sleep(0.01)
+        lost.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lost
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert "not known" in again.json()["detail"]
+        assert again.json()["hint"].startswith("look at /api/v1/jobs")
+        assert again.json()["object"] == "api/v1/jobs"
+    assert service.requests == []
+
+
+async def test_one_that_took_too_long_goes_on_and_is_not_begun_again(tmp_path: Path) -> None:
+    service = FakeService()
+    service.refuse["submit"] = ServiceError("timeout", "no answer in 60 s; it goes on")
+    async with life(tmp_path / "s.sqlite", service) as client:
+        assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 504
+    service.refuse.clear()
+    async with life(tmp_path / "s.sqlite", service) as client:
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert (again.status_code, again.json()["code"]) == (504, "timeout")
+    assert service.requests == []
+
+
+async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> None:
+    service = FakeService()
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+
+    class Full:
+        async def answer(self, ident: str) -> KeptAnswer | None:
+            return await store.answer(ident)
+
+        async def commit(self, *writes: Write) -> None:
+            raise ServiceError("failed", "the disk is full", object="store/s", hint="make room")
+
+        async def record(self, *writes: Write) -> None:
+            await self.commit(*writes)
+
+    transport = httpx.ASGITransport(app=create_app(service, book=Full()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        refused = await client.post("/jobs", json=BODY, headers=KEYED)
+    await store.close()
+    assert (refused.status_code, refused.json()["detail"]) == (500, "the disk is full")
+    assert service.requests == []
+
+
+async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> None:
+    """Half of its body came: nobody asked for that, and the whole of it may come yet."""
+    service = FakeService()
+    pieces: list[Message] = [
+        {"type": "http.request", "body": b'{"count": 1, ', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return pieces.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with life(tmp_path / "s.sqlite", service) as client:
+        headers = [(b"content-type", b"application/json"), (b"idempotency-key", b"k-1")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/v1/jobs",
+            "query_string": b"",
+            "headers": headers,
+        }
+        transport = client._transport
+        assert isinstance(transport, httpx.ASGITransport)
+        await transport.app(scope, receive, send)
+        assert sent[0]["status"] == 400
+        assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 201
+
+
+async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(BODIES["submit_job"] // 2**16 + 1):
+            yield b" " * 2**16
+
+    async with life(tmp_path / "s.sqlite", FakeService()) as client:
+        reply = await client.post("/jobs", content=pieces(), headers=KEYED)
+        assert (reply.status_code, reply.json()["code"]) == (413, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ([(b"cache-control", b"no-store")], b'{"token":"ll_secret"}'),
+        ([], b"x" * (MAX_ANSWER_BYTES + 1)),
+    ],
+)
+def test_secrets_and_endless_answers_are_not_kept(
+    headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    start = {"type": "http.response.start", "status": 201, "headers": headers}
+    kept = answered(KeptAnswer("i", "p", 0.0), [start, {"type": "x", "body": body}])
+    assert (kept.status, kept.headers, kept.body) == (201, (), None)
+
+
+async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+    seen: list[KeptAnswer] = []
+
+    class Watched:
+        async def answer(self, ident: str) -> KeptAnswer | None:
+            return await store.answer(ident)
+
+        async def commit(self, *writes: Write) -> None:
+            seen.extend(w.answer for w in writes if isinstance(w, PutAnswer))
+            await store.commit(*writes)
+
+        async def record(self, *writes: Write) -> None:
+            await self.commit(*writes)
+
+    transport = httpx.ASGITransport(app=create_app(FakeService(), book=Watched()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        first = await client.post("/jobs", json=BODY, headers=KEYED)
+        assert first.status_code == 201
+        await store.commit(
+            PutAnswer(
+                KeptAnswer(seen[-1].id, seen[-1].print, seen[-1].at, 201),
+                oldest=0.0,
+                most=KEPT,
+                most_bytes=1,
+            )
+        )
+        again = await client.post("/jobs", json=BODY, headers=KEYED)
+    await store.close()
+    assert again.status_code == 409
+    assert "answered 201" in again.json()["detail"]
+
+
+async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+
+    async def put(ident: str, at: float, size: int, most: int = 3, most_bytes: int = 100) -> None:
+        answer = KeptAnswer(ident, "p", at, 200, (("a", "b"),), b"x" * size)
+        await store.commit(PutAnswer(answer, at - KEPT_S, most, most_bytes))
+
+    async def left() -> set[str]:
+        return {i for i in "abcdefg" if await store.answer(i) is not None}
+
+    for n, ident in enumerate("abcd"):
+        await put(ident, float(n), 10)
+    assert await left() == {"b", "c", "d"}
+    await put("e", 5.0, 85)
+    assert await left() == {"d", "e"}
+    await put("f", 5.5 + KEPT_S, 10)
+    assert await left() == {"f"}
+    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, whatever its size
+    assert await left() == {"g"}
+    kept = await store.answer("g")
+    await store.close()
+    assert kept == KeptAnswer("g", "p", 6.0 + KEPT_S, 200, (("a", "b"),), b"x" * 1000)
+
+
+async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
+    from controller.store.tables import ANSWERS
+
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+    ANSWERS.drop(store._engine)
+    await store.close()
+    again = Store(tmp_path / "s.sqlite")
+    await again.load()
+    assert await again.answer("a") is None
+    await again.close()
+
+
+# --- If-Match -------------------------------------------------------------------------------
+
+
+class SlowBook(Volatile):
+    """Something else moves the fabric while a key is made durable."""
+
+    def __init__(self, service: FakeService) -> None:
+        super().__init__()
+        self.service = service
+
+    async def commit(self, *writes: Write) -> None:
+        await super().commit(*writes)
+        self.service.epoch += 1
+
+
+@pytest.mark.parametrize("keyed", [{}, KEYED])
+async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
+    keyed: dict[str, str],
+) -> None:
+    """The fabric moves after the head, before the end of the body."""
+    service = FakeService()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"count": 1, '
+        service.epoch += 7
+        yield b'"name": "once"}'
+
+    transport = httpx.ASGITransport(app=create_app(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+
+        async def submit() -> httpx.Response:
+            kind = {"content-type": "application/json", "If-Match": f'"{service.epoch}"'}
+            return await client.post("/jobs", content=body(), headers={**kind, **keyed})
+
+        late = await submit()
+        assert (late.status_code, late.json()["code"]) == (412, "conflict")
+        assert late.json()["object"] == f"epoch/{service.epoch}"
+        assert service.requests == []
+        wanted = {"If-Match": f'"{service.epoch}"', **keyed}
+        decided_again = await client.post("/jobs", json=BODY, headers=wanted)
+        assert decided_again.status_code == 201
+
+
+async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
+    service = FakeService()
+    transport = httpx.ASGITransport(app=create_app(service, book=SlowBook(service)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
+        wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
+        late = await client.post("/jobs", json=BODY, headers=wanted)
+        assert late.status_code == 412
+        assert service.requests == []

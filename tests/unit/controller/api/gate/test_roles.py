@@ -1,0 +1,254 @@
+"""S2 and S3: every route x every role x own and other project, generated from the schema."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from controller.api.app import PARTS, create_app
+from controller.api.gate.rules import PUBLIC, RULES, RouteTable
+from controller.api.scope.redact import Redactor
+from controller.api.scope.scoped import Scoped
+from controller.people.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
+from controller.schema.fabric import AggregatorPortView, AggregatorView
+from controller.schema.plans import PlanRequest
+from controller.schema.stream import ChangedView, ResyncView
+from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.people_rig import Site, people_site
+
+SCHEMA: dict[str, Any] = create_app(FakeService()).openapi()
+OPERATIONS = [
+    (method, path, operation["operationId"])
+    for path, item in SCHEMA["paths"].items()
+    for method, operation in item.items()
+    if operation["operationId"] not in ("get_openapi", *PUBLIC, "stream_events")
+]
+CALLERS = ["admin", "operator", "user-alpha", "user-beta", "viewer-alpha", "viewer-beta"]
+BODIES: dict[str, Any] = {
+    "submit_job": {"count": 1, "project": "alpha", "name": "alpha-new"},
+    "make_plan": {},
+    "attach_endpoint": {"aggregator": "as1"},
+    "put_project": {"name": "gamma"},
+    "put_allocation": {"site": "paper", "homes": {}},
+    "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
+}
+PLAN = PlanRequest()
+SUCCESS = {200, 201, 202, 204}
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with people_site(tmp_path) as site:
+        yield site
+
+
+async def call(site: Site, who: str | None, method: str, path: str, name: str) -> httpx.Response:
+    """Make one well-formed request about things of project alpha."""
+    subjects = {
+        "get_job": "alpha-red",
+        "cancel_job": "alpha-red",
+        "pause_job": "alpha-red",
+        "resume_job": "alpha-red",
+        "stream_job_logs": "alpha-red",
+        "attach_endpoint": "gpu0",
+        "trace_endpoint": "gpu0",
+        "release_quarantine": "as0/3",
+        "repair_switch": "ocs0",
+        "get_optics": "ocs0",
+        "get_power_series": "ocs0",
+        "put_project": "gamma",
+    }
+    ident = "t1"
+    if name == "revoke_token":
+        token, _ = await site.accounts.create("spare", Role.VIEWER, ["alpha"])
+        ident = token.id
+    body = BODIES.get(name)
+    if name == "apply_plan":
+        body = {"plan": json.loads((await site.service.make_plan(PLAN)).model_dump_json())}
+    if "transactions/{ident}" in path:
+        await site.service.apply(await site.service.make_plan(PLAN), 0)
+        view = site.service.transactions_["t1"][0].model_copy(update={"jobs": ["alpha-red"]})
+        site.service.transactions_["t1"] = [view]
+    path = _path(path).format(name=subjects.get(name, ""), ident=ident, port="1.1.1")
+    async with site.client(who) as client:
+        return await client.request(method, path, json=body)
+
+
+def _path(path: str) -> str:
+    return path.removeprefix("/api/v1") if path.startswith("/api/v1") else f"/../..{path}"
+
+
+def expected(who: str, name: str) -> set[int]:
+    """What the table of rules says of ``who`` and of something of project alpha."""
+    role, _, project = who.partition("-")
+    verb = RULES[name]
+    principal = Principal(who, Role(role), frozenset({project} if project else ()))
+    if authorise(principal, verb) is Verdict.FORBIDDEN:
+        return {403}
+    about_alpha = name in {
+        "get_job",
+        "cancel_job",
+        "pause_job",
+        "resume_job",
+        "stream_job_logs",
+        "submit_job",
+        "get_transaction",
+        "abort_transaction",
+    }
+    if about_alpha and not principal.sees("alpha"):
+        return {404}
+    return SUCCESS
+
+
+@pytest.mark.parametrize("who", CALLERS)
+async def test_every_route_for_every_role(site: Site, who: str) -> None:
+    wrong = {}
+    for method, path, name in OPERATIONS:
+        reply = await call(site, who, method, path, name)
+        if reply.status_code not in expected(who, name):
+            wrong[name] = (reply.status_code, reply.text)
+    assert not wrong
+    assert len(OPERATIONS) >= len(RULES) - 2  # the stream and the metrics have their own tests
+
+
+async def test_no_route_without_a_token(site: Site) -> None:
+    for method, path, name in OPERATIONS:
+        reply = await call(site, None, method, path, name)
+        assert (reply.status_code, reply.json()["code"]) == (401, "forbidden"), name
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("who", CALLERS)
+async def test_a_refusal_changes_nothing(site: Site, who: str) -> None:
+    before = [job.model_dump() for job in await site.service.jobs()]
+    for method, path, name in OPERATIONS:
+        if method != "get" and expected(who, name) != SUCCESS:
+            await call(site, who, method, path, name)
+    assert [job.model_dump() for job in await site.service.jobs()] == before
+
+
+@pytest.mark.parametrize("tail", ["", "/cancel", "/pause", "/resume", "/logs"])
+async def test_another_projects_job_is_as_unknown_as_none(site: Site, tail: str) -> None:
+    method = "POST" if tail in ("/cancel", "/pause", "/resume") else "GET"
+    async with site.client("user-beta") as client:
+        theirs = await client.request(method, f"/jobs/alpha-red{tail}")
+        nobodys = await client.request(method, f"/jobs/alpha-not{tail}")
+    assert theirs.status_code == nobodys.status_code == 404
+    assert theirs.text.replace("alpha-red", "X") == nobodys.text.replace("alpha-not", "X")
+    assert sorted(theirs.headers) == sorted(nobodys.headers)
+
+
+async def test_no_list_names_another_projects_job(site: Site) -> None:
+    lists = [path for method, path, _ in OPERATIONS if method == "get" and "{" not in path]
+    async with site.client("user-beta") as client:
+        for path in lists:
+            text = (await client.get(_path(path))).text
+            assert "alpha" not in text, path
+            assert "admin@" not in text, path
+    async with site.client("user-alpha") as client:
+        assert "alpha-red" in (await client.get("/jobs")).text
+
+
+async def test_a_taken_name_tells_nothing(site: Site) -> None:
+    async with site.client("user-beta") as client:
+        taken = await client.post("/jobs", json={"count": 1, "project": "beta", "name": "red"})
+        free = await client.post("/jobs", json={"count": 1, "project": "beta", "name": "not"})
+        assert taken.status_code == free.status_code == 422
+        assert taken.text.replace("red", "X") == free.text.replace("not", "X")
+        for project in ("alpha", "nowhere"):
+            reply = await client.post("/jobs", json={"count": 1, "project": project})
+            assert reply.status_code == 404
+        named = await client.post("/jobs", json={"count": 1, "project": "beta"})
+        assert named.json()["name"] == "beta-1"
+
+
+async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
+    feed = site.service.feed
+    beta = Principal("b", Role.USER, frozenset({"beta"}))
+    frames = aiter(Scoped(site.service, beta).watch(None))  # type: ignore[arg-type]
+    following = asyncio.ensure_future(anext(frames))
+    assert feed.readers == 1
+    feed.publish("changed", ChangedView(kind="job", name="alpha-red", epoch=1))
+    feed.publish("changed", ChangedView(kind="job", name="beta-blue", epoch=2))
+    seen = await following
+    assert isinstance(seen.data, ChangedView)
+    assert seen.data.name == "beta-blue"
+    feed.publish("resync", ResyncView(reason="x"))
+    assert (await anext(frames)).type == "resync"
+    await frames.aclose()  # type: ignore[attr-defined]
+
+
+async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> None:
+    beta = Principal("b", Role.USER, frozenset({"beta"}))
+    reader = Scoped(site.service, beta).watch(None)  # type: ignore[arg-type]
+    del site.service._jobs["beta-blue"], site.service._jobs["alpha-red"]
+    for name in ("alpha-red", "beta-blue", "", "nobody"):
+        site.service.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))
+    names = [item.data.name for item in await reader.batch()]  # type: ignore[union-attr]
+    assert names == ["beta-blue", ""]
+
+
+def test_what_a_job_had_is_somebody_elses_once_it_ended() -> None:
+    """Its moves stay its owner's to see; the traffic of its endpoints does not."""
+    owners = [
+        Owned("beta-old", "beta", ("gpu0", "gpu1"), holding=False),
+        Owned("beta-now", "beta", ("gpu2",), holding=True),
+        Owned("alpha-red", "alpha", ("gpu0",), holding=True),
+    ]
+    redact = Redactor(frozenset({"beta"}), {owned.job: owned for owned in owners})
+    assert redact.owns("beta-old")
+    assert not redact.owns("alpha-red")
+    seen = AggregatorView(
+        name="as0",
+        dpid="1",
+        connected=True,
+        size=4,
+        used=2,
+        free=2,
+        endpoints=["gpu0", "gpu2"],
+        jobs=["alpha-red", "beta-now"],
+        ports=[
+            AggregatorPortView(
+                port=n, kind="fiber", far=f"ocs0/{n}", endpoint=f"gpu{n}", rx_bps=1e9
+            )
+            for n in (0, 2)
+        ],
+    )
+    shown = redact.aggregator(seen)
+    assert shown.jobs == ["beta-now"]
+    assert [port.rx_bps for port in shown.ports] == [None, 1e9]
+
+
+def test_a_route_without_a_rule_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = [("/api/v1", route) for part in PARTS for route in part.router.routes]
+    monkeypatch.delitem(RULES, "submit_job")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="submit_job"):
+        RouteTable(routes)  # type: ignore[arg-type]
+
+
+def test_every_rule_is_a_known_verb_and_has_a_route() -> None:
+    names = {route.name for part in PARTS for route in part.router.routes}  # type: ignore[attr-defined]
+    assert set(RULES.values()) <= set(VERBS)
+    assert set(RULES) - names <= {"get_metrics"}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_an_unknown_verb_is_refused_to_everybody(role: Role) -> None:
+    principal = Principal("x", role, frozenset({"*"}))
+    assert authorise(principal, "reactor:open") is Verdict.FORBIDDEN
+    assert "reactor:open" not in may(principal)
+
+
+def test_a_role_is_judged_before_the_project() -> None:
+    viewer = Principal("v", Role.VIEWER, frozenset({"alpha"}))
+    assert authorise(viewer, "jobs:change", "beta") is Verdict.FORBIDDEN
+    assert authorise(viewer, "jobs:read", "beta") is Verdict.HIDDEN
+    assert authorise(viewer, "jobs:read", "alpha") is Verdict.ALLOWED
+    assert authorise(viewer, "metrics:read") is Verdict.FORBIDDEN

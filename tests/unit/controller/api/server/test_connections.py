@@ -1,0 +1,221 @@
+"""Too many connections, and those that dawdle: who has to go, and who is answered all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.api.server import connections as door_module
+from controller.api.server.connections import (
+    MAX_CONNECTIONS,
+    REQUEST_S,
+    RESERVED_FILES,
+    Door,
+    connections_possible,
+)
+from controller.api.server.outflow import Outflow
+from controller.daemon import serving as serving_module
+from controller.daemon.listen import PeopleOptions
+from tests.unit.controller.api.served import serving
+
+CONNECTIONS = 10_000
+DRIPS = (
+    b"",
+    b"GET /api/v1/health HT",
+    b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{",
+    b"\x16\x03\x01",
+)
+
+
+class Visitor:
+    def __init__(self, address: str = "10.0.0.1") -> None:
+        self.address = address
+        self.out = False
+
+    def turn_out(self) -> None:
+        self.out = True
+
+    def outflow(self) -> Outflow | None:
+        return None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_oldest_idle_one_makes_room() -> None:
+    door = Door(2)
+    first, second, third = Visitor(), Visitor(), Visitor()
+    assert all(door.enter(guest) for guest in (first, second, third))
+    assert (first.out, second.out, third.out) == (True, False, False)
+    assert len(door) == 2
+
+
+def test_who_is_being_served_stays() -> None:
+    door = Door(2)
+    served, idle, third, fourth = Visitor(), Visitor(), Visitor(), Visitor()
+    assert door.enter(served)
+    door.busy(served)
+    assert door.enter(idle)
+    assert door.enter(third)
+    assert idle.out
+    door.busy(third)
+    assert not door.enter(fourth)
+    assert not (served.out or third.out)
+    door.idle(served)
+    assert door.enter(fourth)
+    assert served.out
+
+
+def test_the_address_with_most_of_them_makes_room_first() -> None:
+    door = Door(4)
+    honest = Visitor("10.0.0.9")
+    assert door.enter(honest)
+    flood = [Visitor() for _ in range(20)]
+    assert all(door.enter(guest) for guest in flood)
+    assert not honest.out
+    assert [guest.out for guest in flood] == [True] * 17 + [False] * 3
+
+
+def test_a_request_that_takes_too_long_to_arrive_is_not_waited_for() -> None:
+    clock = Clock()
+    door = Door(10, clock)
+    slow, served, kept = Visitor(), Visitor(), Visitor()
+    for guest in (slow, served, kept):
+        assert door.enter(guest)
+    door.busy(served)
+    door.busy(kept)
+    clock.now = REQUEST_S
+    door.idle(slow)  # a further drop of the same request buys no time
+    door.idle(kept)
+    clock.now += 1
+    door.sweep()
+    assert (slow.out, served.out, kept.out) == (True, False, False)
+
+
+def test_who_left_is_forgotten() -> None:
+    door = Door(1)
+    gone, there = Visitor(), Visitor()
+    assert door.enter(gone)
+    door.leave(gone)
+    door.idle(gone)
+    assert len(door) == 0
+    assert door.enter(there)
+    assert not gone.out
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"),
+    [(1024, 1024 - RESERVED_FILES), (1_000_000, MAX_CONNECTIONS), (64, 16)],
+)
+def test_connections_leave_files_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch, files: int, connections: int
+) -> None:
+    monkeypatch.setattr(door_module.resource, "getrlimit", lambda _: (files, files))
+    assert connections_possible() == connections
+
+
+async def test_a_drip_is_cut_off_and_a_whole_request_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving_module, "SWEEP_EVERY_S", 0.02)
+    async with serving(PeopleOptions(open=True)) as (_, port), asyncio.timeout(120):
+        monkeypatch.setattr(door_module, "REQUEST_S", 0.3)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(10_000):
+                writer.write(b"G")
+                await writer.drain()
+                if reader.at_eof() or writer.transport.is_closing():
+                    break
+                await asyncio.sleep(0.01)
+            assert await reader.read() == b""
+        writer.close()
+        monkeypatch.setattr(door_module, "REQUEST_S", REQUEST_S)  # this one may be slow
+        assert await asyncio.to_thread(asked, port) == 200
+
+
+@contextlib.contextmanager
+def many_files() -> Iterator[int]:
+    """Let this process hold its side of the flood, as far as the machine lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + 512
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    try:
+        yield max(soft, most) - 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def rss_bytes(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def asked(port: int) -> int:
+    """Ask as somebody honest does, on a connection of their own; return the status."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/api/v1/health")
+        return connection.getresponse().status
+
+
+def until(what: str, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_ten_thousand_connections_take_bounded_files_and_memory_and_nobodys_turn(
+    tmp_path: Path,
+) -> None:
+    """A server with 1,024 files; each connection says nothing, or a part of something."""
+    limited = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (1024, 1024)); "
+    code = (
+        limited
+        + "import runpy; runpy.run_module('tests.unit.controller.api.served', run_name='__main__')"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    held: deque[socket.socket] = deque()
+    try:
+        until("the server starts", (tmp_path / "port").exists)
+        port = int((tmp_path / "port").read_text())
+        with many_files() as most:
+            assert asked(port) == 200
+            before = rss_bytes(server.pid)
+            for number in range(CONNECTIONS):
+                if len(held) >= most:
+                    held.popleft().close()
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+                with contextlib.suppress(OSError):  # it was turned out already
+                    held[-1].sendall(DRIPS[number % len(DRIPS)])
+                if number % 250 == 249:
+                    assert asked(port) == 200
+            files = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+            grown = rss_bytes(server.pid) - before
+        assert server.poll() is None
+        assert files <= 1024 - RESERVED_FILES + 64
+        assert grown < 96 * 2**20, f"{grown} bytes for {files} connections"
+    finally:
+        for connection in held:
+            connection.close()
+        server.terminate()
+        assert server.wait(30) is not None

@@ -1,0 +1,153 @@
+"""Streams and followed logs: they end with the right to read them, and nobody takes them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from starlette.types import Message, Scope
+
+from controller.api.following import MOST_PER_TOKEN
+from controller.people.authz import Role
+from tests.unit.controller.api.people_rig import Site, people_site
+
+LONG = ["/stream", "/jobs/alpha-red/logs?follow=true"]
+LIMIT_S = 60
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with people_site(tmp_path) as site:
+        site.service.endless_logs = True
+        yield site
+
+
+@dataclass
+class Follower:
+    """One request whose answer goes on, and what came of it so far."""
+
+    task: asyncio.Task[None]
+    begun: asyncio.Event
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        return int(self.messages[0]["status"])
+
+
+@contextlib.asynccontextmanager
+async def following(
+    site: Site, secret: str, path: str = "/stream", address: str = "127.0.0.1"
+) -> AsyncIterator[Follower]:
+    """Ask for a long answer as a server does; leave once its first bytes are there."""
+    where, _, query = path.partition("?")
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "asgi": {"version": "3.0"},
+        "method": "GET",
+        "scheme": "http",
+        "path": f"/api/v1{where}",
+        "raw_path": f"/api/v1{where}".encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(b"authorization", f"Bearer {secret}".encode()), (b"host", b"localhost")],
+        "client": (address, 50000),
+        "server": ("127.0.0.1", 8470),
+    }
+    asked = False
+    messages: list[Message] = []
+    begun = asyncio.Event()
+
+    async def receive() -> Message:
+        nonlocal asked
+        if not asked:
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+        if message.get("body"):
+            begun.set()
+
+    task = asyncio.create_task(site.app(scope, receive, send))
+    follower = Follower(task, begun, messages)
+    async with asyncio.timeout(LIMIT_S):
+        await begun.wait()
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def ended(follower: Follower) -> None:
+    """Wait until the answer ended, and see that it ended as a whole one does."""
+    async with asyncio.timeout(LIMIT_S):
+        await follower.task
+    assert follower.messages[-1] == {
+        "type": "http.response.body",
+        "body": b"",
+        "more_body": False,
+    }
+
+
+@pytest.mark.parametrize("path", LONG)
+async def test_a_revoked_token_follows_nothing_any_more(site: Site, path: str) -> None:
+    token, secret = await site.accounts.create("bob", Role.VIEWER, ["alpha"])
+    async with (
+        following(site, secret, path) as bob,
+        following(site, site.secrets["viewer-alpha"], path) as other,
+    ):
+        async with site.client("admin") as client:
+            assert (await client.delete(f"/tokens/{token.id}")).status_code == 200
+        await ended(bob)
+        assert not other.task.done()
+        assert site.service.feed.readers == (path == "/stream")
+    assert site.service.feed.readers == 0
+
+
+@pytest.mark.parametrize("path", LONG)
+async def test_what_is_followed_ends_when_its_token_expires(site: Site, path: str) -> None:
+    _, secret = await site.accounts.create("bob", Role.USER, ["alpha"], expires_s=60)
+    async with following(site, secret, path) as bob:
+        assert not bob.task.done()
+        site.clock.now += 61
+        await ended(bob)
+
+
+async def test_one_token_does_not_take_all_places(site: Site) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(MOST_PER_TOKEN):
+            where = f"10.0.0.{number}"
+            entered = following(site, site.secrets["viewer-alpha"], address=where)
+            assert (await stack.enter_async_context(entered)).status == 200
+        refused = await stack.enter_async_context(following(site, site.secrets["viewer-alpha"]))
+        assert refused.status == 503
+        for who in ("viewer-beta", "operator", "admin"):
+            follower = await stack.enter_async_context(following(site, site.secrets[who]))
+            assert follower.status == 200
+    async with following(site, site.secrets["viewer-alpha"]) as again:
+        assert again.status == 200
+
+
+async def test_one_address_does_not_take_all_places(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.api.following.MOST_PER_ADDRESS", 1)
+    alpha, beta = site.secrets["user-alpha"], site.secrets["user-beta"]
+    async with following(site, alpha):
+        async with following(site, beta) as late:
+            assert late.status == 503
+        async with following(site, beta, address="10.0.0.9") as elsewhere:
+            assert elsewhere.status == 200
+        async with following(site, site.secrets["operator"]) as operator:
+            assert operator.status == 200

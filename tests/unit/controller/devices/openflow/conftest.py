@@ -1,0 +1,43 @@
+"""A controller on a loopback port, for switches that exist in memory only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from controller.devices.aggregators import AggregatorEvent
+from controller.devices.openflow.aggregators import OpenFlowAggregators
+from sitefile.model import CabledSite
+from tests.unit.controller.devices.openflow.sites import make_site
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Control:
+    """The aggregators, where they listen, and what they posted."""
+
+    site: CabledSite
+    aggregators: OpenFlowAggregators
+    address: tuple[str, int] = ("", 0)
+    events: list[AggregatorEvent] = field(default_factory=list)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until ``condition`` holds."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110  # conditions of any kind, on purpose
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def control() -> AsyncIterator[Control]:
+    """A running controller for two aggregators (datapath ids 0xA0 and 0xA1)."""
+    site = make_site()
+    events: list[AggregatorEvent] = []
+    aggregators = OpenFlowAggregators(site, events.append)
+    address = await aggregators.start()
+    yield Control(site, aggregators, address, events)
+    await aggregators.stop()

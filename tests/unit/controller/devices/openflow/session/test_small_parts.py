@@ -1,0 +1,183 @@
+"""Liveness, ARP frames, packet-in allowance, listening sockets."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.base.addresses import split_address
+from controller.devices.aggregators import AggregatorRefused
+from controller.devices.openflow.rules.pipeline import PROBE_MAC
+from controller.devices.openflow.session import meter as of_meter
+from controller.devices.openflow.session.listen import listening_socket
+from controller.devices.openflow.session.liveness import (
+    BARRIER_PATIENCE_S,
+    SILENT_INTERVALS,
+    Liveness,
+    Verdict,
+)
+from controller.devices.openflow.session.meter import Allowance, Meter
+from controller.devices.openflow.session.peer import (
+    RECORD_BYTES,
+    Certificate,
+    Peer,
+    is_pinned,
+    pinned,
+)
+from controller.devices.openflow.wire import arp
+from controller.reconcile.links import LinkWatch
+from controller.state.events import EventLog
+from sitefile.model import AggregatorCable
+from tests.unit.controller.devices.openflow.fakeswitch import arp_reply
+
+
+def silence(liveness: Liveness, intervals: int, start: float = 0.0) -> list[Verdict]:
+    return [liveness.quiet(start + n) for n in range(1, intervals + 1)]
+
+
+def test_five_silent_seconds_are_death():
+    verdicts = silence(Liveness(), SILENT_INTERVALS)
+    assert verdicts == [Verdict.ECHO] * 4 + [Verdict.DEAD]
+
+
+def test_any_byte_is_life():
+    liveness = Liveness()
+    silence(liveness, SILENT_INTERVALS - 1)
+    liveness.heard()
+    assert silence(liveness, SILENT_INTERVALS - 1) == [Verdict.ECHO] * 4
+
+
+def test_a_barrier_protects_for_thirty_seconds():
+    liveness = Liveness()
+    liveness.barrier_sent(1, now=0.0)
+    verdicts = silence(liveness, int(BARRIER_PATIENCE_S))
+    assert verdicts == [Verdict.ECHO] * 29 + [Verdict.DEAD]
+
+
+def test_an_answered_barrier_protects_no_longer():
+    liveness = Liveness()
+    liveness.barrier_sent(1, now=0.0)
+    liveness.barrier_done(1)
+    assert silence(liveness, SILENT_INTERVALS)[-1] is Verdict.DEAD
+
+
+def test_probe_frame_follows_rfc_5227():
+    frame = arp.probe_frame("10.77.0.1", PROBE_MAC)
+    assert len(frame) == 60
+    assert frame[:6] == b"\xff" * 6
+    assert frame[28:32] == bytes(4)
+    assert frame[38:42] == bytes([10, 77, 0, 1])
+
+
+def test_arp_replies_are_read_and_nothing_else():
+    reply = arp_reply("10.77.0.1", "02:00:00:00:01:01")
+    assert arp.parse_reply(reply) == arp.ArpReply("10.77.0.1", "02:00:00:00:01:01")
+    assert arp.parse_reply(arp.probe_frame("10.77.0.1", PROBE_MAC)) is None
+    assert arp.parse_reply(reply[:30]) is None
+    assert arp.parse_reply(bytes(60)) is None
+
+
+def test_allowance_refills_with_time():
+    allowance = Allowance(2.0, now=0.0)
+    assert [allowance.take(0.0) for _ in range(3)] == [True, True, False]
+    assert [allowance.take(0.5) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [("127.0.0.1:6653", ("127.0.0.1", 6653)), ("[::1]:1", ("::1", 1))]
+)
+def test_addresses_are_split(text, parts):
+    assert split_address(text) == parts
+
+
+@pytest.mark.parametrize("text", ["6653", "host:", ":6653", "host:x", "host:70000"])
+def test_bad_addresses_are_refused(text):
+    with pytest.raises(ValueError, match="host:port"):
+        split_address(text)
+
+
+def test_listening_socket_reports_what_is_wrong():
+    with listening_socket("127.0.0.1:0") as taken:
+        port = taken.getsockname()[1]
+        assert taken.family == socket.AF_INET
+        with pytest.raises(OSError, match="in use"):
+            listening_socket(f"127.0.0.1:{port}")
+    with pytest.raises(OSError, match="ll-t-none"):
+        listening_socket("127.0.0.1:0", "ll-t-none")
+
+
+def test_refusals_beyond_a_full_table_are_forgotten_until_the_next_answer():
+    meter = Meter(0.0)
+    verdicts = [meter.judge(of_meter.ERROR, asked=False, now=0.0) for _ in range(3000)]
+    assert verdicts.count(of_meter.Verdict.TAKE) == of_meter.ERRORS
+    assert meter.judge(of_meter.BARRIER_REPLY, asked=True, now=0.0) is of_meter.Verdict.TAKE
+    assert meter.judge(of_meter.ERROR, asked=False, now=0.0) is of_meter.Verdict.TAKE
+
+
+def test_unasked_answers_are_not_decoded():
+    meter = Meter(0.0)
+    for kind in (of_meter.MULTIPART_REPLY, of_meter.BARRIER_REPLY):
+        assert meter.judge(kind, asked=False, now=0.0) is of_meter.Verdict.SKIP
+
+
+def test_what_a_port_says_is_never_forgotten_but_has_an_end():
+    meter = Meter(0.0)
+    burst = int(of_meter.PORT_STATUS_BURST)
+    verdicts = [meter.judge(of_meter.PORT_STATUS, asked=False, now=0.0) for _ in range(burst + 1)]
+    assert verdicts == [of_meter.Verdict.TAKE] * burst + [of_meter.Verdict.END]
+    calm = Meter(0.0)
+    for n in range(10 * burst):  # a hundred flaps a second, for minutes
+        assert calm.judge(of_meter.PORT_STATUS, asked=False, now=n / 100) is of_meter.Verdict.TAKE
+
+
+def test_work_beyond_what_was_saved_up_is_paid_with_a_pause():
+    work = Allowance(0.25, 0.0, 10.0)
+    assert work.spend(10.0, 0.0) == 0.0
+    assert work.spend(1.0, 0.0) == 4.0
+    assert work.spend(0.0, 4.0) == 0.0
+
+
+NAMES = st.lists(st.text(max_size=300) | st.from_regex(r"[a-z0-9.-]{1,300}", fullmatch=True))
+
+
+@given(st.ip_addresses(), st.integers(0, 65535), NAMES, st.booleans())
+def test_who_called_is_handed_over_whole_and_bounded(address, port, names, tls):
+    shown = Certificate.of(tuple(names * 20), "ab" * 32) if tls else None
+    peer = Peer(str(address), port, shown)
+    packed = peer.pack()
+    assert len(packed) < RECORD_BYTES
+    assert Peer.unpack(packed) == peer
+    assert len(str(peer)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("pin", "host", "is_it"),
+    [
+        ("10.0.0.7", "10.0.0.7", True),
+        ("10.0.0.7", "::ffff:10.0.0.7", True),
+        ("10.0.0.7", "10.0.0.70", False),
+        ("fe80::7", "fe80::7%eth0", True),
+        ("fe80::7", "FE80:0::7", True),
+        ("10.0.0.7", "", False),
+    ],
+)
+def test_an_address_is_compared_as_an_address(pin, host, is_it):
+    cable = AggregatorCable("as0", 0xA0, {}, {}, address=pin)
+    assert is_pinned(cable, Peer(host, 6653)) is is_it
+    assert pinned(cable) == f"address {pin}"
+
+
+def test_people_are_told_of_a_claimant_once_a_minute_and_aggregator(tmp_path):
+    state = SimpleNamespace(clock=lambda: now, events=EventLog(lambda: now, lambda: 1))
+    watch = LinkWatch(state)
+    for n in range(180):
+        now = 1000.0 + n
+        watch.take(AggregatorRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
+    watch.take(AggregatorRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
+    events = state.events.since(0, 100)
+    assert [e.object for e in events] == ["aggregator/as0"] * 3 + ["aggregator/as1"]
+    assert events[-1].message == "refused 10.0.0.9:1, without TLS: pinned to y"

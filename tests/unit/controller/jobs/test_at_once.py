@@ -1,0 +1,264 @@
+"""Two things happen to one job at the same time: no order of them brings a dead job back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState, RankStatus
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.schema.jobs import JobView
+from controller.schema.plans import AttachRequest, PlanRequest, TransactionView
+from controller.service import service
+from controller.state.writes import PutJob, Write
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
+    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
+
+
+class Held:
+    """Stands before a call of the engine and lets nobody through until ``go`` is set."""
+
+    def __init__(self, rack: Rack, call: str) -> None:
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+        self._call = getattr(rack.engine, call)
+        setattr(rack.engine, call, self)
+
+    async def __call__(self, *arguments: object) -> object:
+        self.reached.set()
+        await self.go.wait()
+        return await self._call(*arguments)
+
+
+async def begun(work: object, held: Held) -> asyncio.Task[JobView]:
+    task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    await asyncio.wait_for(held.reached.wait(), 30)
+    return task
+
+
+async def test_a_job_that_fails_while_it_is_paused_stays_failed(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    freeze = Held(rack, "freeze")
+    pause = await begun(rack.service.pause("red"), freeze)
+    rack.engine.exit("red", 1, 7)
+    await rack.state("red", "failed")
+    freeze.go.set()
+    with pytest.raises(ServiceError, match="red is failed, not running"):
+        await pause
+    assert (await rack.service.job("red")).state == "failed"
+    assert all(e.state == "idle" for e in await rack.service.endpoints())
+
+
+async def test_a_job_that_is_being_paused_is_not_moved_and_a_cancel_waits(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    freeze = Held(rack, "freeze")
+    pause = await begun(rack.service.pause("red"), freeze)
+    with pytest.raises(ServiceError, match="job red is being paused") as caught:
+        await rack.service.apply(plan, wait_s=0)
+    assert caught.value.code == "conflict"
+    with pytest.raises(ServiceError, match="red is being paused, not running"):
+        await rack.service.pause("red")
+    stop = Held(rack, "stop")
+    cancel = asyncio.create_task(rack.service.cancel("red"))
+    await asyncio.sleep(0.1)
+    assert not stop.reached.is_set()
+    freeze.go.set()
+    assert (await pause).state == "paused"
+    stop.go.set()
+    assert (await cancel).state == "cancelled"
+
+
+@pytest.mark.parametrize("policy", ["pause", "restart"])
+async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
+    rack: Rack, policy: str
+) -> None:
+    ends = ["gpu0", "gpu2"]
+    await submit(rack, "red", 2, endpoints=ends, rank_order="placed", policy=policy)
+    await rack.state("red", "running")
+    plan = await rack.service.make_plan(PlanRequest())
+    assert plan.moves
+    stop = Held(rack, "stop")
+    cancel = await begun(rack.service.cancel("red"), stop)
+    with pytest.raises(ServiceError, match="job red is ending"):
+        await rack.service.apply(plan, wait_s=60)
+    with pytest.raises(ServiceError, match="job red is ending"):
+        await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    with pytest.raises(ServiceError, match="job red is ending"):
+        await rack.service._jobs.restart_job("red")
+    with pytest.raises(ServiceError, match="red is ending, not running"):
+        await rack.service.pause("red")
+    stop.go.set()
+    assert (await cancel).state == "cancelled"
+    assert not rack.engine.statuses
+
+
+async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack) -> None:
+    """An agent is late: the first cancel waits for it, the second one joins, a new job comes."""
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    stop = Held(rack, "stop")
+    cancels = [asyncio.create_task(rack.service.cancel("red")) for _ in range(3)]
+    await asyncio.wait_for(stop.reached.wait(), 30)
+    with pytest.raises(ServiceError, match="exists and is running"):
+        await submit(rack, "red", 2)
+    stop.go.set()
+    assert [(await cancel).state for cancel in cancels] == ["cancelled"] * 3
+    assert rack.engine.calls.count(("stop", "red")) == 1
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    await asyncio.sleep(0.2)
+    assert (await rack.service.job("red")).state == "running"
+    assert rack.engine.states("red") == {RankState.RUNNING}
+
+
+async def test_a_cancel_waits_for_what_begins_while_it_waits(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the job's start, at whose end somebody begins to move the job's light."""
+    start, freeze = Held(rack, "start"), Held(rack, "freeze")
+    ender, moves = rack.service._jobs._ender, list[asyncio.Task[TransactionView]]()
+    keep = ender.keep
+
+    async def moved(name: str) -> None:
+        if rack.service._state.jobs[name].state == "running" and not moves:
+            attach = rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
+            moves.append(asyncio.create_task(attach))
+            await asyncio.wait_for(freeze.reached.wait(), 30)
+        await keep(name)
+
+    monkeypatch.setattr(ender, "keep", moved)
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
+    await asyncio.wait_for(start.reached.wait(), 30)
+    cancel = asyncio.create_task(rack.service.cancel("red"))
+    stop = Held(rack, "stop")
+    start.go.set()
+    await asyncio.wait_for(freeze.reached.wait(), 30)
+    await asyncio.sleep(0.2)
+    assert not stop.reached.is_set()
+    freeze.go.set()
+    stop.go.set()
+    assert (await cancel).state == "cancelled"
+    assert (await moves[0]).state == "committed"
+    assert not rack.engine.statuses
+
+
+async def test_the_name_of_a_job_is_free_as_soon_as_it_is_seen_to_have_ended(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flows leave the aggregators later, and one of those may take its time."""
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    go, slow = asyncio.Event(), asyncio.Event()
+    install = rack.aggregators.install
+
+    async def later(programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        slow.set()
+        await go.wait()
+        await install(programs, deadline_s=deadline_s)
+
+    monkeypatch.setattr(rack.aggregators, "install", later)
+    for rank in range(2):
+        rack.engine.exit("red", rank, 0)
+    await rack.state("red", "completed")
+    await asyncio.wait_for(slow.wait(), 30)
+    await submit(rack, "red", 2)
+    await rack.state("red", "starting")
+    await asyncio.sleep(0.1)
+    go.set()
+    await rack.state("red", "running")
+    assert rack.engine.states("red") == {RankState.RUNNING}
+
+
+async def test_a_restart_that_waits_lets_the_next_job_of_that_name_alone(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.jobs.restart_policy.FIRST_WAIT_S", 0.3)
+    await submit(rack, "red", 2, restart="on-failure")
+    await rack.state("red", "running")
+    rack.engine.exit("red", 0, 1)
+    await rack.state("red", "starting")
+    await rack.service.cancel("red")
+    start = Held(rack, "start")
+    calls: list[Sequence[object]] = []
+    inner = start._call
+
+    async def noted(*arguments: object) -> list[RankStatus]:
+        calls.append(arguments)
+        return await inner(*arguments)  # type: ignore[no-any-return]
+
+    start._call = noted
+    await submit(rack, "red", 2)
+    await asyncio.wait_for(start.reached.wait(), 30)
+    await asyncio.sleep(0.5)  # the old one's wait is over
+    start.go.set()
+    await rack.state("red", "running")
+    await asyncio.sleep(0.1)
+    assert len(calls) == 1
+    assert (await rack.service.job("red")).restarts == 0
+
+
+async def test_a_job_that_could_not_be_saved_was_never_there(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue looks while the disk still thinks about it, and then refuses."""
+    writing, refuse = asyncio.Event(), asyncio.Event()
+    commit = rack.store.commit
+
+    async def refused(*writes: Write) -> None:
+        if not any(isinstance(w, PutJob) and w.job.name == "red" for w in writes):
+            return await commit(*writes)
+        monkeypatch.setattr(rack.store, "commit", commit)
+        writing.set()
+        await refuse.wait()
+        raise ServiceError("failed", "the disk is full")
+
+    await submit(rack, "green", 6)
+    await rack.state("green", "running")
+    await submit(rack, "blue", 1)  # waits: the queue has something to look at
+    monkeypatch.setattr(rack.store, "commit", refused)
+    request = asyncio.create_task(submit(rack, "red", 2))
+    await asyncio.wait_for(writing.wait(), 30)
+    looks = rack.service._queue.looks
+    rack.service._state.wake.set()
+    await rack.until(lambda: rack.service._queue.looks > looks)
+    refuse.set()
+    with pytest.raises(ServiceError, match="the disk is full"):
+        await request
+    assert [job.name for job in await rack.service.jobs()] == ["green", "blue"]
+    assert {s.job for s in rack.engine.statuses.values()} == {"green"}
+    await rack.service.cancel("green")
+    await rack.state("blue", "running")
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+
+
+async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ender, writing, refuse = rack.service._jobs._ender, asyncio.Event(), asyncio.Event()
+    save = ender.save
+
+    async def refused(_: str) -> None:
+        monkeypatch.setattr(ender, "save", save)
+        writing.set()
+        await refuse.wait()
+        raise ServiceError("failed", "the disk is full")
+
+    monkeypatch.setattr(ender, "save", refused)
+    await submit(rack, "red", 2)
+    await asyncio.wait_for(writing.wait(), 60)
+    assert (await rack.service.cancel("red")).state == "cancelled"
+    refuse.set()
+    await asyncio.sleep(0.2)
+    assert (await rack.service.job("red")).state == "cancelled"
+    assert not rack.engine.statuses

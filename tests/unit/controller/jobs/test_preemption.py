@@ -1,0 +1,100 @@
+"""Preemption as people see it: the urgent job runs, and what made way for it waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from controller.devices.engine import RankStatus
+from controller.schema.jobs import JobView
+from scheduler.queue.model import Preemption, QueuePolicy
+from sitefile import Scheduling, load_site
+from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.jobs.test_queue import submit, waiting
+
+
+@pytest_asyncio.fixture
+async def urgent(tmp_path: Path) -> AsyncIterator[Rack]:
+    """A controller that lets urgent jobs push out others."""
+    on = Scheduling(queue=QueuePolicy(preemption=Preemption.PRIORITY))
+    rack = Rack(tmp_path, replace(load_site(PAPER), scheduling=on))
+    await rack.up()
+    yield rack
+    await rack.down()
+
+
+async def earlier(rack: Rack, hours: float, name: str, count: int, **fields: object) -> JobView:
+    """Submit a job some hours ago."""
+    state = rack.service._state
+    clock, state.clock = state.clock, lambda: time.time() - 3600.0 * hours
+    try:
+        return await submit(rack, name, count, **fields)
+    finally:
+        state.clock = clock
+
+
+async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urgent: Rack) -> None:
+    rack = urgent
+    await earlier(rack, 2.0, "red", 6, preemptible=True)
+    await rack.state("red", "running")
+    await submit(rack, "urgent", 2, priority=1)
+    await rack.state("urgent", "running")
+    looks = rack.service._queue.looks
+    rack.service._state.wake.set()
+    await rack.until(lambda: rack.service._queue.looks > looks)
+    red = await rack.service.job("red")
+    assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
+    await rack.service.cancel("urgent")
+    await rack.state("red", "running")
+
+
+async def test_what_is_free_is_kept_for_the_urgent_job_until_it_starts(urgent: Rack) -> None:
+    """A GPU is lost while the victim stops: the victim does not come back at its cost."""
+    rack = urgent
+    await earlier(rack, 2.0, "red", 3, preemptible=True)
+    await submit(rack, "grey", 3)
+    await rack.state("red", "running")
+    await rack.state("grey", "running")
+    lost = (await rack.service.job("red")).endpoints[0]
+    stop = rack.engine.stop
+
+    async def stop_and_lose(job: str, grace_s: float) -> list[RankStatus]:
+        rack.engine.sick[lost] = "its GPU is away"
+        rack.service._state.unfit = dict(rack.engine.sick)
+        return await stop(job, grace_s)
+
+    rack.engine.stop = stop_and_lose  # type: ignore[method-assign]
+    await submit(rack, "urgent", 3, priority=1)
+    await rack.until(lambda: ("stop", "red") in rack.engine.calls)
+    await submit(rack, "small", 1)
+    (small,) = await waiting(rack, "small")
+    assert small.reason == "other jobs were stopped so that job urgent can start"
+    rack.engine.sick.clear()
+    await rack.state("urgent", "running")
+    assert rack.engine.calls.count(("stop", "red")) == 1
+
+
+async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent: Rack) -> None:
+    rack = urgent
+    await submit(rack, "red", 6, preemptible=True)
+    await rack.state("red", "running")
+    state, pool = rack.service._state, rack.service._queue._pool
+    decide = pool.run
+
+    async def decided(*args: Any, **kwargs: Any) -> Any:
+        answer = await decide(*args, **kwargs)
+        if "urgent" in state.jobs:
+            state.jobs["urgent"] = replace(state.jobs["urgent"], state="cancelled")
+        return answer
+
+    pool.run = decided  # type: ignore[method-assign, assignment]
+    await submit(rack, "urgent", 2, priority=1)
+    await submit(rack, "later", 2)
+    await waiting(rack, "later")
+    assert state.jobs["urgent"].state == "cancelled"
+    assert ("stop", "red") not in rack.engine.calls

@@ -1,0 +1,170 @@
+"""Ranks die, GPUs are lost, jobs fall silent: what the controller makes of it, over fakes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from controller.jobs import restart_policy, watch
+from controller.ranks import ends
+from controller.schema.fabric import EndpointView
+from controller.schema.jobs import JobRequest, JobView
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 0.02)
+    monkeypatch.setattr(watch, "SICK_LOOKS", 2)
+
+
+async def until(rack: Rack, name: str, **wanted: object) -> JobView:
+    """Wait until the job's view has these values."""
+    deadline = time.monotonic() + 60
+    while True:
+        job = await rack.service.job(name)
+        if all(getattr(job, key) == value for key, value in wanted.items()):
+            return job
+        assert time.monotonic() < deadline, job
+        await asyncio.sleep(0.02)
+
+
+async def events(rack: Rack, reason: str) -> list[str]:
+    return [e.message for e in await rack.service.events(0, 500) if e.reason == reason]
+
+
+async def test_a_job_starts_again_and_at_last_fails(rack: Rack) -> None:
+    await submit(rack, "red", 2, restart="on-failure:2")
+    before = await until(rack, "red", state="running", restarts=0)
+    for times in (1, 2):
+        rack.engine.exit("red", 1, 7)
+        again = await until(rack, "red", state="running", restarts=times)
+        assert again.endpoints == before.endpoints
+        assert again.epoch > before.epoch
+    rack.engine.exit("red", 0, 9)
+    end = await until(rack, "red", state="failed")
+    assert end.reason == "rank 0 exited with code 9; restarted 2 times already"
+    told = await events(rack, "JobRestarting")
+    assert [text.partition(";")[0] for text in told] == ["rank 1 exited with code 7"] * 2
+    assert "restart 2 of 2" in told[1]
+
+
+async def test_without_a_policy_one_ranks_death_ends_the_job(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+    rack.engine.exit("red", 1, 137)
+    assert (await until(rack, "red", state="failed")).restarts == 0
+
+
+async def test_all_ranks_well_is_no_failure(rack: Rack) -> None:
+    await submit(rack, "red", 2, restart="on-failure")
+    await until(rack, "red", state="running")
+    rack.engine.exit("red", 0, 0)
+    rack.engine.exit("red", 1, 0)
+    assert (await until(rack, "red", state="completed")).restarts == 0
+
+
+async def test_a_job_that_waits_to_start_again_can_be_cancelled(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 30.0)
+    await submit(rack, "red", 2, restart="on-failure")
+    await until(rack, "red", state="running")
+    rack.engine.exit("red", 0, 1)
+    waiting = await until(rack, "red", state="starting")
+    assert "restart 1 of 3 in 30 s" in waiting.reason
+    async with asyncio.timeout(60):
+        await rack.service.cancel("red")
+    assert (await rack.service.job("red")).state == "cancelled"
+    assert not rack.engine.holds("gpu0")
+
+
+@pytest.mark.parametrize("restart", ["always", "on-failure:0", ""])
+def test_a_policy_that_is_none_is_refused(restart: str) -> None:
+    with pytest.raises(ValidationError):
+        JobRequest.model_validate({"count": 1, "restart": restart})
+
+
+async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) -> None:
+    await submit(rack, "red", 2, restart="on-failure")
+    before = await until(rack, "red", state="running")
+    gone = before.endpoints[0]
+    key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == gone)
+    rack.engine.sick[gone] = "the GPU is lost: GPU is lost"
+    rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason=rack.engine.sick[gone])
+    after = await until(rack, "red", state="running", restarts=0, count=2)
+    deadline = time.monotonic() + 60
+    while gone in after.endpoints or after.state != "running":
+        assert time.monotonic() < deadline, after
+        await asyncio.sleep(0.02)
+        after = await rack.service.job("red")
+    states = {e.name: e.state for e in await rack.service.endpoints()}
+    assert states[gone] not in ("idle", "busy")
+    others = {n: s for n, s in states.items() if n != gone}
+    assert set(others.values()) == {"idle", "busy"}
+    assert await events(rack, "Quarantined") == ["the GPU is lost: GPU is lost"]
+
+
+async def test_a_driver_that_hangs_for_a_moment_costs_no_job(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SICK_LOOKS", 1000)
+    await submit(rack, "red", 2)
+    running = await until(rack, "red", state="running")
+    idle = next(e.name for e in await rack.service.endpoints() if e.name not in running.endpoints)
+    rack.engine.sick = dict.fromkeys((running.endpoints[0], idle), "NVML hangs on this GPU")
+    key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[0])
+    rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="NVML hangs")
+    deadline = time.monotonic() + 60
+    while (await endpoint(rack, idle)).state == "idle":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert (await rack.service.job("red")).state == "running"
+    rack.engine.sick = {}
+    while (await endpoint(rack, idle)).state != "idle":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert await events(rack, "Quarantined") == []
+
+
+async def endpoint(rack: Rack, name: str) -> EndpointView:
+    return next(e for e in await rack.service.endpoints() if e.name == name)
+
+
+async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    running = await until(rack, "red", state="running")
+    key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[1])
+    rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="Xid 79: fell off")
+    assert (await until(rack, "red", state="failed")).reason == "rank 1: Xid 79: fell off"
+
+
+async def test_a_cancel_ends_even_if_a_server_never_answers(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "STOP_TIMEOUT_S", 0.2)
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+
+    async def never(job: str, grace_s: float) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(rack.engine, "stop", never)
+    async with asyncio.timeout(60):
+        await rack.service.cancel("red")
+    job = await rack.service.job("red")
+    assert job.state == "cancelled"
+    assert "not every container stopped" in job.reason
+    assert await events(rack, "NotStopped")
+
+
+async def test_every_start_of_a_controller_is_a_new_term(rack: Rack) -> None:
+    assert rack.engine.term == 1
+    await rack.down()
+    await rack.up()
+    assert rack.engine.term == 2

@@ -1,0 +1,130 @@
+"""Allocations over the whole controller: what is exported comes back, whatever it was."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.base.errors import ServiceError
+from controller.schema.plans import AllocatedJob, Allocation
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+PLACES = st.permutations(["as0", "as0", "as0", "as1", "as1", "as1"])
+
+
+@settings(max_examples=6)
+@given(PLACES)
+def test_any_allocation_comes_back_as_it_was_exported(places: list[str]) -> None:
+    async def walk(directory: Path) -> None:
+        rack = Rack(directory)
+        service = await rack.up()
+        try:
+            first = await service.allocation()
+            wanted = Allocation(
+                site="paper", homes={f"gpu{i}": home for i, home in enumerate(places)}
+            )
+            there = await service.bring_back(wanted, dry_run=False, wait_s=60)
+            assert there.transaction is None or there.transaction.state == "committed"
+            assert (await service.allocation()).homes == wanted.homes
+            read = Allocation.model_validate_json(first.model_dump_json())
+            await service.bring_back(read, dry_run=False, wait_s=60)
+            assert (await service.allocation()).homes == first.homes
+        finally:
+            await rack.down()
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(walk(Path(directory)))
+
+
+@pytest.mark.parametrize(
+    ("site", "homes", "word"),
+    [
+        ("other", {}, "for site other"),
+        ("paper", {"gpu0": "as1", "gpu9": "as0"}, "no endpoint gpu9"),
+        ("paper", {"gpu0": "as1", "gpu1": "as9"}, "no aggregator as9"),
+        ("paper", {f"gpu{i}": "as0" for i in range(6)}, "port"),
+        ("paper", {"gpu1": "as1", "gpu0": None}, "carries job red"),
+    ],
+)
+async def test_what_is_impossible_touches_nothing(
+    rack: Rack, site: str, homes: dict[str, str | None], word: str
+) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    before = (await rack.service.allocation()).homes
+    applied = len(rack.switch.applied)
+    with pytest.raises(ServiceError, match=word):
+        wanted = Allocation(site=site, homes=homes)
+        await rack.service.bring_back(wanted, dry_run=False, wait_s=60)
+    assert (await rack.service.allocation()).homes == before
+    assert len(rack.switch.applied) == applied
+
+
+async def test_a_dry_run_says_what_and_who(rack: Rack) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    kept = await rack.service.allocation()
+    assert [(j.name, j.endpoints) for j in kept.jobs] == [("red", ["gpu0"])]
+    other = AllocatedJob(name="blue", endpoints=["gpu5"])
+    wanted = kept.model_copy(update={"homes": {"gpu0": "as1"}, "jobs": [other]})
+    view = await rack.service.bring_back(wanted, dry_run=True, wait_s=0)
+    assert [(m.endpoint, m.source, m.target) for m in view.moves] == [("gpu0", "as0", "as1")]
+    assert view.jobs == ["red"]
+    assert view.notes == ["job blue does not run any more", "job red is not in the file"]
+    assert view.transaction is None
+
+
+async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
+    await rack.service._power.look()
+    view = await rack.service.trace("gpu0")
+    assert view.complete
+    assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
+    assert (view.loss_up_db, view.loss_down_db) == (1.0, 1.0)
+    await rack.service.bring_back(
+        Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=60
+    )
+    dark = await rack.service.trace("gpu0")
+    assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
+    rack.switch.away = True
+    await rack.service._power.look()
+    assert (await rack.service.trace("gpu1")).loss_up_db is None
+    assert len(await rack.service.power()) > 6
+
+
+async def test_the_feed_tells_what_changes(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = rack.switch.apply
+
+    async def with_mirrors_that_take_time(*given: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await apply(*given, **named)
+
+    monkeypatch.setattr(rack.switch, "apply", with_mirrors_that_take_time)
+    frames = aiter(rack.service.watch(None))
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    await rack.service.bring_back(
+        Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=60
+    )
+    seen = []
+    async with asyncio.timeout(60):
+        async for item in frames:
+            seen.append(item)
+            hand = item.type == "transaction" and getattr(item.data, "cause", "") == "attach"
+            ended = hand and getattr(item.data, "finished_at", None)
+            if ended:
+                break
+    kinds = {item.type for item in seen}
+    assert {"event", "changed", "transaction"} <= kinds
+    changed = {(f.data.kind, f.data.name) for f in seen if f.type == "changed"}  # type: ignore[union-attr]
+    assert ("job", "red") in changed
+    moving = [f.data for f in seen if getattr(f.data, "cause", "") == "attach"]
+    assert moving[0].circuits.make[0].endpoint == "gpu0"  # type: ignore[union-attr]
+    assert moving[-1].state == "committed"  # type: ignore[union-attr]
+    await frames.aclose()  # type: ignore[attr-defined]

@@ -1,0 +1,269 @@
+"""Cool-down, pause budgets, worth and automatic regroups of the controller, over fakes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.base.errors import ServiceError
+from controller.plans import automatic
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
+from controller.state.records import JobRecord
+from controller.telemetry.steps import StepMeter, roads_of
+from scheduler.model import Job
+from scheduler.policy.budgets import PauseBudget
+from scheduler.policy.triggers import TriggerPolicy
+from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
+from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+AT_ONCE = TriggerPolicy(excess_span=1, excess_for_s=0.0, min_interval_s=0.05)
+
+
+def paper(**regroup: object) -> CabledSite:
+    policy = RegroupPolicy(**regroup)  # type: ignore[arg-type]
+    return replace(load_site(PAPER), scheduling=Scheduling(regroup=policy))
+
+
+async def reasons(rack: Rack, *wanted: str) -> list[str]:
+    """Return what the controller said of its own regroups."""
+    return [
+        f"{e.reason}: {e.message}" for e in await rack.service.events(0, 1000) if e.reason in wanted
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
+
+
+async def test_nothing_moves_by_itself_by_default(rack: Rack) -> None:
+    await scattered(rack)
+    service_ = rack.service
+    assert await service_._regrouper.look() is None
+    assert (await service_.job("red")).excess_span == 1
+
+
+async def test_threshold_regroups_and_says_why(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, paper(triggers=AT_ONCE))
+    await rack.up()
+    try:
+        await scattered(rack)
+
+        async def together() -> bool:
+            return (await rack.service.job("red")).excess_span == 0
+
+        await rack.until(together)
+        told = await reasons(rack, "RegroupTriggered", "RegroupChosen")
+        assert "threshold: excess span has been 1 or more" in told[0]
+        chosen = [text for text in told if text.startswith("RegroupChosen")]
+        assert "carries out plan" in chosen[0]
+        assert "GPU seconds for" in chosen[0]
+    finally:
+        await rack.down()
+
+
+async def test_pending_job_triggers_room(tmp_path: Path) -> None:
+    triggers = TriggerPolicy(pending=True, min_interval_s=0.05)
+    rack = Rack(tmp_path, paper(triggers=triggers))
+    await rack.up()
+    try:
+        await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+        await rack.state("red", "running")
+        await submit(rack, "blue", 4, locality="strict")
+        await rack.state("blue", "running")
+        assert (await rack.service.job("blue")).span == 1
+        told = await reasons(rack, "RegroupTriggered")
+        assert "pending: job blue waits for 1 moves of running endpoints" in told[0]
+    finally:
+        await rack.down()
+
+
+async def test_what_is_not_done_is_said_too(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, paper(triggers=AT_ONCE, accept_open=False))
+    await rack.up()
+    try:
+        await scattered(rack)
+
+        async def skipped() -> bool:
+            told = await reasons(rack, "RegroupSkipped")
+            return any("open until a second placement was measured" in text for text in told)
+
+        await rack.until(skipped)
+        assert (await rack.service.job("red")).excess_span == 1
+    finally:
+        await rack.down()
+
+
+async def stale(rack: Rack, times: int) -> list[str]:
+    """Let the fabric move after each of so many plans; return the plans that were tried."""
+    apply, tried = rack.service._plans.apply, list[str]()
+
+    async def moved_first(plan: PlanView, wait_s: float) -> TransactionView:
+        tried.append(plan.id)
+        if len(tried) <= times:
+            raise ServiceError("conflict", "the fabric moved since this plan was made")
+        return await apply(plan, wait_s)
+
+    rack.service._plans.apply = moved_first  # type: ignore[method-assign, assignment]
+    return tried
+
+
+@pytest_asyncio.fixture
+async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
+    """A scattered job; the trigger fires when the test looks, and once an hour at most."""
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 3600.0)
+    rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
+    await rack.up()
+    await scattered(rack)
+    await rack.until(lambda: not rack.service._plans.busy)  # it warms up
+    yield rack
+    await rack.down()
+
+
+@pytest.mark.parametrize(("times", "plans"), [(0, 1), (2, 3), (9, 3)])
+async def test_a_stale_plan_is_made_again_at_once_some_times(
+    by_hand: Rack, times: int, plans: int
+) -> None:
+    tried = await stale(by_hand, times)
+    assert await by_hand.service._regrouper.look() is not None
+    assert len(set(tried)) == len(tried) == plans
+    (text,) = await reasons(by_hand, "RegroupChosen", "RegroupSkipped")
+    assert text.startswith("RegroupChosen" if times < plans else "RegroupSkipped")
+
+
+async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
+    plans, regrouper = by_hand.service._plans, by_hand.service._regrouper
+    go = threading.Event()
+    asked = asyncio.create_task(plans._line.compute(lambda clock: go.wait(120), 600))
+    await by_hand.until(lambda: plans.busy)
+    assert await regrouper.look() is None
+    go.set()
+    assert await asked
+    assert await regrouper.look() is not None
+
+
+async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, paper(budget=PauseBudget(cooldown_s=3600.0)))
+    await rack.up()
+    try:
+        red = await scattered(rack)
+        plan = await rack.service.make_plan(PlanRequest())
+        assert plan.left_alone == []
+        await rack.service.apply(plan, wait_s=60)
+        after = await rack.service.job("red")
+        assert after.pauses == 1
+        # Scattered again by hand: red is in its cool-down now.
+        other = {"as0": "as1", "as1": "as0"}[str(after.homes[0])]
+        request = AttachRequest(aggregator=other)
+        moved = await rack.service.attach(after.endpoints[0], request, 10)
+        assert moved.state == "committed"
+        again = await rack.service.make_plan(PlanRequest())
+        assert again.empty
+        (alone,) = again.left_alone
+        assert alone.job == "red"
+        assert "cool-down is 3600 s" in alone.reason
+        assert alone.until
+        await rack.down()
+        await rack.up()  # the history outlives a restart
+        assert (await rack.service.make_plan(PlanRequest())).empty
+        forced = await rack.service.make_plan(PlanRequest(force=True))
+        assert not forced.empty
+        assert red.name in forced.jobs_paused
+    finally:
+        await rack.down()
+
+
+async def test_plan_shows_gain_worth_and_dark_time(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    assert plan.worth
+    assert plan.worth.verdict == "open"
+    assert plan.worth.gain_low_gpu_s == 0.0 < plan.worth.gain_high_gpu_s
+    assert plan.worth.cost_gpu_s > 0
+    red = next(gain for gain in plan.predicted_gain if gain.job == "red")
+    assert red.step_speedup_low == 1.0
+    assert red.step_speedup_high == pytest.approx(3 * 250 / 114)  # blue's ring shares the link
+    assert red.placements_measured == 0
+    assert all(budget.dark_s > 0 for budget in plan.budgets)
+
+
+def record(site: CabledSite, endpoints: tuple[str, ...]) -> JobRecord:
+    request = JobRequest(name="red", count=len(endpoints))
+    del site
+    return JobRecord(
+        "red", request, "image", 0.0, state="running", endpoints=endpoints, epoch=3, started_at=0.0
+    )
+
+
+def test_meter_learns_a_point_from_two_placements() -> None:
+    """Traffic of a job whose step is 1 s of compute and 1.5 s on the wire at the whole rate."""
+    site = load_site(PAPER)
+    roads = roads_of(site)
+    assert roads
+    names = ("gpu0", "gpu1", "gpu2", "gpu3")
+    job, members = Job("red", names), record(site, names)
+    apart = {"gpu0": "as0", "gpu1": "as0", "gpu2": "as1", "gpu3": "as1"}
+    together = dict.fromkeys(names, "as0")
+    wire, compute, sent = 1.5, 1.0, 0.0
+
+    def tx(endpoint: str) -> float:
+        del endpoint
+        return sent
+
+    meter = StepMeter(site, tx)
+    rates = {"apart": roads.rates({"red": names}, apart)["red"], "together": 1.0}
+    truth = {key: compute + wire / rate for key, rate in rates.items()}
+    for key, homes in (("apart", apart), ("together", together)):
+        sent = wire * roads.access_bps / truth[key]
+        for _ in range(3):
+            meter.observe([members], homes, frozenset())
+        found = meter.speedups([job], apart, together)
+        assert found
+        ratio, placements = found["red"]
+        real = truth["apart"] / truth["together"]
+        assert placements == (1 if key == "apart" else 2)
+        assert ratio.low <= real * (1 + 1e-9)
+        assert ratio.high >= real * (1 - 1e-9)
+        assert ratio.exact == (placements == 2)
+    view = meter.view(members, meter.rates([members], together))
+    assert view
+    assert view.busy_fraction == pytest.approx(wire / truth["together"])
+    assert view.unidentified == ["compute_s", "hide"]
+
+
+def test_meter_takes_no_mean_over_a_move_or_silence() -> None:
+    site = load_site(PAPER)
+    names = ("gpu0", "gpu1")
+    members = record(site, names)
+    sent: list[float | None] = [100e6]
+    meter = StepMeter(site, lambda endpoint: sent[0])
+    one, other = dict.fromkeys(names, "as0"), {"gpu0": "as0", "gpu1": "as1"}
+    for homes in (one, other, one, other):
+        meter.observe([members], homes, frozenset())
+    meter.observe([members], other, frozenset({"red"}))
+    sent[0] = 0.0
+    meter.observe([members], other, frozenset())
+    sent[0] = None
+    meter.observe([members], other, frozenset())
+    view = meter.view(members, meter.rates([members], one))
+    assert view
+    assert view.placements == 0
+
+
+def test_a_site_without_rates_predicts_nothing() -> None:
+    site = replace(load_site(PAPER), emulation=None)
+    assert roads_of(site) is None
+    meter = StepMeter(site, lambda endpoint: 1e6)
+    assert meter.speedups([Job("red", ("gpu0",))], {}, {}) is None
+    given = replace(site, scheduling=Scheduling(regroup=RegroupPolicy(rates=Rates(1e9, 4e9))))
+    roads = roads_of(given)
+    assert roads
+    assert roads.access_bps == 1e9

@@ -1,0 +1,261 @@
+"""A plan is stale when something that it depends on changed, which it names; else it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.schema.plans import AttachRequest, PlanRequest, PlanView
+from controller.state.records import Quarantine
+from scheduler.model import Policy
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+Change = Callable[[Rack, PlanView], Awaitable[object]]
+
+
+async def pair(rack: Rack) -> PlanView:
+    """Red's two GPUs lie under both aggregators; one moves, and nothing else."""
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+    plan = await rack.service.make_plan(PlanRequest())
+    assert [move.endpoint in ("gpu0", "gpu2") for move in plan.moves] == [True]
+    assert [job.job for job in plan.basis or ()] == ["red"]
+    return plan
+
+
+async def four(rack: Rack) -> PlanView:
+    """Red's four GPUs need the place of an idle one."""
+    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
+    await submit(rack, "red", 4, endpoints=ends, rank_order="placed")
+    await rack.state("red", "running")
+    plan = await rack.service.make_plan(PlanRequest())
+    assert len(plan.moves) > plan.running_moves
+    return plan
+
+
+async def room(rack: Rack) -> PlanView:
+    """Blue waits for four under one aggregator; red's light has to make way."""
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+    await submit(rack, "blue", 4, locality="strict")
+    plan = await rack.service.make_plan(PlanRequest(job="blue"))
+    assert plan.makes_room_for == "blue"
+    return plan
+
+
+def mover(plan: PlanView) -> str:
+    return plan.moves[0].endpoint
+
+
+def stayer(plan: PlanView) -> str:
+    return ({"gpu0", "gpu2"} - {mover(plan)}).pop()
+
+
+def port(plan: PlanView) -> AttachPoint:
+    step = plan.circuits.make[0]
+    return AttachPoint(step.aggregator, step.aggregator_port)
+
+
+async def moved_by_hand(rack: Rack, endpoint: str) -> None:
+    """Move an endpoint to the other aggregator."""
+    home = rack.service._state.homes()[endpoint]
+    to = AttachRequest(aggregator={"as0": "as1", "as1": "as0"}[str(home)])
+    done = await rack.service.attach(endpoint, to, wait_s=60)
+    assert done.state == "committed", done
+
+
+async def there_and_back(rack: Rack, endpoint: str) -> None:
+    await moved_by_hand(rack, endpoint)
+    await moved_by_hand(rack, endpoint)
+
+
+async def dark(rack: Rack, endpoint: str) -> None:
+    done = await rack.service.attach(endpoint, AttachRequest(aggregator=None), wait_s=60)
+    assert done.state == "committed"
+
+
+async def resubmitted(rack: Rack) -> None:
+    await rack.service.cancel("red")
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+
+
+async def given_away(rack: Rack, plan: PlanView) -> None:
+    idle = next(m.endpoint for m in plan.moves if m.endpoint in ("gpu4", "gpu5"))
+    await submit(rack, "small", 1, endpoints=[idle])
+    await rack.state("small", "running")
+
+
+async def edited(rack: Rack, **fields: object) -> None:
+    rack.service._state.change("red", **fields)
+
+
+async def other_policy(rack: Rack) -> None:
+    request = rack.service._state.jobs["red"].request
+    await edited(rack, request=request.model_copy(update={"policy": Policy.LIVE}))
+
+
+async def quarantined(rack: Rack, name: str) -> None:
+    rack.service._state.quarantine[name] = Quarantine(name, "no light", 0.0)
+
+
+async def taken(rack: Rack, plan: PlanView) -> None:
+    """An idle endpoint takes the only free port of the aggregator."""
+    target = plan.moves[0].target
+    homes = rack.service._state.homes()
+    idle = next(e for e in ("gpu4", "gpu5") if homes[e] != target)
+    await rack.service.attach(idle, AttachRequest(aggregator=target), wait_s=60)
+    assert rack.service._state.attachments[idle] == port(plan)
+
+
+async def foreign(rack: Rack, plan: PlanView) -> None:
+    rack.service._state.foreign_points["ocs0"] = frozenset({port(plan)})
+
+
+async def other_port(rack: Rack, plan: PlanView) -> None:
+    state, endpoint = rack.service._state, mover(plan)
+    at = state.attachments[endpoint]
+    used = {p.port for p in state.attachments.values() if p.aggregator == at.aggregator}
+    free = next(p for p in rack.site.aggregator(at.aggregator).fibers if p not in used)
+    state.attachments[endpoint] = AttachPoint(at.aggregator, free)
+
+
+async def idle_taken(rack: Rack) -> None:
+    await submit(rack, "other", 2)
+    await rack.state("other", "running")
+
+
+Setup = Callable[[Rack], Awaitable[PlanView]]
+DEPENDS: list[tuple[str, Setup, Change, str]] = [
+    ("an endpoint it moves", pair, lambda r, p: moved_by_hand(r, mover(p)), "moved by t"),
+    ("an endpoint it counts on", pair, lambda r, p: moved_by_hand(r, stayer(p)), "moved by t"),
+    ("there and back", pair, lambda r, p: there_and_back(r, stayer(p)), "job red was moved by t"),
+    (
+        "an idle endpoint",
+        four,
+        lambda r, p: dark(r, next(m.endpoint for m in p.moves if m.endpoint in ("gpu4", "gpu5"))),
+        "was moved by t",
+    ),
+    ("its job ended", pair, lambda r, p: r.service.cancel("red"), "job red has ended"),
+    ("another job of its name", pair, lambda r, p: resubmitted(r), "job red has ended"),
+    ("its job is paused", pair, lambda r, p: r.service.pause("red"), "red is paused, not running"),
+    ("its job's policy", pair, lambda r, p: other_policy(r), "policy live, not pause"),
+    (
+        "its job's ranks",
+        pair,
+        lambda r, p: edited(r, endpoints=("gpu2", "gpu0")),
+        "job red holds other endpoints, or in another order",
+    ),
+    ("an idle one has a job", four, given_away, "was given to job small"),
+    ("a quarantined endpoint", pair, lambda r, p: quarantined(r, mover(p)), "out of use: no light"),
+    (
+        "a quarantined port",
+        pair,
+        lambda r, p: quarantined(r, f"{port(p).aggregator}/{port(p).port}"),
+        "out of use: no light",
+    ),
+    ("a taken port", pair, taken, "carries gpu"),
+    ("a foreign port", pair, foreign, "taken by a foreign circuit"),
+    ("another port of its home", pair, other_port, "is on another port of as"),
+    (
+        "the job it is for is gone",
+        room,
+        lambda r, p: r.service.cancel("blue"),
+        "job blue does not wait any more",
+    ),
+    ("its room is taken", room, lambda r, p: idle_taken(r), "job blue would not fit any more"),
+]
+
+
+@pytest.mark.parametrize(
+    ("setup", "change", "named"), [case[1:] for case in DEPENDS], ids=[c[0] for c in DEPENDS]
+)
+async def test_a_plan_names_what_changed_of_what_it_depends_on(
+    rack: Rack, setup: Setup, change: Change, named: str
+) -> None:
+    plan = await setup(rack)
+    await change(rack, plan)
+    asked = len(rack.switch.applied)
+    with pytest.raises(ServiceError, match="the fabric moved since this plan was made") as caught:
+        await rack.service.apply(plan, wait_s=60)
+    assert caught.value.code == "conflict"
+    assert named in caught.value.message
+    assert len(rack.switch.applied) == asked
+
+
+async def elsewhere(rack: Rack) -> None:
+    """A job starts and ends on an endpoint that the plan does not touch."""
+    await submit(rack, "short", 1, endpoints=["gpu5"])
+    await rack.state("short", "running")
+    await rack.service.cancel("short")
+
+
+async def starting(rack: Rack) -> None:
+    await submit(rack, "short", 1, endpoints=["gpu5"])
+    await rack.state("short", "running")
+
+
+async def freed(rack: Rack, plan: PlanView) -> None:
+    """The lowest port of the target becomes free: the plan's own port is used all the same."""
+    homes = rack.service._state.homes()
+    await dark(rack, next(e for e in ("gpu4", "gpu5") if homes[e] == plan.moves[0].target))
+
+
+INDEPENDENT: list[tuple[str, Change]] = [
+    ("a job that came and went", lambda r, p: elsewhere(r)),
+    ("a job that runs", lambda r, p: starting(r)),
+    ("an endpoint it does not touch", lambda r, p: dark(r, "gpu5")),
+    ("a free port", freed),
+    ("another quarantine", lambda r, p: quarantined(r, "gpu5")),
+]
+
+
+@pytest.mark.parametrize(
+    "change", [case[1] for case in INDEPENDENT], ids=[case[0] for case in INDEPENDENT]
+)
+async def test_what_a_plan_does_not_depend_on_does_not_make_it_stale(
+    rack: Rack, change: Change
+) -> None:
+    plan = await pair(rack)
+    await change(rack, plan)
+    rack.service._state.epoch += 1  # as any change anywhere does
+    done = await rack.service.apply(plan, wait_s=60)
+    assert (done.state, done.error) == ("committed", "")
+    light = rack.aggregators.light()
+    assert light[mover(plan)] == port(plan)
+    assert (await rack.service.job("red")).span == 1
+
+
+async def test_short_jobs_elsewhere_make_no_plan_stale(rack: Rack) -> None:
+    """Eight plans of eight, while a job starts and ends during each of them."""
+    plan = await pair(rack)
+    for _ in range(8):
+        epoch = rack.service.epoch
+        await elsewhere(rack)
+        assert rack.service.epoch > epoch == plan.epoch
+        done = await rack.service.apply(plan, wait_s=60)
+        assert (done.state, done.error) == ("committed", "")
+        await moved_by_hand(rack, mover(plan))
+        plan = await rack.service.make_plan(PlanRequest())
+
+
+async def test_a_plan_for_room_keeps_to_where_the_light_is_now(rack: Rack) -> None:
+    """An endpoint that the plan does not touch went elsewhere; the room is worked out again."""
+    plan = await room(rack)
+    done = await rack.service.apply(plan.model_copy(update={"homes_after": {}}), wait_s=60)
+    assert done.state == "committed"
+    await rack.state("blue", "running")
+    assert (await rack.service.job("blue")).span == 1
+
+
+async def test_a_plan_that_was_saved_before_is_for_its_epoch_only(rack: Rack) -> None:
+    plan = (await pair(rack)).model_copy(update={"basis": None})
+    rack.service._state.epoch += 1
+    with pytest.raises(ServiceError, match="does not say which jobs it counts on"):
+        await rack.service.apply(plan, wait_s=60)
+    rack.service._state.epoch -= 1
+    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"

@@ -1,0 +1,185 @@
+"""Plans that take long delay nothing but other plans, and end when they are no longer wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from controller.api.app import create_app
+from controller.base.errors import ServiceError
+from controller.plans import line as plan_line
+from controller.plans.line import WAITING, PlanLine
+from controller.schema.plans import PlanRequest, PlanView
+from scheduler.model import Fabric, Limits, Plan
+from scheduler.regroup import plan as regroup
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+Clock = Callable[[], float]
+
+
+class Blocked:
+    """The planner as it is with a hard problem: it computes until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.began = 0
+        self.most = 0
+        self._now = 0
+        self._plan = regroup.plan
+        monkeypatch.setattr(regroup, "plan", self)
+
+    def __call__(self, fabric: Fabric, limits: Limits, *, clock: Clock) -> Plan:
+        self.began += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            assert self.go.wait(120)
+            return self._plan(fabric, limits, clock=clock)
+        finally:
+            self._now -= 1
+
+
+@pytest_asyncio.fixture
+async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Blocked]:
+    """The planner is stuck, once it has warmed up."""
+    await rack.until(lambda: not rack.service._plans.busy)
+    monkeypatch.setattr(plan_line, "LINE_S", 600.0)
+    found = Blocked(monkeypatch)
+    yield found
+    found.go.set()
+
+
+async def test_plans_under_way_delay_no_job(rack: Rack, blocked: Blocked) -> None:
+    """More plans than asyncio's own pool ever has threads, and all of them are stuck."""
+    plans = [asyncio.create_task(rack.service.make_plan(PlanRequest())) for _ in range(40)]
+    await rack.until(lambda: blocked.began)
+    await submit(rack, "red", 4)
+    await rack.state("red", "running")
+    await rack.service.cancel("red")
+    assert not any(plan.done() and plan.exception() is None for plan in plans)
+    blocked.go.set()
+    ended = await asyncio.gather(*plans, return_exceptions=True)
+    made = [plan for plan in ended if isinstance(plan, PlanView)]
+    refused = [error for error in ended if isinstance(error, ServiceError)]
+    assert (len(made), blocked.most) == (1 + WAITING, 1)
+    assert len(made) + len(refused) == len(plans)
+    assert {error.code for error in refused} == {"unavailable"}
+    assert "the planner is busy with another plan" in refused[0].message
+    assert refused[0].hint
+
+
+async def test_the_api_says_that_the_planner_is_busy(
+    rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_line, "WAITING", 0)
+    first = asyncio.create_task(rack.service.make_plan(PlanRequest()))
+    await rack.until(lambda: blocked.began)
+    transport = httpx.ASGITransport(app=create_app(rack.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
+        reply = await client.post("/api/v1/plans", json={})
+    assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
+    assert "the planner is busy" in reply.json()["detail"]
+    blocked.go.set()
+    await first
+
+
+async def test_a_plan_waits_in_line_only_so_long(
+    rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_line, "LINE_S", 0.01)
+    first = asyncio.create_task(rack.service.make_plan(PlanRequest()))
+    await rack.until(lambda: blocked.began)
+    with pytest.raises(ServiceError, match="no turn came within") as caught:
+        await rack.service.make_plan(PlanRequest())
+    assert caught.value.code == "unavailable"
+    blocked.go.set()
+    await first
+
+
+def endless(ended: threading.Event) -> Callable[[Clock], None]:
+    """A computation that goes on for as long as its clock lets it."""
+
+    def work(clock: Clock) -> None:
+        try:
+            while True:
+                clock()
+        finally:
+            ended.set()
+
+    return work
+
+
+async def test_the_time_out_ends_the_work_itself() -> None:
+    line, ended = PlanLine(), threading.Event()
+    with pytest.raises(ServiceError, match="took too long") as caught:
+        await line.compute(endless(ended), 0.01)
+    assert caught.value.code == "timeout"
+    assert await line.compute(lambda clock: "next", 60) == "next"
+    assert ended.is_set(), "the next one had its turn while this one went on"
+
+
+async def test_a_caller_that_goes_away_ends_the_work_itself() -> None:
+    line, ended = PlanLine(), threading.Event()
+    began = threading.Event()
+
+    def work(clock: Clock) -> None:
+        began.set()
+        endless(ended)(clock)
+
+    caller = asyncio.create_task(line.compute(work, 600))
+    assert await asyncio.to_thread(began.wait, 60)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert await line.compute(lambda clock: "next", 60) == "next"
+    assert ended.is_set()
+    assert not line.busy
+
+
+async def test_a_caller_that_goes_away_in_line_leaves_it_in_order() -> None:
+    line, go = PlanLine(), threading.Event()
+    first = asyncio.create_task(line.compute(lambda clock: go.wait(120), 600))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(line.compute(lambda clock: "second", 600))
+    third = asyncio.create_task(line.compute(lambda clock: "third", 600))
+    await asyncio.sleep(0)
+    second.cancel()
+    go.set()
+    assert await first
+    assert await third == "third"
+    assert second.cancelled()
+
+
+async def test_an_error_in_the_work_is_told_and_the_next_has_its_turn() -> None:
+    line = PlanLine()
+
+    def broken(clock: Clock) -> None:
+        raise ValueError(f"at {clock()}")
+
+    with pytest.raises(ValueError, match="at "):
+        await line.compute(broken, 60)
+    assert await line.compute(lambda clock: 7, 60) == 7
+
+
+async def test_the_planner_looks_at_its_clock_until_it_ends(rack: Rack) -> None:
+    """A real plan ends in its thread as soon as it is no longer wanted."""
+    await scattered(rack)
+    state = rack.service._state
+    fabric = state.fabric()
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if looks > 2:
+            raise plan_line.StoppedError
+        return 0.0
+
+    with pytest.raises(plan_line.StoppedError):
+        regroup.plan(fabric, Limits(), clock=clock)

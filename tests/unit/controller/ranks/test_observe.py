@@ -1,0 +1,99 @@
+"""A server that takes connections and never answers must not hide the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.devices.agents.engine import AgentEngine
+from controller.devices.engine import RankSample, RankState, RankStatus
+from controller.service import service
+from controller.telemetry.throughput import Telemetry
+from tests.contract.agent_rig import agent_rig
+from tests.contract.engine_contract import SLEEP, until
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
+
+
+async def test_a_black_holed_server_does_not_hold_up_the_look(tmp_path: Path) -> None:
+    """Its time-outs are the real ones, which a busy machine does not reach."""
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        address = f"127.0.0.1:{hole.getsockname()[1]}"
+        async with agent_rig(tmp_path) as rig:
+            engine = AgentEngine(
+                {"srv0": rig.address, "srv1": address}, trust=rig.trust, call_timeout_s=600
+            )
+            try:
+                await engine.start([rig.spec(0, *SLEEP)], 30)
+                async with asyncio.timeout(60):
+                    for _ in range(2):
+                        seen = await engine.observe()
+                        assert [s.state for s in seen] == [RankState.RUNNING]
+                        assert engine.reachable() == {"srv0": True, "srv1": False}
+                await engine.stop("red", 0)
+            finally:
+                await engine.close()
+
+
+async def test_what_an_agent_says_of_a_rank_elsewhere_ends_nothing(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was taken over says that others' ranks have died, on an endpoint of its own."""
+    await submit(rack, "red", 2, restart="on-failure")
+    await rack.state("red", "running")
+    red = await rack.service.job("red")
+    taken = {rank.endpoint for rank in red.ranks}
+    spare = next(e.name for e in rack.site.endpoints if e.name not in taken)
+    first = rack.engine.statuses["red", 0]
+    lie = replace(first, endpoint=spare, state=RankState.EXITED, exit_code=1)
+    look, looks = rack.engine.observe, 0
+
+    async def lied() -> list[RankStatus]:
+        nonlocal looks
+        looks += 1
+        return [*await look(), lie, replace(lie, rank=99)]
+
+    monkeypatch.setattr(rack.engine, "observe", lied)
+
+    async def asked() -> int:
+        return looks
+
+    await until(asked, lambda count: count >= 5)
+    job = await rack.service.job("red")
+    assert (job.state, job.restarts) == ("running", 0)
+    assert [rank.exit_code for rank in job.ranks] == [None, None]
+
+
+async def test_figures_of_a_rank_elsewhere_are_not_taken(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    (mine, _) = [sample async for sample in rack.engine.telemetry()]
+    ended = asyncio.Event()
+
+    async def lied() -> AsyncIterator[RankSample]:
+        yield replace(mine, endpoint="gpu9", utilisation=0.0)
+        yield replace(mine, job="unknown")
+        yield replace(mine, rank=99)
+        yield mine
+        ended.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(rack.engine, "telemetry", lied)
+    telemetry = Telemetry(rack.service._state, rack.aggregators, rack.engine)
+    running = asyncio.create_task(telemetry.run_samples())
+    async with asyncio.timeout(60):
+        await ended.wait()
+    assert telemetry._samples == {("red", mine.rank): mine}
+    running.cancel()

@@ -1,0 +1,202 @@
+"""What is found on a switch while something else goes on: people, or a disk that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.fabric import executor
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.service import service
+from controller.state.records import Quarantine
+from controller.state.state import Connections, State
+from controller.state.writes import Loaded
+from controller.store.store import Store
+from ocs_driver.base import ApplyResult, CircuitRequest
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.service.test_service import scattered, submit
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
+
+
+class Cut:
+    """Stands before the switch: it deletes what it is told to, and makes nothing until ``go``."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+        self._apply = rack.switch.apply
+        rack.switch.apply = self  # type: ignore[method-assign, assignment]
+
+    async def __call__(
+        self, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest], **how: Any
+    ) -> ApplyResult:
+        await self._apply(delete, (), **how)
+        self.reached.set()
+        await self.go.wait()
+        return await self._apply(delete, make, **how)
+
+
+async def durable(rack: Rack) -> dict[str, AttachPoint]:
+    await rack.service._state.commit(rack.service._state.placed())
+    other = Store(rack.state_dir / "controller.sqlite")
+    try:
+        return dict((await other.load()).attachments)
+    finally:
+        await other.close()
+
+
+@pytest.mark.parametrize("ends", ["committed", "rolled_back"])
+async def test_a_port_that_somebody_takes_while_its_endpoint_moves_away(
+    rack: Rack, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port was known as gpu0's until its move is proven; a port never has two."""
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    cut = Cut(rack)
+    moving = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    await asyncio.wait_for(cut.reached.wait(), 30)
+    rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
+    rack.switch.add("1.1.6", "2.1.1")  # gpu5, now where gpu0 was
+    await rack.service.repair("ocs0")
+    state = rack.service._state
+    assert state.attachments["gpu5"] == AttachPoint("as0", 1)
+    assert (await durable(rack)) == state.attachments
+    if ends == "rolled_back":
+        rack.switch.refused = {f"2.2.{port}" for port in range(1, 5)}
+        busy = rack.switch._make
+
+        def make(request: CircuitRequest) -> Any:
+            taken = {p for c in rack.switch.circuits for p in (c.a, c.b)}
+            if {request.a, request.b} & taken:
+                rack.switch.refused.add(request.b)
+            return busy(request)
+
+        monkeypatch.setattr(rack.switch, "_make", make)
+    cut.go.set()
+
+    async def over() -> bool:
+        return (await rack.service.transaction(moving.id)).finished_at is not None
+
+    await rack.until(over)
+    await rack.until(lambda: not state.running)
+    assert len(set(state.attachments.values())) == len(state.attachments)
+    assert (await durable(rack)) == state.attachments
+    await rack.service.repair("ocs0")
+    assert rack.aggregators.light() == state.attachments
+    assert not state.store_error
+
+
+async def test_what_was_found_and_could_not_be_saved_is_saved_later(rack: Rack) -> None:
+    """Until then the flows must not wait for somebody to look at the switch again."""
+    commit = rack.store._commit
+    rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
+    rack.switch.add("1.1.6", "2.1.4")
+
+    def refuse(_: object) -> None:
+        raise sa.exc.OperationalError("INSERT", {}, Exception("disk is full"))
+
+    rack.store._commit = refuse  # type: ignore[method-assign]
+    with pytest.raises(ServiceError, match="disk is full"):
+        await rack.service.repair("ocs0")
+    assert (await rack.service.health()).status == "degraded"
+    installed = len(rack.aggregators.history)
+    rack.store._commit = commit  # type: ignore[method-assign]
+    await rack.until(rack._whole)
+    assert len(rack.aggregators.history) > installed
+    assert rack.service._state.attachments["gpu5"] == AttachPoint("as0", 4)
+    assert (await durable(rack))["gpu5"] == AttachPoint("as0", 4)
+
+
+async def test_nobody_takes_what_a_recovery_owes_for_right_where_it_is_found(rack: Rack) -> None:
+    """All old or all new, never a mix: also when somebody has the switch read in between."""
+    await scattered(rack)
+    before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
+    plan = await rack.service.make_plan(PlanRequest())
+    moved = asyncio.Event()
+    apply = rack.switch.apply
+
+    async def moved_and_dead(*asked: Any, **how: Any) -> ApplyResult:
+        await apply(*asked, **how)
+        moved.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    rack.switch.apply = moved_and_dead  # type: ignore[method-assign]
+    await rack.service.apply(plan, wait_s=0)
+    await asyncio.wait_for(moved.wait(), 30)
+    await crash(rack)
+    rack.switch.apply = apply  # type: ignore[method-assign]
+    state_of = rack.aggregators_kind.connected
+    away = {"as0", "as1"}
+    rack.aggregators_kind = type(
+        "Away", (rack.aggregators_kind,), {"connected": lambda self: state_of(self) - away}
+    )
+    up = asyncio.create_task(rack.up())
+    await asyncio.sleep(0)
+    await rack.until(lambda: rack.service._state.ready and rack.service._state.foreign_points)
+    state = rack.service._state
+    state.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
+    await rack.service.release("gpu5")
+    await rack.service.repair("ocs0")
+    away.clear()
+    await up
+
+    async def recovered() -> bool:
+        return (await rack.service.transaction("t2")).state == "rolled_back"
+
+    await rack.until(recovered)
+    assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
+
+
+async def test_one_that_cannot_be_moved_back_yet_keeps_nobody_waiting(rack: Rack) -> None:
+    """Two endpoints lost their light: one's job is just being started."""
+    start, go = rack.engine.start, asyncio.Event()
+
+    async def later(*asked: Any) -> Any:
+        await go.wait()
+        return await start(*asked)
+
+    rack.engine.start = later  # type: ignore[method-assign]
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "starting")
+    rack.switch.circuits = [c for c in rack.switch.circuits if c.a not in ("1.1.1", "1.1.5")]
+    await rack.service.repair("ocs0")
+    await rack.until(lambda: "gpu4" in rack.aggregators.light())
+    assert "gpu0" not in rack.aggregators.light()
+    go.set()
+    await rack.until(lambda: "gpu0" in rack.aggregators.light())
+
+
+async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
+    rack: Rack, tmp_path: Path
+) -> None:
+    site = rack.site
+    as0, *others = site.aggregators
+    wired = replace(as0, fixed={9: "gpu4"})
+    again = replace(site, aggregators=(wired, *others))
+    connections = Connections(frozenset, frozenset, dict)
+    state = State(again, rack.store, lambda: 0.0, connections)
+    stored = {
+        "gpu0": AttachPoint("as0", 1),
+        "gpu1": AttachPoint("as0", 9),
+        "gpu4": AttachPoint("as0", 3),
+    }
+    state.restore(Loaded({}, (), stored, (), (), ()))
+    assert state.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
+    assert not state.relocate({"gpu0": AttachPoint("as0", 1)})
+    assert state.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})
+    assert "gpu0" not in state.attachments
+    swap = {"gpu2": AttachPoint("as0", 9), "gpu4": AttachPoint("as0", 1)}
+    assert state.relocate(swap)
+    assert state.attachments == swap

@@ -1,0 +1,312 @@
+"""The operator's hand and the watch over drift: attach, abort, release; adopt, repair or alarm."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
+from controller.fabric import executor
+from controller.reconcile.drift import Vanished, stray_ranks
+from controller.reconcile.drift_policy import DriftPolicy
+from controller.schema.fabric import EventView
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.service import service
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "DRIFT_EVERY_S", 0.05)
+    monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
+    monkeypatch.setattr(service, "WATCH_EVERY_S", 0.02)
+
+
+async def events(rack: Rack, reason: str) -> list[EventView]:
+    return [e for e in await rack.service.events(0, 1000) if e.reason == reason]
+
+
+async def told(rack: Rack, reason: str) -> EventView:
+    """Wait for an event."""
+    found: list[EventView] = []
+
+    async def there() -> bool:
+        found[:] = await events(rack, reason)
+        return bool(found)
+
+    await rack.until(there)
+    return found[-1]
+
+
+def light(rack: Rack) -> dict[str, str]:
+    return {e: at.aggregator for e, at in rack.aggregators.light().items()}
+
+
+# --- attach and detach ----------------------------------------------------------------------
+
+
+async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> None:
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
+    await rack.state("red", "running")
+    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    assert (done.state, done.cause, done.jobs) == ("committed", "attach", ["red"])
+    assert light(rack)["gpu0"] == "as1"
+    assert rack.engine.calls[-2:] == [("freeze", "red"), ("thaw", "red")]
+
+
+async def test_a_detached_endpoint_stays_dark_over_a_restart_until_it_is_attached(
+    rack: Rack,
+) -> None:
+    dark = AttachRequest(aggregator=None)
+    assert (await rack.service.attach("gpu5", dark, wait_s=60)).state == "committed"
+    assert "gpu5" not in light(rack)
+    await rack.down()
+    await rack.up()
+    await asyncio.sleep(0.2)
+    assert "gpu5" not in light(rack)
+    back = await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
+    assert back.state == "committed"
+    assert light(rack)["gpu5"] == "as0"
+    assert not rack.service._state.detached
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "aggregator", "code"),
+    [
+        ("gpu9", "as0", "not_found"),
+        ("gpu0", "as9", "not_found"),
+        ("gpu0", "as0", "invalid"),
+        ("gpu0", None, "conflict"),  # carries a job
+    ],
+)
+async def test_what_cannot_be_attached_is_refused_before_a_device_is_touched(
+    rack: Rack, endpoint: str, aggregator: str | None, code: str
+) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    asked = len(rack.switch.applied)
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.attach(endpoint, AttachRequest(aggregator=aggregator), wait_s=1)
+    assert caught.value.code == code
+    assert len(rack.switch.applied) == asked
+
+
+# --- abort ------------------------------------------------------------------------------------
+
+
+async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> None:
+    before = light(rack)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    go = asyncio.Event()
+    freeze = rack.engine.freeze
+
+    async def slow(job: str, settle_s: float = 0.0) -> bool | None:
+        await go.wait()
+        return await freeze(job, settle_s)
+
+    rack.engine.freeze = slow  # type: ignore[method-assign]
+    running = await rack.service.apply(plan, wait_s=0)
+
+    async def freezing() -> bool:
+        view = await rack.service.transaction(running.id)
+        return view.phase == "quiesce" and view.how_to_stop == f"lightloom abort {running.id}"
+
+    await rack.until(freezing)
+    assert (await rack.service.abort(running.id)).state == "running"
+    go.set()
+
+    async def ended() -> bool:
+        return (await rack.service.transaction(running.id)).state == "rolled_back"
+
+    await rack.until(ended)
+    assert "stopped by operator" in (await rack.service.transaction(running.id)).error
+    assert light(rack) == before
+    assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
+
+
+async def test_abort_of_what_has_ended_or_never_was_is_refused(rack: Rack) -> None:
+    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    for ident, code in [(done.id, "conflict"), ("t99", "not_found")]:
+        with pytest.raises(ServiceError) as caught:
+            await rack.service.abort(ident)
+        assert caught.value.code == code
+
+
+# --- quarantine -------------------------------------------------------------------------------
+
+
+async def test_release_of_a_port_outlives_a_restart(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    step = plan.circuits.make[0]
+    rack.switch.dull = {(step.a, step.b)}
+    await rack.service.apply(plan, wait_s=30)
+    (entry,) = await rack.service.quarantine()
+    assert entry.object == f"{step.aggregator}/{step.aggregator_port}"
+    rack.switch.dull = set()
+    assert (await rack.service.release(entry.object)).object == entry.object
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.release(entry.object)
+    assert caught.value.code == "not_found"
+    await rack.down()
+    await rack.up()
+    assert not await rack.service.quarantine()
+    again = await rack.service.make_plan(PlanRequest())
+    assert (await rack.service.apply(again, wait_s=60)).state == "committed"
+
+
+async def test_a_released_endpoint_gets_its_light_back(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
+    fiber = rack.site.endpoint("gpu0").fiber.port
+    far = [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
+    rack.switch.dull = {(fiber, port) for port in far}
+    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
+    assert (done.state, done.quarantined_ports) == ("quarantined", ["gpu0"])
+    rack.switch.dull = set()
+    await rack.service.release("gpu0")
+    await rack.until(lambda: light(rack).get("gpu0") == "as0")
+
+
+# --- drift ------------------------------------------------------------------------------------
+
+
+def cut(rack: Rack, *fibers: str) -> None:
+    rack.switch.circuits = [c for c in rack.switch.circuits if c.a not in fibers]
+
+
+async def drifting(rack: Rack, policy: DriftPolicy) -> None:
+    """A job on gpu0 and gpu1, under as0; then somebody moves the light of gpu0 to as1."""
+    rack.service._drift._policy = policy
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
+    await rack.state("red", "running")
+    cut(rack, "1.1.1")
+    rack.switch.add("1.1.1", "2.2.4")
+    event = await told(rack, "CircuitDrift")
+    assert event.object == "endpoint/gpu0"
+    assert "found as1/4" in event.message
+
+
+async def test_repair_moves_a_jobs_light_back(rack: Rack) -> None:
+    await drifting(rack, DriftPolicy.REPAIR)
+    await rack.until(lambda: light(rack)["gpu0"] == "as0")
+    await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
+    await rack.until(lambda: not rack.service._state.running)
+    assert light(rack)["gpu0"] == rack.service._state.attachments["gpu0"].aggregator
+
+
+async def test_adopt_takes_what_is_found_for_the_intent(rack: Rack) -> None:
+    await drifting(rack, DriftPolicy.ADOPT)
+    state = rack.service._state
+    await rack.until(lambda: state.attachments["gpu0"].aggregator == "as1")
+    await asyncio.sleep(0.3)
+    assert light(rack)["gpu0"] == "as1"
+
+
+async def test_alarm_changes_nothing_and_is_raised_once(rack: Rack) -> None:
+    await drifting(rack, DriftPolicy.ALARM)
+    await asyncio.sleep(0.3)
+    assert light(rack)["gpu0"] == "as1"
+    assert rack.service._state.attachments["gpu0"].aggregator == "as0"
+    assert len(await events(rack, "CircuitDrift")) == 1
+
+
+async def test_circuits_that_vanish_in_a_mass_are_not_repaired_unasked(rack: Rack) -> None:
+    rack.switch.circuits = []
+    event = await told(rack, "CircuitsVanished")
+    assert event.severity == "error"
+    asked = len(rack.switch.applied)
+    await asyncio.sleep(0.3)
+    assert len(rack.switch.applied) == asked
+    await rack.service.repair("ocs0")
+    await rack.until(lambda: light(rack) == rack.site.homes)
+
+
+async def test_a_new_foreign_circuit_is_told_and_its_port_not_used(rack: Rack) -> None:
+    rack.switch.add("2.1.4", "9.9.9", owner="somebody")
+    event = await told(rack, "ForeignCircuit")
+    assert "2.1.4-9.9.9" in event.message
+    assert len(await events(rack, "ForeignCircuit")) == 1
+    blocked = {str(p.port) for p in rack.service._state.blocked_points()}
+    assert blocked == {"4"}
+
+
+async def test_flows_that_somebody_changed_are_put_right(rack: Rack) -> None:
+    installs = len(rack.aggregators.history)
+    rack.aggregators.edited["as1"] = ["missing: table 0 …"]
+    event = await told(rack, "FlowDrift")
+    assert event.object == "aggregator/as1"
+    await rack.until(lambda: len(rack.aggregators.history) > installs)
+    assert not rack.aggregators.edited
+
+
+async def test_a_container_that_somebody_froze_goes_on(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    rack.engine._all("red", RankState.PAUSED)
+    event = await told(rack, "ContainerDrift")
+    assert event.object == "job/red"
+    await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
+
+
+async def test_a_paused_job_is_no_drift(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    await rack.service.pause("red")
+    await asyncio.sleep(0.3)
+    assert rack.engine.states("red") == {RankState.PAUSED}
+    assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.statuses)
+
+
+# --- ourselves ----------------------------------------------------------------------------------
+
+
+async def test_when_most_devices_vanish_at_once_nothing_is_touched(rack: Rack) -> None:
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
+    await rack.state("red", "running")
+    rack.engine.lost = {server.name for server in rack.site.servers}
+    rack.aggregators.away = {"as0", "as1"}
+    await told(rack, "SuspectOurselves")
+    health = await rack.service.health()
+    assert "vanished at once" in health.suspect
+    calls, applied = len(rack.engine.calls), len(rack.switch.applied)
+    cut(rack, "1.1.1")
+    await asyncio.sleep(0.3)
+    assert (len(rack.engine.calls), len(rack.switch.applied)) == (calls, applied)
+    assert (await rack.service.job("red")).state == "running"
+    rack.engine.lost, rack.aggregators.away = set(), set()
+    await told(rack, "SuspicionOver")
+    await rack.until(lambda: light(rack).get("gpu0") == "as0")
+
+
+def test_devices_that_leave_one_by_one_are_no_mass() -> None:
+    watch, names = Vanished(), [f"d{i}" for i in range(8)]
+    assert [watch.see(names[i:], i * 60.0) for i in range(8)] == [""] * 8
+
+
+def test_a_suspicion_ends_when_devices_come_back_and_not_before() -> None:
+    watch, names = Vanished(), [f"d{i}" for i in range(8)]
+    watch.see(names, 0)
+    assert watch.see(names[:2], 1)
+    assert watch.see(names[:2], 3600)
+    assert not watch.see(names[:5], 3601)
+
+
+async def test_first_start_suspects_nobody(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    rack.engine.lost = {server.name for server in rack.site.servers}
+    service_ = asyncio.create_task(rack.up())
+    await asyncio.sleep(0.2)
+    assert not rack.service._state.suspect
+    service_.cancel()
+    await asyncio.gather(service_, return_exceptions=True)
+    await rack.down()

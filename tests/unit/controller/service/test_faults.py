@@ -1,0 +1,342 @@
+"""What devices, agents and people do wrong, over fakes: who is harmed and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AggregatorError, AttachPoint
+from controller.devices.engine import RankState
+from controller.devices.openflow.rules.program import FlowProgram
+from controller.fabric import executor
+from controller.schema.plans import PlanRequest
+from ocs_driver.base import ApplyResult
+from ocs_driver.errors import OcsTimeout
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+
+async def test_plan_of_an_older_epoch_is_refused_before_any_device_is_touched(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    await rack.service.cancel("blue")
+    asked = len(rack.switch.applied)
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.apply(plan, wait_s=1)
+    assert caught.value.code == "conflict"
+    assert len(rack.switch.applied) == asked
+
+
+async def test_port_without_light_is_rolled_back_and_quarantined(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    before = await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.switch.dull = {(plan.circuits.make[0].a, plan.circuits.make[0].b)}
+    done = await rack.service.apply(plan, wait_s=30)
+    assert done.state == "rolled_back"
+    bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
+    assert done.quarantined_ports == [bad]
+    red = await rack.service.job("red")
+    assert (red.state, red.homes) == ("running", before.homes)
+    assert rack.engine.states("red") == {RankState.RUNNING}
+    ports = [p for a in await rack.service.aggregators() for p in a.ports if p.quarantined]
+    assert len(ports) == 1
+
+
+async def test_neither_path_fails_the_job_and_quarantines_the_endpoint(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    lost = plan.moves[0].endpoint
+    fiber = rack.site.endpoint(lost).fiber.port
+    rack.switch.dull = {(fiber, far) for far in _far_ports()}
+    done = await rack.service.apply(plan, wait_s=30)
+    assert (done.state, done.quarantined_ports) == ("quarantined", [lost])
+    await rack.state("red", "failed")
+    red = await rack.service.job("red")
+    assert f"no path is left for {lost}" in red.reason
+    views = {e.name: e for e in await rack.service.endpoints()}
+    assert (views[lost].state, views[lost].home) == ("quarantined", None)
+
+
+def _far_ports() -> list[str]:
+    return [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
+
+
+async def test_a_plan_edited_by_hand_is_refused_before_any_device_is_touched(rack: Rack) -> None:
+    await scattered(rack)
+    plan = (await rack.service.make_plan(PlanRequest())).model_dump(mode="json")
+    asked = len(rack.switch.applied)
+    moves = plan["moves"]
+    crowd = [{"endpoint": f"gpu{i}", "from": h, "to": "as1"} for i, h in [(0, "as0"), (4, "as0")]]
+    bad: list[tuple[dict[str, object], str]] = [
+        ({**plan, "site": "elsewhere"}, "invalid"),
+        ({**plan, "epoch": plan["epoch"] - 1, "basis": None}, "conflict"),
+        ({**plan, "moves": [{**moves[0], "endpoint": "gpu9"}]}, "invalid"),
+        ({**plan, "moves": [{**moves[0], "to": "as9"}]}, "conflict"),
+        ({**plan, "moves": [moves[0], moves[0]]}, "invalid"),
+        ({**plan, "moves": [*crowd, moves[1]]}, "invalid"),
+        ({"moves": "all"}, "invalid"),
+    ]
+    for edited, code in bad:
+        with pytest.raises(ServiceError) as caught:
+            await rack.service.apply(edited, wait_s=1)
+        assert caught.value.code == code, (caught.value.message, edited)
+    assert len(rack.switch.applied) == asked
+
+
+async def test_aggregator_that_is_away_refuses_moves_and_placements(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.aggregators.away = {"as1"}
+    with pytest.raises(ServiceError) as caught:
+        await rack.service.apply(plan, wait_s=1)
+    assert (caught.value.code, caught.value.object) == ("unavailable", "aggregator/as1")
+    health = await rack.service.health()
+    assert health.status == "degraded"
+
+
+async def test_a_lost_server_harms_nobody_else(rack: Rack) -> None:
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"])
+    await rack.state("red", "running")
+    rack.engine.lost = {"srv1"}
+    await submit(rack, "blue", 2)
+    await rack.state("blue", "running")
+    assert (await rack.service.job("red")).state == "running"
+    assert set((await rack.service.job("blue")).endpoints) <= {"gpu1", "gpu4", "gpu5"}
+
+
+async def test_switch_that_does_not_answer_but_did_it(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.switch.late = True
+    done = await rack.service.apply(plan, wait_s=60)
+    assert done.state == "committed"
+
+
+async def test_switch_that_vanishes_after_the_cut_is_waited_for(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "AWAY_PAUSE_S", 0.1)
+    monkeypatch.setattr(optical, "BACKOFF_S", (0.05,))
+    monkeypatch.setattr(optical, "CHECK_EVERY_S", 0.05)
+    before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    apply = rack.switch.apply
+
+    async def cut_and_vanish(delete: Any, make: Any, **kwargs: Any) -> ApplyResult:
+        await apply(delete, (), **kwargs)
+        rack.switch.away = True
+        raise OcsTimeout("timeout", "ocs0", "no answer")
+
+    rack.switch.apply = cut_and_vanish  # type: ignore[method-assign]
+    running = await rack.service.apply(plan, wait_s=0)
+
+    async def waits() -> bool:
+        view = await rack.service.transaction(running.id)
+        return (view.state, view.waiting_for) == ("rolling_back", "ocs0")
+
+    await rack.until(waits)
+    rack.switch.apply = apply  # type: ignore[method-assign]
+    rack.switch.away = False
+
+    async def ended() -> bool:
+        return (await rack.service.transaction(running.id)).state == "rolled_back"
+
+    await rack.until(ended)
+    done = await rack.service.transaction(running.id)
+    assert done.quarantined_ports == []
+    assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
+    assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
+
+
+async def test_job_that_ends_in_the_middle_of_a_regroup_blames_no_port(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    freeze = rack.engine.freeze
+
+    async def freeze_too_late(job: str, settle_s: float = 0.0) -> bool | None:
+        for rank in range(4):
+            rack.engine.exit("red", rank, 0)
+        return await freeze(job, settle_s)
+
+    rack.engine.freeze = freeze_too_late  # type: ignore[method-assign]
+    done = await rack.service.apply(plan, wait_s=60)
+    assert (done.state, done.quarantined_ports) == ("committed", [])
+    await rack.state("red", "completed")
+
+
+async def test_session_to_an_aggregator_lost_in_the_middle_costs_no_job(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    apply = rack.switch.apply
+
+    async def apply_then_lose(*args: Any, **kwargs: Any) -> ApplyResult:
+        rack.aggregators.away = {"as1"}
+        return await apply(*args, **kwargs)
+
+    rack.switch.apply = apply_then_lose  # type: ignore[method-assign]
+    done = await rack.service.apply(plan, wait_s=60)
+    assert (done.state, done.quarantined_ports) == ("rolled_back", [])
+    assert rack.engine.states("red") == {RankState.RUNNING}
+    before = {m.endpoint: m.source for m in plan.moves}
+    assert {e: rack.aggregators.light()[e].aggregator for e in before} == before
+
+
+async def test_an_aggregator_that_is_late_on_the_way_back_costs_no_path(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flows for the old paths are asked for again: without them no probe is answered."""
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.switch.refused = {plan.circuits.make[0].b}
+    late: set[str] = set()
+    apply, install = rack.switch.apply, rack.aggregators.install
+
+    async def applied(*args: Any, **kwargs: Any) -> ApplyResult:
+        if len(rack.switch.applied) > asked:  # the way back
+            rack.switch.refused.clear()
+            late.update({"as0", "as1"})
+        return await apply(*args, **kwargs)
+
+    async def installed(programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        (name,) = programs
+        if name in late:
+            late.discard(name)
+            raise AggregatorError("timeout", name, "no answer within 8 s", "wait")
+        await install(programs, deadline_s=deadline_s)
+
+    asked = len(rack.switch.applied)
+    rack.switch.apply = applied  # type: ignore[method-assign]
+    monkeypatch.setattr(rack.aggregators, "install", installed)
+    done = await rack.service.apply(plan, wait_s=60)
+    bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
+    assert (done.state, done.quarantined_ports) == ("rolled_back", [bad])
+    assert "no answer within 8 s" in done.error
+    assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
+
+
+async def test_freeze_that_fails_touches_no_light(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    rack.engine.broken = {"freeze"}
+    asked = len(rack.switch.applied)
+    done = await rack.service.apply(plan, wait_s=60)
+    assert done.state == "rolled_back"
+    assert len(rack.switch.applied) == asked
+    assert rack.engine.states("red") == {RankState.RUNNING}
+
+
+async def test_failed_start_is_told(rack: Rack) -> None:
+    rack.engine.broken = {"start"}
+    await submit(rack, "red", 2)
+    await rack.state("red", "failed")
+    assert "start broke" in (await rack.service.job("red")).reason
+
+
+async def test_site_file_homes_do_not_move_what_is_found(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    rack.switch.add("1.1.1", "2.2.4")  # gpu0 under as1, against the site file
+    await rack.up()
+    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    assert homes == {**rack.site.homes, "gpu0": "as1"}
+    await rack.down()
+
+
+async def test_foreign_circuit_is_never_touched(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    rack.switch.add("1.1.6", "9.9.9", owner="somebody")
+    await rack.up()
+    await submit(rack, "red", 6)
+
+    async def told() -> bool:
+        return "unavailable" in (await rack.service.job("red")).reason
+
+    await rack.until(told)
+    assert any(c.owner == "somebody" for c in rack.switch.circuits)
+    await rack.down()
+
+
+async def test_a_switch_that_commits_late_is_not_believed_its_barrier(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: the flow-mods are acknowledged at once; the data plane follows a good deal later."""
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    asked = 0
+    admits = rack.aggregators._admits_probe
+
+    def later(point: AttachPoint, ip: str) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 5 and admits(point, ip)
+
+    monkeypatch.setattr(rack.aggregators, "_admits_probe", later)
+    routed: list[int] = []
+    install = rack.aggregators.install
+
+    async def noted(programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
+        routed.append(asked)
+        await install(programs, deadline_s=deadline_s)
+
+    monkeypatch.setattr(rack.aggregators, "install", noted)
+    done = await rack.service.apply(plan, wait_s=60)
+    assert done.state == "committed"
+    drained = [number for number in routed if number == 0]
+    assert drained, "the drain came before the first probe"
+    assert min(number for number in routed if number) > 5, "no new rule before a probe came through"
+
+
+async def test_a_controller_that_stood_still_blames_no_port(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own pause took all the time there is for proofs; the paths were whole all the while."""
+    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    probe, pauses = rack.aggregators.probe, 0
+
+    async def paused(*path: Any, deadline_s: float) -> float | None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 1:
+            time.sleep(0.5)  # noqa: ASYNC251 - the whole process stands still
+            return None
+        return await probe(*path, deadline_s=deadline_s)
+
+    monkeypatch.setattr(rack.aggregators, "probe", paused)
+    done = await rack.service.apply(plan, wait_s=30)
+    assert (done.state, done.quarantined_ports) == ("committed", [])
+
+
+async def test_a_wall_clock_that_jumps_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
+    """F21: an hour forth and an hour back, in the middle of a regroup and after it."""
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    state = rack.service._state
+    began = await rack.service.apply(plan, wait_s=0)
+    state.clock = lambda: time.time() + 3600
+
+    async def ended() -> bool:
+        return (await rack.service.transaction(began.id)).state == "committed"
+
+    await rack.until(ended)
+    await rack.until(lambda: not state.running)
+    state.clock = lambda: time.time() - 3600
+    await asyncio.sleep(0.1)
+    assert (await rack.service.health()).status == "ok"
+    assert not state.unavailable()
+    assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}

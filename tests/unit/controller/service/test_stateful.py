@@ -1,0 +1,472 @@
+"""Any story at all: jobs come and go, light is regrouped, devices fail, the controller dies.
+
+Hypothesis writes the stories. After every step the six invariants are checked that no fault may
+break; whenever nothing is broken any more, the world must also equal the intent.
+
+Bounded to some thirty seconds; ``LIGHTLOOM_STORIES=500`` tells so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AttachPoint
+from controller.devices.engine import RankState
+from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.program import diff
+from controller.fabric import executor, mover
+from controller.jobs import queue
+from controller.ranks import ends as service_ends
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest, PlanView
+from controller.service import service
+from tests.unit.controller.base.test_failpoints import Reaper
+from tests.unit.controller.devices.openflow.fakeoftable import FakeFabric, FakeTable, arp, udp
+from tests.unit.controller.disk import FAULTS, Fault
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.jobs.test_recovery import crash
+
+STORIES = int(os.environ.get("LIGHTLOOM_STORIES", "10"))
+STEPS = 20
+ENDPOINTS = [f"gpu{n}" for n in range(6)]
+PORTS = [f"2.{a}.{p}" for a in (1, 2) for p in range(1, 5)]
+HOMES = ["as0"] * 3 + ["as1"] * 3
+LIVE = (RankState.RUNNING, RankState.PAUSED)
+FAST = {
+    service: {
+        "REPAIR_EVERY_S": 0.02,
+        "OBSERVE_EVERY_S": 0.02,
+        "FLUSH_EVERY_S": 0.02,
+        "DRIFT_EVERY_S": 0.1,
+    },
+    queue: {"SCHEDULE_EVERY_S": 0.1},
+    service_ends: {"WRITE_AGAIN_S": 0.02},
+    mover: {"FLUSH_AGAIN_S": 0.02},
+    executor: {
+        "QUALIFY_TIMEOUT_S": 0.15,
+        "LOOK_AFTER_S": 0.1,
+        "PROBE_TIMEOUT_S": 0.02,
+        "RETURN_WAIT_S": 0.2,
+        "AWAY_PAUSE_S": 0.02,
+    },
+    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
+}
+"""The same controller with less patience: every wait is a device in memory."""
+
+
+class Story(RuleBasedStateMachine):
+    """One controller over devices in memory, and what a model of it remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="ll-story-"))
+        self.patches = contextlib.ExitStack()
+        for module, values in FAST.items():
+            for name, value in values.items():
+                self.patches.enter_context(mock.patch.object(module, name, value))
+        self.rack = Rack(self.folder)
+        self.acknowledged: dict[str, str] = {}
+        """Jobs by what their owner was told last: ``there`` or ``cancelled``."""
+        self.numbers = itertools.count(1)
+        self.epoch = 0
+        self.history: dict[int, tuple[dict[str, AttachPoint], dict[str, str]]] = {}
+        """By epoch: where the light was and who held what, as people saw it."""
+        self.ended: dict[str, str] = {}
+        """Transactions that somebody was told the end of, and which end."""
+        self.refused: set[str] = set()
+        """Jobs that were answered with an error."""
+        self.over: dict[str, str] = {}
+        """Jobs that were seen to have ended, and how."""
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def teardown(self) -> None:
+        self.do(self._end())
+        self.loop.close()
+        self.patches.close()
+        shutil.rmtree(self.folder)
+
+    async def _end(self) -> None:
+        self._mend()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.rack.down(), 60)
+
+    def _mend(self) -> None:
+        rack = self.rack
+        rack.switch.dull.clear()
+        rack.switch.refused.clear()
+        rack.switch.away = rack.switch.late = False
+        rack.engine.lost, rack.engine.broken = set(), set()
+        rack.aggregators.away = set()
+        if hasattr(rack, "disk"):
+            rack.disk.release()
+
+    def broken(self) -> bool:
+        rack = self.rack
+        return bool(
+            rack.switch.refused
+            or rack.switch.dull
+            or rack.switch.away
+            or rack.switch.late
+            or rack.engine.lost
+            or rack.engine.broken
+            or rack.aggregators.away
+            or rack.disk.fault
+        )
+
+    # --- steps ----------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        self.do(self.rack.up())
+
+    @rule(
+        ends=st.permutations(ENDPOINTS).flatmap(lambda p: st.integers(1, 3).map(lambda n: p[:n])),
+        named=st.sampled_from([True, True, False]),
+        policy=st.sampled_from(["pause", "live", "restart"]),
+        locality=st.sampled_from(["any", "preferred", "regroup"]),
+    )
+    def submit(self, ends: list[str], named: bool, policy: str, locality: str) -> None:
+        """A job on these very endpoints, or on as many of any."""
+        name = f"job-{next(self.numbers)}"
+        body = {"name": name, "count": len(ends), "policy": policy, "locality": locality}
+        if named:
+            body["endpoints"] = ends
+        try:
+            self.do(self.rack.service.submit(JobRequest.model_validate(body)))
+        except ServiceError:
+            self.refused.add(name)
+            return
+        self.acknowledged[name] = "there"
+        self.do(self._started(name))
+
+    async def _started(self, name: str) -> None:
+        """Give it a moment: a job that is starting conflicts with everything."""
+        with contextlib.suppress(TimeoutError):
+            await self.rack.until(lambda: self._state_of(name) not in ("pending", "starting"), 0.3)
+
+    def _state_of(self, name: str) -> str:
+        return self.rack.service._state.jobs[name].state
+
+    @rule(data=st.data())
+    @precondition(lambda self: "there" in self.acknowledged.values())
+    def cancel(self, data: st.DataObject) -> None:
+        there = [name for name, state in self.acknowledged.items() if state == "there"]
+        name = data.draw(st.sampled_from(there))
+        with contextlib.suppress(ServiceError):
+            self.do(self.rack.service.cancel(name))
+            self.acknowledged[name] = "cancelled"
+
+    @rule(wait_s=st.sampled_from([0.0, 3.0, 3.0]), wanted=st.permutations(HOMES))
+    def regroup(self, wait_s: float, wanted: list[str]) -> None:
+        self.do(self._regroup(wait_s, wanted))
+
+    async def _regroup(self, wait_s: float, wanted: list[str]) -> None:
+        """Carry out the planner's plan; when it sees no gain, one drawn by lot."""
+        with contextlib.suppress(ServiceError):
+            plan = await self.rack.service.make_plan(PlanRequest(time_limit_s=0.2))
+            if not plan.moves:
+                now = {e.name: e.home for e in await self.rack.service.endpoints()}
+                moves = [
+                    {"endpoint": e, "from": now[e], "to": home}
+                    for e, home in zip(ENDPOINTS, wanted, strict=True)
+                    if now[e] != home
+                ]
+                update = {"moves": moves, "homes_after": {}, "circuits": {}, "basis": None}
+                plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
+            if plan.moves:
+                told = await self.rack.service.apply(plan, wait_s)
+                if told.finished_at is not None:
+                    self.ended[told.id] = told.state
+
+    @rule(endpoint=st.integers(0, 5), aggregator=st.sampled_from(["as0", "as1", None]))
+    def attach(self, endpoint: int, aggregator: str | None) -> None:
+        move = mock.Mock(aggregator=aggregator)
+        with contextlib.suppress(ServiceError):
+            self.do(self.rack.service.attach(f"gpu{endpoint}", move, 3.0))
+
+    @rule(at=st.integers(1, 25), wanted=st.permutations(HOMES))
+    def die_and_come_back(self, at: int, wanted: list[str]) -> None:
+        """Die at the ``at``-th failpoint of a regroup, or after it, and start again."""
+        self.do(self._die(at, wanted))
+
+    async def _die(self, at: int, wanted: list[str]) -> None:
+        reaper = Reaper(at)
+        with failpoints.hooked(reaper):
+            life = asyncio.create_task(self._regroup(2.0, wanted))
+            death = asyncio.create_task(reaper.died.wait())
+            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (life, death):
+                task.cancel()
+            await asyncio.gather(life, death, return_exceptions=True)
+            unsure = self.rack.service.journal.behind
+            await crash(self.rack)
+        if unsure:  # who was answered "not known" has to look; who was refused, not
+            durable, log = self._on_disk()
+            self.refused -= durable.keys()
+            # What never began has no row, and its number may be used again.
+            self.ended = {i: said for i, said in self.ended.items() if i in log}
+            # Epochs that only memory held are counted again.
+            self.epoch = 0
+            self.history.clear()
+        away = set(self.rack.aggregators.away)
+        with mock.patch.object(self.rack, "until", _at_once):
+            await self.rack.up()
+        self.rack.aggregators.away = away
+
+    @rule(
+        fault=st.sampled_from(
+            ["dull", "refused", "switch", "late", "server", "aggregator", "freeze"]
+        ),
+        which=st.integers(0, 7),
+    )
+    @precondition(lambda self: not self.broken())
+    def fail(self, fault: str, which: int) -> None:
+        rack = self.rack
+        match fault:
+            case "dull":
+                rack.switch.dull = {(f"1.1.{e}", PORTS[which]) for e in range(1, 7)}
+            case "refused":
+                rack.switch.refused = {PORTS[which]}
+            case "switch":
+                rack.switch.away = True
+            case "late":
+                rack.switch.late = True
+            case "server":
+                rack.engine.lost = {f"srv{which % 4}"}
+            case "aggregator":
+                rack.aggregators.away = {f"as{which % 2}"}
+            case "freeze":
+                rack.engine.broken = {"freeze"}
+
+    @rule(fault=st.sampled_from(FAULTS), after=st.integers(0, 6))
+    @precondition(lambda self: not self.broken())
+    def the_disk_fails(self, fault: Fault, after: int) -> None:
+        """From the next durable write on, or from one in the middle of what comes then."""
+        self.rack.disk.fault, self.rack.disk.after = fault, after
+
+    @rule()
+    @precondition(lambda self: self.broken())
+    def mend(self) -> None:
+        self._mend()
+
+    @rule(port=st.integers(0, 5))
+    @precondition(lambda self: not self.broken())
+    def somebody_pulls_a_fiber(self, port: int) -> None:
+        """Light vanishes in the controller's back."""
+        circuits = self.rack.switch.circuits
+        self.rack.switch.circuits = [c for c in circuits if c.a != f"1.1.{port + 1}"]
+
+    @rule()
+    def the_quarantine_is_emptied(self) -> None:
+        for entry in self.do(self.rack.service.quarantine()):
+            with contextlib.suppress(ServiceError):
+                self.do(self.rack.service.release(entry.object))
+
+    @rule()
+    @precondition(lambda self: not self.broken())
+    def all_comes_to_rest(self) -> None:
+        """Nothing is broken: the world equals the intent, and nobody is frozen."""
+        try:
+            self.do(self.rack.until(self._at_rest, limit_s=5))
+        except TimeoutError:
+            # Most circuits vanished at once: what to do is left to people, who say "repair".
+            self.do(self.rack.service.repair("ocs0"))
+            self.do(self.rack.until(self._at_rest, limit_s=20))
+        state = self.rack.service._state
+        assert self.rack.aggregators.light() == state.attachments, "I4: light = intent"
+        assert self._flows_right(), "I4: flows = intent"
+        running = {job.name: job for job in state.jobs.values() if job.state == "running"}
+        there = self.rack.engine.statuses.values()
+        assert {s.job for s in there if s.state in LIVE} == running.keys(), "I4: containers"
+        for name, job in running.items():
+            assert {s.endpoint for s in there if s.job == name} == set(job.endpoints)
+            assert self.rack.engine.states(name) == {RankState.RUNNING}, "nobody stays frozen"
+        self._reach(whole=True)
+
+    async def _at_rest(self) -> bool:
+        state = self.rack.service._state
+        health = await self.rack.service.health()
+        states = {job.state for job in state.jobs.values()}
+        there = {s.job for s in self.rack.engine.statuses.values()}
+        running = {job.name for job in state.jobs.values() if job.state == "running"}
+        return (
+            health.status == "ok"
+            and not state.running
+            and not state.owed_jobs
+            and not state.held
+            and "starting" not in states
+            and there == running
+            and all(self.rack.engine.states(name) == {RankState.RUNNING} for name in running)
+            and self.rack.aggregators.light() == state.attachments
+            and self._flows_right()
+        )
+
+    def _flows_right(self) -> bool:
+        state = self.rack.service._state
+        now = state.forwarding()
+        wanted = compiler.compile(self.rack.site, now.epoch, now.attachments, now.jobs, now.held)
+        have = self.rack.aggregators.programs
+        return not any(diff(have[name], wanted[name]) for name in wanted)
+
+    # --- what must hold after every step --------------------------------------------------
+
+    @invariant()
+    def i1_the_map_is_a_matching(self) -> None:
+        ports = [port for c in self.rack.switch.circuits for port in (c.a, c.b)]
+        assert len(ports) == len(set(ports))
+
+    @invariant()
+    def i2_an_endpoint_has_one_job_and_one_container(self) -> None:
+        live = [s.endpoint for s in self.rack.engine.statuses.values() if s.state in LIVE]
+        assert len(live) == len(set(live))
+        if hasattr(self.rack, "service"):
+            jobs = self.rack.service._state.jobs.values()
+            held = [e for job in jobs if job.holding for e in job.endpoints]
+            assert len(held) == len(set(held))
+
+    @invariant()
+    def i3_no_frame_leaves_its_job(self) -> None:
+        if hasattr(self.rack, "service"):
+            self._reach(whole=False)
+
+    def _reach(self, *, whole: bool) -> None:
+        """Follow frames through the tables as they are and along the light as it is."""
+        site, state = self.rack.site, self.rack.service._state
+        programs = self.rack.aggregators.programs
+        if programs.keys() != {a.name for a in site.aggregators}:
+            return  # nothing was ever installed: nothing passes
+        fabric = FakeFabric(site, {n: FakeTable.of(p) for n, p in programs.items()})
+        light = self.rack.aggregators.light()
+        there = {(at.aggregator, at.port): e for e, at in light.items()}
+        inhabited = {
+            s.endpoint: s.job for s in self.rack.engine.statuses.values() if s.state in LIVE
+        }
+        for source, target in itertools.permutations(inhabited, 2):
+            a, b = site.endpoint(source), site.endpoint(target)
+            if source not in light:
+                continue
+            at = light[source]
+            for packet in (udp(a.mac, b.mac, a.ip, b.ip), arp(a.mac, b.mac, a.ip, b.ip)):
+                ends = fabric.leaves(packet, at.aggregator, at.port)
+                found = {there.get((where, port)) for where, port, _ in ends} - {None}
+                mates = {e for e, job in inhabited.items() if job == inhabited[source]}
+                assert found <= mates | (set(light) - inhabited.keys()), (source, target, found)
+                if whole and inhabited[source] == inhabited[target]:
+                    assert state.jobs[inhabited[source]].state == "running"
+                    assert found == {target}, "members of a job reach each other"
+
+    @invariant()
+    def i4_nothing_is_without_an_owner(self) -> None:
+        """Circuits, rules and containers follow from the intent or from what is under way."""
+        if not hasattr(self.rack, "service"):
+            return
+        state = self.rack.service._state
+        pulled = self.rack.service._adopter._wanted
+        for endpoint, at in self.rack.aggregators.light().items():
+            owed = self.rack.service._interrupted.owed
+            owners = {state.attachments.get(endpoint), owed.get(endpoint)}
+            for running in state.running.values():
+                for path in running.tx.paths:
+                    if path.endpoint == endpoint:
+                        owners |= {path.before, path.after}
+            unread = "ocs0" not in state.foreign_points or endpoint in pulled
+            lost = endpoint in state.quarantine  # a dull mirror may lead its light again
+            assert at in owners or unread or lost or self.broken(), (endpoint, at, owners)
+        for name, program in self.rack.aggregators.programs.items():
+            assert program.epoch <= state.epoch, f"{name} has rules of an epoch nobody decided"
+        for status in self.rack.engine.statuses.values():
+            assert status.job in state.jobs, "a container of a job that nobody submitted"
+            assert status.epoch <= state.epoch
+
+    @invariant()
+    def i5_what_was_acknowledged_is_on_the_disk(self) -> None:
+        if not hasattr(self.rack, "service"):
+            return
+        jobs, log = self._on_disk()
+        for name, said in self.acknowledged.items():
+            assert name in jobs
+            if said == "cancelled":
+                assert jobs[name] in ("cancelled", "failed", "completed"), (name, jobs[name])
+        for ident, said in self.ended.items():
+            assert ident not in log or log[ident], "an end was told before it was durable"
+            assert ident in log or said == "rolled_back", "what never began is not in the log"
+
+    def _on_disk(self) -> tuple[dict[str, str], dict[str, bool]]:
+        """Return the jobs' states and which transactions are finished, as a restart finds them."""
+        with contextlib.closing(sqlite3.connect(self.folder / "controller.sqlite")) as db:
+            jobs = dict(db.execute("SELECT name, state FROM jobs"))
+            log = dict(db.execute("SELECT id, finished FROM transactions"))
+        return jobs, log
+
+    @invariant()
+    def i7_what_was_refused_never_happens_and_what_was_told_stays(self) -> None:
+        if not hasattr(self.rack, "service"):
+            return
+        state = self.rack.service._state
+        assert not self.refused & state.jobs.keys()
+        assert not self.refused & {s.job for s in self.rack.engine.statuses.values()}
+        for job in state.jobs.values():
+            if job.ended or job.name in self.over:
+                assert self.over.setdefault(job.name, job.state) == job.state
+        for view in state.finished.values():
+            if view.finished_at is not None and view.id in self.ended:
+                assert self.ended[view.id] == view.state, "another end than the one that was told"
+
+    @invariant()
+    def i6_an_epoch_is_one_state_and_never_goes_back(self) -> None:
+        """What people see is a history: an epoch has one light, and no endpoint two holders."""
+        if not hasattr(self.rack, "service"):
+            return
+        state = self.rack.service._state
+        assert state.epoch >= self.epoch, "an epoch that was seen is never left for an older one"
+        self.epoch = state.epoch
+        holders = {endpoint: job.name for endpoint, job in state.holders().items()}
+        light, held = self.history.setdefault(state.epoch, (dict(state.attachments), {}))
+        assert light == state.attachments, f"epoch {state.epoch} is two states"
+        for endpoint, job in holders.items():
+            assert held.setdefault(endpoint, job) == job, f"{endpoint} changed hands in an epoch"
+
+
+async def _at_once(*_: object, **__: object) -> None:
+    """A controller that starts while something is broken is not waited for."""
+
+
+def test_any_story_keeps_the_invariants() -> None:
+    run_state_machine_as_test(
+        Story,
+        settings=settings(
+            max_examples=STORIES,
+            stateful_step_count=STEPS,
+            # A failing story is told as it was: making it smaller would take minutes.
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )

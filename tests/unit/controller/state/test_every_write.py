@@ -1,0 +1,80 @@
+"""The disk fails at every durable write, in every way, and the story goes on or is refused.
+
+``story`` of test_failpoints is told again and again: in the n-th telling the n-th commit meets the
+fault. The controller goes on by itself once the disk does, and a restart finds the same world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.service import service
+from tests.unit.controller.base.test_failpoints import Homes, check, settle, story
+from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.jobs.test_recovery import crash
+
+MOST = 60
+"""Commits of a story are fewer; each telling ends when no commit is left to fail."""
+STEP = 2
+"""Every second commit for each fault: neighbours are told by the other faults."""
+
+
+@pytest.mark.parametrize(("number", "fault"), list(enumerate(FAULTS)), ids=FAULTS)
+async def test_a_fault_at_any_durable_write_is_survived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fault: Fault
+) -> None:
+    for name in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
+        monkeypatch.setattr(service, name, 0.02)
+    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.02)
+    monkeypatch.setattr("controller.fabric.mover.FLUSH_AGAIN_S", 0.02)
+    for after in range(number % STEP, MOST, STEP):
+        (folder := tmp_path / str(after)).mkdir()
+        if not await told(folder, fault, after):
+            return
+    pytest.fail("the story has more commits than were thought of")
+
+
+async def told(folder: Path, fault: Fault, after: int) -> bool:
+    """Tell the story with one fault; False when it was over before the fault's commit."""
+    rack, seen = Rack(folder), list[Homes]()
+
+    async def broken_once() -> None:
+        await rack.until(lambda: hasattr(rack, "disk"))
+        rack.disk.fault, rack.disk.after, rack.disk.times = fault, after, 1
+        await rack.until(lambda: rack.disk.hit)
+        await asyncio.sleep(2 * IMPATIENT_S)  # longer than anything waits for a late write
+        rack.disk.release()
+
+    breaking = asyncio.create_task(broken_once())
+    with contextlib.suppress(ServiceError, AssertionError):  # refused, or rolled back
+        await story(rack, seen)
+    hit = bool(rack.disk.hit)
+    if hit:
+        await breaking
+    else:
+        breaking.cancel()
+        await asyncio.gather(breaking, return_exceptions=True)
+    if not hasattr(rack.service, "journal") or not rack.service._state.ready:
+        await crash(rack)  # the first start was refused: it is tried again, as the keeper does
+        await rack.up()
+    await settle(rack)
+    seen.append({e.name: e.home for e in await rack.service.endpoints()})
+    before = {job.name: job.state for job in await rack.service.jobs()}
+    await rack.until(lambda: not rack.service.journal.behind)
+    await crash(rack)
+    await rack.up()
+    await settle(rack)
+    try:
+        await check(rack, seen)
+        assert {job.name: job.state for job in await rack.service.jobs()} == before
+    except AssertionError as error:
+        raise AssertionError(f"{fault} at commit {after}: {error}") from error
+    finally:
+        await rack.down()
+    return hit

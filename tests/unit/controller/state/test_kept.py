@@ -1,0 +1,73 @@
+"""What has ended is kept for a while and then forgotten: a controller runs for years."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest
+from controller.state import state
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.stream.mirror import Mirror
+
+
+async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "KEPT_JOBS", 2)
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    mirror = Mirror(service)
+    await mirror.start()
+    await service.submit(JobRequest(name="long", count=6))
+    await service.submit(JobRequest(name="waits", count=6))
+    for number in range(5):
+        await service.submit(JobRequest(name=f"job-{number}", count=6))
+        await service.cancel(f"job-{number}")
+    await service.cancel("long")
+    left = ["long", "waits", "job-4"]
+    assert [job.name for job in await service.jobs()] == left
+
+    async def told() -> bool:
+        return not await mirror.differences()
+
+    await rack.until(told)
+    await mirror.stop()
+    await rack.down()
+    service = await rack.up()
+    assert [job.name for job in await service.jobs()] == left
+    await rack.down()
+
+
+async def test_jobs_that_ended_are_kept_in_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "KEPT_JOB_BYTES", 25_000)
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    for number in range(5):
+        body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "y" * 10_000}}
+        await service.submit(JobRequest.model_validate(body))
+        await service.cancel(f"job-{number}")
+    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+    await rack.down()
+    service = await rack.up()
+    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+    await rack.down()
+
+
+async def test_the_latest_transactions_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "KEPT_TRANSACTIONS", 2)
+    rack = Rack(tmp_path)
+    rack.switch.add("1.1.1", "2.1.1")
+    service = await rack.up()
+    for target in ("as1", "as0", "as1", "as0"):
+        await service.attach("gpu0", AttachRequest(aggregator=target), 10)
+    shown = await service.transactions()
+    assert len(shown) == 2
+    assert service._state.moved.keys() == {view.id for view in shown}
+    await rack.down()

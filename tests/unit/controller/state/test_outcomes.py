@@ -1,0 +1,237 @@
+"""A whole controller on a disk that misbehaves: nothing told is lost, nothing refused happens.
+
+Each story ends with the disk mended and a restart of the controller: what people were told before
+must be what they see then.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.reconcile.interrupted import Interrupted
+from controller.schema.plans import AttachRequest, PlanRequest
+from tests.unit.controller.disk import FAULTS, Fault
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.service.test_service import scattered, submit
+
+REFUSALS = [fault for fault in FAULTS if fault != "torn"]
+"""With ``torn`` the store finds out that the write is there: nothing is refused."""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.service.service.FLUSH_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.05)
+
+
+async def mended(rack: Rack) -> None:
+    """Mend the disk and wait until the controller has gone on by itself."""
+    rack.disk.release()
+
+    async def well() -> bool:
+        return (await rack.service.health()).status == "ok"
+
+    await rack.until(well)
+
+
+async def restarted(rack: Rack) -> None:
+    await crash(rack)
+    await rack.up()
+
+
+def faulty_from(rack: Rack, point: str, fault: Fault) -> Callable[[str], Awaitable[None]]:
+    """Return a hook that lets the disk fail from ``point`` on."""
+
+    async def hook(passed: str) -> None:
+        if passed == point:
+            rack.disk.fault = fault
+
+    return hook
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_a_job_that_was_refused_never_runs(rack: Rack, fault: Fault) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    rack.disk.fault = fault
+    with pytest.raises(ServiceError):
+        await submit(rack, "ghost", 1)
+    assert "ghost" not in {job.name for job in await rack.service.jobs()}
+    await mended(rack)
+    await submit(rack, "blue", 2)
+    await rack.state("blue", "running")
+    await restarted(rack)
+    assert {job.name: job.state for job in await rack.service.jobs()} == {
+        "red": "running",
+        "blue": "running",
+    }
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("point", ["log-admit", "log-proven", "log-commit"])
+async def test_an_end_that_could_not_be_written_is_not_replayed(
+    rack: Rack, fault: Fault, point: str
+) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    with failpoints.hooked(faulty_from(rack, f"{point}.before", fault)):
+        first = await rack.service.apply(plan, wait_s=5)
+        rack.disk.release()
+
+        async def over() -> bool:
+            return (await rack.service.transaction(first.id)).finished_at is not None
+
+        await rack.until(over)
+    told = await rack.service.transaction(first.id)
+    await mended(rack)
+    again = await rack.service.make_plan(PlanRequest())
+    if again.moves:
+        assert (await rack.service.apply(again, wait_s=60)).state == "committed"
+    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    applied = len(rack.switch.applied)
+    await restarted(rack)
+    assert len(rack.switch.applied) == applied, "no light was moved by the restart"
+    assert {e.name: e.home for e in await rack.service.endpoints()} == homes
+    assert (await rack.service.transaction(first.id)).state == told.state
+    assert (await rack.service.job("red")).excess_span == 0
+    assert "Recovered" not in {e.reason for e in rack.service._state.events.since(0, 10_000)}
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_a_cancel_is_answered_when_it_is_durable(rack: Rack, fault: Fault) -> None:
+    await submit(rack, "red", 2, restart="on-failure")
+    await rack.state("red", "running")
+    rack.disk.fault = fault
+    with pytest.raises(ServiceError, match="its end is not written"):
+        await rack.service.cancel("red")
+    assert not rack.engine.statuses
+    assert (await rack.service.job("red")).state == "running"
+    await mended(rack)
+    await rack.state("red", "cancelled")
+    calls = len(rack.engine.calls)
+    await restarted(rack)
+    assert (await rack.service.job("red")).state == "cancelled"
+    assert rack.engine.calls[calls:] == []
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_a_waiting_job_whose_cancel_was_refused_goes_on_waiting(
+    rack: Rack, fault: Fault
+) -> None:
+    await submit(rack, "green", 6)
+    await rack.state("green", "running")
+    await submit(rack, "red", 2)
+    rack.disk.fault = fault
+    with pytest.raises(ServiceError, match="is not cancelled"):
+        await rack.service.cancel("red")
+    await mended(rack)
+    assert (await rack.service.job("red")).state == "pending"
+    await restarted(rack)
+    assert (await rack.service.job("red")).state == "pending"
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_endpoints_of_a_job_that_ended_on_a_full_disk_are_given_again(
+    rack: Rack, fault: Fault
+) -> None:
+    await submit(rack, "red", 6)
+    await rack.state("red", "running")
+    await submit(rack, "blue", 6)
+    rack.disk.fault = fault
+    for rank in range(6):
+        rack.engine.exit("red", rank, 0)
+    await rack.until(lambda: rack.service._state.store_error)
+    assert (await rack.service.job("red")).state == "running", "an end is told when it is durable"
+    await mended(rack)
+    await rack.state("red", "completed")
+    await rack.state("blue", "running")
+    await restarted(rack)
+    assert (await rack.service.job("red")).state == "completed"
+    assert (await rack.service.job("blue")).state == "running"
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_a_pause_that_was_refused_is_undone(rack: Rack, fault: Fault) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    rack.disk.fault = fault
+    with pytest.raises(ServiceError):
+        await rack.service.pause("red")
+    assert (await rack.service.job("red")).state == "running"
+    assert {state.value for state in rack.engine.states("red")} == {"running"}
+    await mended(rack)
+    await restarted(rack)
+    assert (await rack.service.job("red")).state == "running"
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
+    rack: Rack, fault: Fault
+) -> None:
+    rack.engine.sick = {"gpu5": "its GPU is lost"}
+    rack.service._watch._unfit["gpu5"] = 100
+    await rack.until(lambda: "gpu5" in rack.service._state.quarantine)
+    await rack.until(lambda: not rack.service._state.journal.behind)
+    rack.engine.sick = {}
+    rack.disk.fault = fault
+    with pytest.raises(ServiceError):
+        await rack.service.release("gpu5")
+    await mended(rack)
+    assert "gpu5" in rack.service._state.quarantine
+    await restarted(rack)
+    assert "gpu5" in rack.service._state.quarantine
+
+
+async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Rack) -> None:
+    """Such databases exist: a later transaction moved the endpoints, the old row stayed open."""
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    first = await rack.service.apply(plan, wait_s=60)
+    assert first.state == "committed"
+    for job in ("red", "blue"):
+        await rack.service.cancel(job)
+    move = plan.moves[0]
+    back = await rack.service.attach(move.endpoint, AttachRequest(aggregator=move.source), 60)
+    assert back.state == "committed"
+    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    await crash(rack)
+    with sqlite3.connect(rack.state_dir / "controller.sqlite") as db:
+        body = '{"finished_at": null, "state": "running", "phase": "commit"}'
+        db.execute(
+            "UPDATE transactions SET finished = 0, body = json_patch(body, ?) WHERE id = ?",
+            (body, first.id),
+        )
+    applied = len(rack.switch.applied)
+    await rack.up()
+    await rack.until(rack.service.recovered.is_set)
+    assert len(rack.switch.applied) == applied
+    assert {e.name: e.home for e in await rack.service.endpoints()} == homes
+
+
+async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: Rack) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    first = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), 60)
+    await rack.service.attach("gpu0", AttachRequest(aggregator="as0"), 60)
+    intents = {
+        view.id: (view, intent)
+        for view, intent in (await rack.store.load()).transactions
+        if view.started_at >= first.started_at
+    }
+    view, intent = intents[first.id]
+    unfinished = view.model_copy(update={"finished_at": None, "state": "running"})
+    loaded = replace(
+        await rack.store.load(),
+        transactions=((unfinished, intent), *(e for i, e in intents.items() if i != first.id)),
+    )
+    interrupted = Interrupted(rack.service._state)
+    interrupted.restore(loaded)
+    assert not interrupted and not interrupted.owed and not rack.service._state.owed_jobs
+    assert "overtook" in (await rack.service.transaction(first.id)).result

@@ -1,0 +1,156 @@
+"""F3: a torn tail, damage elsewhere, a full disk. No acknowledged write is lost in silence."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from controller.base.errors import ServiceError
+from controller.schema.plans import PlanRequest
+from controller.state.writes import PutFacts
+from controller.store.store import Store
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered, submit
+
+COMMITS = 20
+
+
+async def crashed(tmp_path: Path) -> Path:
+    """Return a copy of a store as a SIGKILL leaves it: everything in the write-ahead log."""
+    store = Store(tmp_path / "live.sqlite")
+    await store.load()
+    for number in range(COMMITS):
+        await store.commit(PutFacts({"number": str(number), f"n{number}": "x" * 50}))
+    for name in ("live.sqlite", "live.sqlite-wal", "live.sqlite.ack"):
+        shutil.copy(tmp_path / name, tmp_path / name.replace("live", "copy"))
+    await store.close()
+    assert (tmp_path / "copy.sqlite-wal").stat().st_size > 0
+    return tmp_path / "copy.sqlite"
+
+
+async def load(path: Path) -> str:
+    store = Store(path)
+    try:
+        return (await store.load()).facts["number"]
+    finally:
+        await store.close()
+
+
+async def test_a_crash_loses_nothing(tmp_path: Path) -> None:
+    assert await load(await crashed(tmp_path)) == str(COMMITS - 1)
+
+
+async def test_a_tail_torn_by_the_crash_is_dropped(tmp_path: Path) -> None:
+    """The frames of a commit that was being written, and was never acknowledged."""
+    path = await crashed(tmp_path)
+    log = path.with_name("copy.sqlite-wal")
+    whole = log.read_bytes()
+    frame = 24 + 4096
+    log.write_bytes(whole + whole[-frame : -frame // 2] + b"\0" * 100)
+    assert await load(path) == str(COMMITS - 1)
+
+
+async def test_damage_in_the_middle_of_the_log_stops_with_a_message(tmp_path: Path) -> None:
+    path = await crashed(tmp_path)
+    log = path.with_name("copy.sqlite-wal")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+    with pytest.raises(ServiceError) as caught:
+        await load(path)
+    assert caught.value.code == "failed"
+    assert f"{COMMITS} were acknowledged" in caught.value.message
+    assert "move it away" in caught.value.hint
+
+
+async def test_a_log_that_was_cut_off_stops_with_a_message(tmp_path: Path) -> None:
+    path = await crashed(tmp_path)
+    log = path.with_name("copy.sqlite-wal")
+    log.write_bytes(log.read_bytes()[:-5000])
+    with pytest.raises(ServiceError, match="were acknowledged"):
+        await load(path)
+
+
+@pytest.mark.parametrize("at", [0, 100, 4096 + 8])
+async def test_damaged_pages_stop_with_a_message(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "state.sqlite"
+    store = Store(path)
+    await store.load()
+    await store.commit(PutFacts({"number": "1"}))
+    await store.close()  # the log is folded into the pages
+    data = bytearray(path.read_bytes())
+    data[at : at + 64] = b"\xa5" * 64
+    path.write_bytes(data)
+    with pytest.raises(ServiceError) as caught:
+        await load(path)
+    assert caught.value.code == "failed"
+
+
+async def test_a_row_that_is_not_what_it_was_stops_with_a_message(tmp_path: Path) -> None:
+    path = await crashed(tmp_path)
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO jobs VALUES ('red', 'running', 1.0, '{\"name\": \"red\"')")
+    with pytest.raises(ServiceError, match="damaged"):
+        await load(path)
+
+
+async def test_moved_away_it_starts_afresh(tmp_path: Path) -> None:
+    path = await crashed(tmp_path)
+    for name in ("copy.sqlite", "copy.sqlite-wal"):
+        path.with_name(name).unlink()
+    store = Store(path)
+    assert not (await store.load()).jobs
+    await store.commit(PutFacts({"number": "0"}))
+    await store.close()
+    assert await load(path) == "0"
+
+
+async def test_a_lost_note_of_acknowledged_writes_is_no_damage(tmp_path: Path) -> None:
+    path = await crashed(tmp_path)
+    path.with_name("copy.sqlite.ack").write_bytes(b"torn")
+    assert await load(path) == str(COMMITS - 1)
+
+
+def full(rack: Rack, pages: int) -> None:
+    """Let the database grow no further, as on a full disk; 0 is no limit."""
+
+    def limit(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute(f"PRAGMA max_page_count={pages or 2**31 - 2}")
+
+    sa.event.listen(rack.store._engine, "checkout", limit)
+
+
+def refuse(_: object) -> None:
+    raise sa.exc.OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))
+
+
+async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
+    await scattered(rack)
+    plan = await rack.service.make_plan(PlanRequest())
+    full(rack, 1)
+    asked = len(rack.switch.applied)
+    with pytest.raises(ServiceError) as caught:
+        for number in range(100):  # as long as free pages last
+            await submit(rack, f"more-{number}", 6, env={"USER_X": "y" * 3000})
+    assert caught.value.code == "failed"
+    assert "full" in caught.value.message
+    refused = f"more-{number}"
+    assert refused not in {job.name for job in await rack.service.jobs()}
+    health = await rack.service.health()
+    assert (health.status, "full" in health.store_error) == ("degraded", True)
+    commit = rack.store._commit
+    rack.store._commit = refuse  # type: ignore[method-assign] - not even a free page is left
+    done = await rack.service.apply(plan, wait_s=60)
+    assert (done.state, len(rack.switch.applied)) == ("rolled_back", asked)
+    rack.store._commit = commit  # type: ignore[method-assign]
+    full(rack, 0)
+    await submit(rack, "again", 6)
+    known = {job.name for job in await rack.service.jobs()}
+    await rack.down()
+    await rack.up()
+    assert {job.name for job in await rack.service.jobs()} == known
+    assert {"red", "blue", "again"} <= known

@@ -1,0 +1,240 @@
+"""Whoever follows the stream and reads what it names knows the lists, whatever happens.
+
+A frame is published after its change can be read, and every change of a list has a frame. Each
+story does one thing after the other to a controller over devices in memory; after each the
+mirror has to come to equal the lists, with no reading but on a frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices import optical
+from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
+from controller.fabric import executor
+from controller.jobs import queue, watch
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.stream import ChangedView, TransactionFrameView
+from controller.service import service
+from controller.stream.publisher import MANY
+from ocs_driver.base import PortPower
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.stream.mirror import Mirror
+
+ENDPOINTS = [f"gpu{n}" for n in range(6)]
+STEPS = 14
+FAST = {
+    service: {"REPAIR_EVERY_S": 0.02, "OBSERVE_EVERY_S": 0.02, "DRIFT_EVERY_S": 0.1},
+    queue: {"SCHEDULE_EVERY_S": 0.1},
+    watch: {"SICK_LOOKS": 3},
+    executor: {"QUALIFY_TIMEOUT_S": 0.15, "LOOK_AFTER_S": 0.1, "PROBE_TIMEOUT_S": 0.02},
+    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
+}
+
+
+@pytest.fixture
+async def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
+    for module, values in FAST.items():
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+    rack = Rack(tmp_path)
+    for number in range(6):
+        rack.switch.add(f"1.1.{number + 1}", f"2.{1 + number // 3}.{1 + number % 3}")
+    await rack.up()
+    yield rack
+    await rack.down()
+
+
+@pytest.fixture
+async def mirror(rack: Rack) -> AsyncIterator[Mirror]:
+    mirror = Mirror(rack.service)
+    await mirror.start()
+    yield mirror
+    await mirror.stop()
+
+
+async def settled(rack: Rack, mirror: Mirror, what: str) -> None:
+    left: list[str] = []
+
+    async def equal() -> bool:
+        left[:] = await mirror.differences()
+        return not left
+
+    try:
+        await rack.until(equal)
+    except TimeoutError:
+        pytest.fail(f"after {what} the stream left wrong: " + "; ".join(left))
+
+
+class Story:
+    """Things that happen to a rack; every choice comes from ``dice``."""
+
+    def __init__(self, rack: Rack, dice: random.Random) -> None:
+        self._rack = rack
+        self._dice = dice
+        self._jobs = 0
+
+    def deeds(self) -> list[Callable[[], Awaitable[None]]]:
+        found = [getattr(self, name) for name in dir(type(self)) if name.startswith("do_")]
+        self._dice.shuffle(found)
+        return found
+
+    async def do_submit(self) -> None:
+        for _ in range(self._dice.randint(1, 3)):
+            self._jobs += 1
+            count = self._dice.randint(1, 4)
+            body: dict[str, object] = {"name": f"job-{self._jobs}", "count": count}
+            body["policy"] = self._dice.choice(["pause", "live", "restart"])
+            body["locality"] = self._dice.choice(["any", "preferred", "regroup"])
+            if self._dice.random() < 0.5:
+                body["endpoints"] = self._dice.sample(ENDPOINTS, count)
+            await self._rack.service.submit(JobRequest.model_validate(body))
+
+    async def do_submit_again(self) -> None:
+        await self.do_submit()
+
+    async def do_cancel(self) -> None:
+        jobs = [j.name for j in await self._rack.service.jobs() if j.state != "cancelled"]
+        if jobs:
+            await self._rack.service.cancel(self._dice.choice(jobs))
+
+    async def do_pause(self) -> None:
+        for job in await self._rack.service.jobs():
+            if job.state == "running":
+                await self._rack.service.pause(job.name)
+                break
+
+    async def do_end(self) -> None:
+        for key in list(self._rack.engine.statuses)[:2]:
+            self._rack.engine.exit(*key, self._dice.choice([0, 1]))
+
+    async def do_attach(self) -> None:
+        request = AttachRequest(aggregator=self._dice.choice(["as0", "as1", None]))
+        await self._rack.service.attach(self._dice.choice(ENDPOINTS), request, 10)
+
+    async def do_regroup(self) -> None:
+        plan = await self._rack.service.make_plan(PlanRequest())
+        await self._rack.service.apply(plan, 10)
+
+    async def do_fail_a_port(self) -> None:
+        for port in range(1, 5):
+            self._rack.switch.refused.add(f"2.{self._dice.choice([1, 2])}.{port}")
+        with contextlib.suppress(ServiceError):
+            await self.do_attach()
+        self._rack.switch.refused.clear()
+
+    async def do_release(self) -> None:
+        for entry in await self._rack.service.quarantine():
+            await self._rack.service.release(entry.object)
+
+    async def do_lose_a_server(self) -> None:
+        servers = {s.name for s in self._rack.site.servers}
+        self._rack.engine.lost = set() if self._rack.engine.lost else {sorted(servers)[0]}
+
+    async def do_lose_the_switch(self) -> None:
+        self._rack.switch.away = not self._rack.switch.away
+
+    async def do_lose_an_aggregator(self) -> None:
+        away = self._rack.aggregators.away
+        self._rack.aggregators.away = away ^ {"as1"}
+        self._rack.aggregators.post(
+            AggregatorConnected("as1", ()) if away else AggregatorLost("as1")
+        )
+
+    async def do_flap(self) -> None:
+        at = self._rack.service._state.attachments
+        for point in list(at.values())[:1] * 6:
+            for up in (False, True):
+                self._rack.aggregators.post(PortStatus(point.aggregator, point.port, up))
+
+    async def do_steal_a_fiber(self) -> None:
+        lit = {p for pair in self._rack.switch.lit() for p in pair}
+        free = sorted({f"2.{a}.{p}" for a in (1, 2) for p in range(1, 5)} - lit)
+        if len(free) > 1:
+            self._rack.switch.add(free[0], free[1], owner="somebody")
+
+    async def do_sicken(self) -> None:
+        self._rack.engine.sick = {self._dice.choice(ENDPOINTS): "its GPU fell off the bus"}
+
+    async def do_heal(self) -> None:
+        self._rack.engine.sick = {}
+
+    async def do_dim(self) -> None:
+        level = -self._dice.random()
+
+        async def power(ports: tuple[str, ...]) -> tuple[PortPower, ...]:
+            return tuple(PortPower(port, level, level) for port in ports)
+
+        self._rack.switch.power = power  # type: ignore[method-assign,assignment]
+        await self._rack.service._power.look()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_stream_tells_everything(rack: Rack, mirror: Mirror, seed: int) -> None:
+    story = Story(rack, random.Random(seed))  # noqa: S311 - a story, no secret
+    for deed in story.deeds()[:STEPS]:
+        with contextlib.suppress(ServiceError):
+            await deed()
+        await settled(rack, mirror, f"{deed.__name__} of story {seed}")
+    ends = [f.data for f in mirror.frames if isinstance(f.data, TransactionFrameView)]
+    for end in (view for view in ends if view.finished_at is not None):
+        assert end.phases
+        assert {s.endpoint for s in (*end.circuits.break_, *end.circuits.make)} == {
+            move.endpoint for move in end.moves
+        }
+
+
+async def test_a_transaction_too_short_to_be_seen_has_its_circuits(
+    rack: Rack, mirror: Mirror
+) -> None:
+    """The feed does not look between its begin and its end."""
+    feeder = rack.service._feeder
+    looks, feeder.look = feeder.look, lambda: None  # type: ignore[method-assign]
+    moved = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), 10)
+    assert moved.state == "committed"
+    feeder.look = looks  # type: ignore[method-assign]
+    await settled(rack, mirror, "a move")
+    (frame,) = [f.data for f in mirror.frames if isinstance(f.data, TransactionFrameView)]
+    assert [s.endpoint for s in frame.circuits.make] == ["gpu0"]
+    assert [s.endpoint for s in frame.circuits.break_] == ["gpu0"]
+    assert next(phase.name for phase in frame.phases) == "admit"
+
+
+async def test_many_changes_at_once_are_one_frame(rack: Rack, mirror: Mirror) -> None:
+    feeder = rack.service._feeder
+    looks, feeder.look = feeder.look, lambda: None  # type: ignore[method-assign]
+    for number in range(MANY + 1):
+        await rack.service.submit(JobRequest(name=f"many-{number}", count=1))
+    feeder.look = looks  # type: ignore[method-assign]
+    await settled(rack, mirror, "a storm")
+    jobs = [f.data for f in mirror.frames if isinstance(f.data, ChangedView)]
+    assert next(view.name for view in jobs if view.kind == "job") == ""
+
+
+async def test_a_transaction_that_is_called_off_ends_too(
+    rack: Rack, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's allocation could not be made durable, so its light is not moved."""
+    await rack.service.attach("gpu0", AttachRequest(aggregator=None), 10)
+    save, failed = rack.service._jobs._ender.save, []
+
+    async def once(name: str) -> None:
+        if not failed:
+            failed.append(name)
+            raise ServiceError("failed", "the disk is full")
+        await save(name)
+
+    monkeypatch.setattr(rack.service._jobs._ender, "save", once)
+    await rack.service.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
+    await rack.state("red", "running")
+    await settled(rack, mirror, "a transaction that was not begun")
+    ended = {t.id: t for t in await rack.service.transactions()}
+    assert [ended[i].state for i in ("t1", "t2", "t3")] == ["committed", "rolled_back", "committed"]
+    assert ended["t2"].error == "the disk is full"

@@ -1,0 +1,183 @@
+"""From NVML's library to people: what a GPU says arrives in the history and in the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pynvml
+import pytest
+import pytest_asyncio
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from container_mgr.hardware import nvml
+from container_mgr.ranks.living import Sample
+from container_mgr.rpc import messages
+from container_mgr.values import RankKey
+from controller.api.routes.metrics_gpu import of_gpus
+from controller.devices.agents.messages import samples_of
+from controller.devices.engine import RankSample
+from controller.telemetry.history import GPU_COLUMNS, RingBuffer
+from controller.telemetry.throughput import Telemetry
+from tests.nvml import mock
+from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+START = 1_800_000_000.0
+A = "GPU-aaaa"
+
+
+@pytest_asyncio.fixture
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+    """A controller over fakes."""
+    rack = Rack(tmp_path)
+    await rack.up()
+    yield rack
+    await rack.down()
+
+
+@pytest.fixture
+def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
+    """What the mock of the driver's library says of a healthy GPU."""
+    path = tmp_path / "gpus"
+    mock.look_at(path)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    mock.behave(path, {A: "ok"})
+    found = nvml.Device(mock.library(), A).read()
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    return found
+
+
+def sampled(reading: nvml.Reading, time: float) -> RankSample:
+    """Send a reading over the wire of the agents."""
+    container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
+    one = Sample(container, reading.utilisation, reading.memory_bytes, reading)
+    (found,) = samples_of(messages.telemetry_of(time, [one]), time)
+    return found
+
+
+def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
+    """Telemetry of a site of one real GPU and one that is emulated, with a job on both."""
+    job: Any = SimpleNamespace(
+        name="red",
+        holding=True,
+        state="running",
+        endpoints=("gpu0", "gpu1"),
+        started_at=START,
+        finished_at=None,
+    )
+    cables = [
+        SimpleNamespace(name=name, emulated=name != "gpu0", server="s0")
+        for name in ("gpu0", "gpu1")
+    ]
+    state: Any = SimpleNamespace(
+        site=SimpleNamespace(endpoints=cables),
+        cables={cable.name: cable for cable in cables},
+        attachments={},
+        jobs={"red": job},
+        clock=lambda: now[0],
+        events=SimpleNamespace(markers=lambda since: []),
+    )
+    nobody: Any = None
+    return Telemetry(state, nobody, nobody, directory)
+
+
+async def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
+    reading: nvml.Reading, tmp_path: Path
+) -> None:
+    now = [START]
+    one = telemetry(tmp_path, now)
+    for second in range(3):
+        now[0] = START + second + 0.5
+        one._samples["red", 0] = sampled(reading, now[0])
+        one.take({})
+    one.flush()
+    again = telemetry(tmp_path, now)
+    real, emulated = (await again.series(60)).containers
+    assert real.temperature_c == [61, 61, 61]
+    assert real.power_w == [pytest.approx(350.5)] * 3
+    assert real.memory_bytes == [3 << 30] * 3
+    assert real.utilisation == [pytest.approx(0.42)] * 3
+    assert (emulated.temperature_c, emulated.power_w, emulated.memory_bytes) == (None, None, None)
+
+
+async def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
+    now = [START + 0.5]
+    one = telemetry(None, now)
+    one._samples["red", 0] = sampled(reading, now[0])
+    one.take({})
+    now[0] += 10
+    one.take({})
+    assert (await one.series(60)).containers[0].temperature_c == [61, None]
+
+
+async def test_gpu_figures_begin_where_their_history_does() -> None:
+    now = [START + 0.5]
+    one = telemetry(None, now)
+    one.history.append(START - 5, np.ones((2, 3), dtype=np.float32))  # before GPUs were kept
+    one.gpu_history = RingBuffer(None, ["gpu0"], stem="gpu", columns=GPU_COLUMNS)
+    one.gpu_history.append(now[0], np.full((1, 3), 7, dtype=np.float32))
+    one.history.append(now[0], np.ones((2, 3), dtype=np.float32))
+    line = (await one.series(60)).containers[0]
+    assert line.temperature_c == [None, 7]
+
+
+async def test_a_site_without_gpus_keeps_no_history_of_them(rack: Rack) -> None:
+    assert rack.service._telemetry.gpu_history is None
+
+
+async def test_views_say_what_the_gpu_says_and_whose_word_it_is(
+    rack: Rack, reading: nvml.Reading
+) -> None:
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    state = rack.service._state
+    rack.service._telemetry._samples["red", 0] = sampled(
+        reading, state.clock() + 3600
+    )  # always fresh
+    (container,) = await rack.service.containers()
+    assert container.gpu is not None
+    assert (container.source, container.gpu.temperature_c) == ("nvml", 61)
+    endpoint = (await rack.service.endpoints())[0]
+    assert endpoint.gpu == container.gpu
+    assert (endpoint.source, endpoint.memory_used_bytes) == ("nvml", 3 << 30)
+    view = await rack.service.top()
+    assert [row.temperature_c for row in (*view.jobs, *view.containers)] == [61, 61]
+    assert view.jobs[0].power_w == pytest.approx(350.5)
+    idle = (await rack.service.endpoints())[1]
+    assert (idle.gpu, idle.source, idle.memory_used_bytes) == (None, None, None)
+
+
+async def test_an_agent_that_finds_a_gpu_lost_shows_at_its_endpoint(rack: Rack) -> None:
+    rack.service._state.unfit = {"gpu2": "NVML hangs on this GPU"}
+    found = {e.name: e.unfit for e in await rack.service.endpoints()}
+    assert found["gpu2"] == "NVML hangs on this GPU"
+    assert not found["gpu1"]
+
+
+async def test_metrics_have_base_units_and_no_sample_for_the_unknown() -> None:
+    endpoints = await FakeService().endpoints()
+
+    class Now(Collector):
+        def collect(self) -> Any:
+            return of_gpus(endpoints)
+
+    registry = CollectorRegistry()
+    registry.register(Now())
+    one = {"endpoint": "gpu0"}
+    value = registry.get_sample_value
+    assert value("lightloom_gpu_temperature_celsius", one) == 61
+    assert value("lightloom_gpu_power_watts", one) == 350.5
+    assert value("lightloom_gpu_memory_used_bytes", {**one, "source": "nvml"}) == 3 << 30
+    assert value("lightloom_gpu_memory_size_bytes", one) == 80 << 30
+    assert value("lightloom_gpu_sm_clock_hertz", one) == 1.98e9
+    assert value("lightloom_gpu_ecc_errors_total", {**one, "kind": "uncorrected"}) == 1
+    assert value("lightloom_gpu_throttled", one) == 1
+    assert value("lightloom_endpoint_fit", one) == 1
+    assert value("lightloom_endpoint_fit", {"endpoint": "gpu5"}) == 0
+    assert value("lightloom_gpu_temperature_celsius", {"endpoint": "gpu1"}) is None

@@ -1,0 +1,261 @@
+"""The history on disk: bounded, coarser with age, whole after a restart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.base.errors import ServiceError
+from controller.devices.aggregators import AttachPoint
+from controller.devices.counters import ROWS, PortBlock, PortCounters
+from controller.devices.openflow.wire.port_stats import WIRE, WireBody, block_of
+from controller.telemetry.history import LEVELS, RingBuffer
+from controller.telemetry.rates import RateTable
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import submit
+
+START = 1_800_000_000.0
+
+
+def filled(
+    directory: Path | None, seconds: int, start: float = START, *, at_once: bool = False
+) -> RingBuffer:
+    """Append a row a second; ``at_once`` leaves the disk no time in between."""
+    ring = RingBuffer(directory, ["gpu0", "gpu1"])
+    for second in range(seconds):
+        if second % 50 == 49 and not at_once:
+            ring.flush()
+        values = np.full((2, 3), second, dtype=np.float32)
+        values[1, 2] = np.nan
+        ring.append(start + second + 0.5, values)
+    return ring
+
+
+def test_the_finest_level_keeps_fifteen_minutes(tmp_path: Path) -> None:
+    ring = filled(tmp_path, 1000)
+    window = ring.latest(START + 999.5)
+    assert window.interval_s == 1.0
+    assert len(window.times) == 900
+    assert window.values[:, 0, 0].tolist() == list(range(100, 1000))
+    assert np.isnan(window.values[:, 1, 2]).all()
+
+
+def test_coarser_levels_are_means_of_what_they_cover() -> None:
+    ring = filled(None, 1300)
+    day = ring.read(START, START + 1299)
+    assert day.interval_s == 10.0
+    assert day.values[:, 0, 0].tolist() == [4.5 + 10 * i for i in range(len(day.times))]
+    month = ring.read(START, START + 90000)
+    assert month.interval_s == 300.0
+    assert month.values[0, 0, 0] == pytest.approx(149.5)
+    assert np.isnan(month.values[0, 1, 2])
+
+
+def test_a_restart_finds_it_all_and_closes_what_was_open(tmp_path: Path) -> None:
+    filled(tmp_path, 607).flush()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert again.latest(START + 606).values[-1, 0, 0] == 606
+    again.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
+    tens = again.read(START, START + 1200)
+    assert tens.times[-1] == START + 600
+    assert tens.values[-1, 0, 0] == 603  # the mean of 600 to 606: 607 to 609 never were
+    assert again.read(START, START + 90000).values[:, 0, 0].tolist() == [149.5, 449.5]
+
+
+def test_a_gap_stays_a_gap() -> None:
+    ring = filled(None, 20)
+    ring.append(START + 60.5, np.ones((2, 3), dtype=np.float32))
+    window = ring.read(START, START + 61)
+    assert [t - START for t in window.times] == [*range(20), 60]
+
+
+def test_old_rows_are_not_new_ones(tmp_path: Path) -> None:
+    filled(tmp_path, 900).flush()
+    later = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert not len(later.latest(START + 5000).times)
+
+
+def test_a_disk_that_refuses_costs_history_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", full)
+    ring = filled(tmp_path, 30)
+    ring.flush()
+    assert ring.latest(START + 29).values[:, 0, 0].tolist() == list(range(30))
+    monkeypatch.undo()
+    ring.append(START + 30.5, np.full((2, 3), 30, dtype=np.float32))
+    ring.flush()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert again.latest(START + 30).values[:, 0, 0].tolist() == [30]
+
+
+def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, pwrite = threading.Event(), os.pwrite
+
+    def late(*arguments: Any) -> int:
+        go.wait(60)
+        return pwrite(*arguments)
+
+    monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", late)
+    ring = filled(tmp_path, 1000, at_once=True)  # more than may wait
+    day = ring.read(START, START + 1000)
+    assert day.values[-1, 0, 0] == 984.5, "what waits for the disk can be read"
+    go.set()
+    ring.flush()
+    ring.append(START + 1000.5, np.zeros((2, 3), dtype=np.float32))
+    ring.flush()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
+    assert again.latest(START + 1000).times[-1] == START + 1000
+
+
+def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:
+    filled(tmp_path, 10).flush()
+    other = RingBuffer(tmp_path, ["gpu0", "gpu9"])
+    assert not len(other.latest(START + 9).times)
+
+
+def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:
+    filled(tmp_path, 5)
+    for interval, rows in LEVELS:
+        size = (tmp_path / f"telemetry-{interval:g}s.ring").stat().st_size
+        assert size == rows * (8 + 2 * 3 * 4)
+
+
+def test_a_cut_off_file_is_made_anew(tmp_path: Path) -> None:
+    filled(tmp_path, 5).flush()
+    path = tmp_path / "telemetry-1s.ring"
+    path.write_bytes(path.read_bytes()[:100])
+    assert not len(RingBuffer(tmp_path, ["gpu0", "gpu1"]).latest(START + 4).times)
+
+
+def test_a_directory_that_can_not_be_used_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServiceError, match="can not be opened"):
+        RingBuffer(tmp_path / "file" / "x", ["gpu0"])
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 4000), min_size=1, max_size=60))
+def test_any_order_of_seconds_shows_each_newest_sample(seconds: list[int]) -> None:
+    ring = RingBuffer(None, ["gpu0"])
+    ring_of: dict[int, float] = {}
+    now = 0
+    for number, second in enumerate(np.cumsum(seconds).tolist()):
+        now = second
+        ring.append(START + second, np.full((1, 3), number, dtype=np.float32))
+        ring_of[second] = number
+    window = ring.latest(START + now)
+    assert {
+        int(t - START): v for t, v in zip(window.times, window.values[:, 0, 0], strict=True)
+    } == {s: n for s, n in ring_of.items() if s > now - 900}
+
+
+# --- rates --------------------------------------------------------------------------------
+
+
+def block(duration_s: float, **ports: tuple[int, int]) -> PortBlock:
+    return PortBlock.made(
+        {int(p[1:]): PortCounters(rx, tx, 0, 0, duration_s) for p, (rx, tx) in ports.items()}
+    )
+
+
+def test_rates_are_per_port_and_survive_a_change_of_layout() -> None:
+    table = RateTable()
+    table.update({"as0": block(1.0, p1=(0, 0), p2=(0, 0))})
+    assert np.isnan(table.rates).all()
+    table.update({"as0": block(3.0, p1=(1000, 0), p2=(0, 500))})
+    assert table.rates.tolist() == [[4000, 0], [0, 2000]]
+    table.update({"as0": block(4.0, p2=(0, 1500)), "as1": block(9.0, p1=(7, 7))})
+    assert table.rates[table.position(AttachPoint("as0", 2))].tolist() == [0, 8000]
+    assert np.isnan(table.rates[table.position(AttachPoint("as1", 1))]).all()
+    assert table.position(AttachPoint("as0", 1)) == -1
+    table.update({})
+    assert not len(table.rates)
+
+
+@pytest.mark.parametrize(
+    ("later_s", "rx"),
+    [(2.0, 5), (1.0, 2000), (0.5, 2000)],
+    ids=["counter fell", "no time passed", "clock fell"],
+)
+def test_a_reset_is_no_rate(later_s: float, rx: int) -> None:
+    table = RateTable()
+    table.update({"as0": block(1.0, p1=(1000, 0))})
+    table.update({"as0": block(later_s, p1=(rx, 0))})
+    assert np.isnan(table.rates).all()
+
+
+def test_counters_beyond_63_bits_are_still_numbers() -> None:
+    table = RateTable()
+    table.update({"as0": block(1.0, p1=(2**64 - 1000, 0))})
+    table.update({"as0": block(2.0, p1=(2**64 - 500, 0))})
+    assert table.rates[0, 0] == 4000
+
+
+def test_a_part_of_a_port_on_the_wire_is_refused() -> None:
+    whole = PortBlock.made({1: PortCounters(1, 2, 3, 4, 5.25)})
+    wire = b"header.." + as_openflow(whole)
+    assert WireBody.parser(wire, 8).length == WIRE.row.itemsize == 112
+    assert dict(block_of([WireBody.parser(wire, 8)])) == {1: PortCounters(1, 2, 3, 4, 5.25)}
+    with pytest.raises(struct.error):
+        WireBody.parser(wire[:-1], 8)
+    assert not block_of([])
+
+
+def as_openflow(block: PortBlock) -> bytes:
+    rows = np.zeros(len(block), dtype=WIRE.row)
+    for name in ROWS.row.names or ():
+        rows[name] = block.rows[name]
+    return rows.tobytes()
+
+
+def test_rates_of_two_southbounds_stand_in_one_table() -> None:
+    table = RateTable()
+    for second, octets in ((1.0, 0), (2.0, 1000)):
+        native = block(second, p1=(octets, 0))
+        wire = PortBlock(as_openflow(block(second, p1=(0, octets), p2=(octets, octets))), WIRE)
+        table.update({"as0": native, "as1": wire, "as2": block(second, p4=(octets, octets))})
+    rates = {
+        (point.aggregator, point.port): table.rates[at].tolist()
+        for point, at in table.points().items()
+    }
+    assert rates == {
+        ("as0", 1): [8000, 0],
+        ("as1", 1): [0, 8000],
+        ("as1", 2): [8000, 8000],
+        ("as2", 4): [8000, 8000],
+    }
+
+
+# --- through the service --------------------------------------------------------------------
+
+
+async def test_a_sample_belongs_to_the_job_that_held_the_endpoint(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    await rack.up()
+    state, telemetry = rack.service._state, rack.service._telemetry
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+    await rack.state("red", "running")
+    job = state.jobs["red"]
+    state.jobs["red"] = replace(job, started_at=START + 10, finished_at=START + 20)
+    state.clock = lambda: START + 30
+    for second in range(30):
+        telemetry.history.append(START + second, np.ones((6, 3), dtype=np.float32))
+    (line,) = (await rack.service.series(40)).containers
+    series = await rack.service.series(40)
+    known = [t - START for t, v in zip(series.times, line.rx_bps, strict=True) if v is not None]
+    assert known == list(range(10, 20))
+    await rack.down()

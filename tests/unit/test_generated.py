@@ -1,0 +1,21 @@
+"""The checked-in gRPC code is what the compiler makes of the .proto today."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GENERATED = ("agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py")
+
+
+def test_generated_code_is_up_to_date(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "protos/agent.proto"]
+    outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    subprocess.run([*command, *outputs], cwd=ROOT, check=True, timeout=60)
+    for name in GENERATED:
+        assert (tmp_path / "protos" / name).read_text() == (ROOT / "protos" / name).read_text(), (
+            f"protos/{name} is stale: python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. "
+            "--grpc_python_out=. protos/agent.proto"
+        )
