@@ -12,24 +12,8 @@ import typer
 from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
-from console.cli.verbs import (
-    allocation,
-    daemons,
-    demo,
-    jobs,
-    local,
-    objects,
-    ocs,
-    people,
-    pki,
-    plans,
-    repairs,
-    report,
-    simulate,
-    testbed,
-    top,
-    trace,
-)
+from console.cli.verbs import allocation, jobs, objects, people, plans, repairs, report, top, trace
+from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
 
 app = typer.Typer(
     name="lightloom",
@@ -64,9 +48,9 @@ for _verb in (
     report.report,
     simulate.simulate,
     demo.demo,
-    local.schema,
-    local.doctor,
-    local.version,
+    inspect.schema,
+    inspect.doctor,
+    inspect.version,
 ):
     app.command()(_verb)
 app.command(context_settings=daemons.FORWARD)(daemons.controller)

@@ -91,7 +91,7 @@ def plan(
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
     if state is not None:
-        from console.cli.verbs.offline import plan_state  # noqa: PLC0415 - loads the solver
+        from console.cli.verbs.standalone.plan_file import plan_state  # noqa: PLC0415 - loads the solver
 
         found = plan_state(state, request, max_dark=max_dark, whole=not split_jobs)
     elif max_dark is not None:

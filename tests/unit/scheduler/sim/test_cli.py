@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from console.cli.errors import CliError
-from console.cli.verbs.simulate import simulate
+from console.cli.verbs.standalone.simulate import simulate
 from tests.unit.scheduler.sim.test_replay import FIGURES
 
 SITE = {

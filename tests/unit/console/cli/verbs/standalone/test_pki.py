@@ -7,7 +7,7 @@ import pytest
 
 from console.cli.errors import CliError
 from console.cli.main import main
-from console.cli.verbs.daemons import from_site
+from console.cli.verbs.standalone.daemons import from_site
 
 SITE = "testbed/sites/paper.yaml"
 

@@ -18,7 +18,7 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import NONE
-from console.cli.verbs.daemons import FORWARD, hand_over
+from console.cli.verbs.standalone.daemons import FORWARD, hand_over
 
 if TYPE_CHECKING:
     from ocs_driver import OcsError

@@ -107,7 +107,7 @@ def test_a_bad_site_file_names_every_problem(
 
     monkeypatch.setattr(rack, "up", checked)
     bad = tmp_path / "site.yaml"
-    text = (Path(rack.__file__).parents[3] / "sites" / "paper.yaml").read_text()
+    text = (Path(rack.__file__).parents[1] / "sites" / "paper.yaml").read_text()
     bad.write_text(text.replace("name: paper", "name: paper\ncolour: red", 1))
     ran = offline("testbed", "up", "--site", str(bad), "-o", "json")
     assert ran.code == 2
