@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh Debian 12 / Ubuntu 24.04 machine, as root:
+# Two commands do everything on a new Debian 12 / Ubuntu 24.04 machine, as root:
 #   make demo   the paper's case a on the emulated rack: table, JSON, plots
 #   make test   lint, types, layering, unit, contract, integration and training tests
 SHELL := /bin/bash
@@ -38,7 +38,7 @@ layers:
 unit: ## seconds, no root, no network
 	$(PY) -m pytest tests/unit -q -n 2
 
-explore: ## property tests with new random examples, and ten thousand stories (hours)
+explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
 	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n 2 --timeout 36000
 
 fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
