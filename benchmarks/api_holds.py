@@ -28,6 +28,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
+from controller.jobs.admission import spec_of
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
@@ -87,7 +88,7 @@ def service_of(folder: Path) -> Service:
         held = tuple(names[(number + i) % ENDPOINTS] for i in range(count))
         state.jobs[f"{_project(number)}-ended-{number}"] = JobRecord(
             name=f"{_project(number)}-ended-{number}",
-            request=_request(number, count),
+            request=spec_of(_request(number, count)),
             image="image:1",
             submitted_at=now - 7200,
             state="completed",
@@ -102,7 +103,7 @@ def service_of(folder: Path) -> Service:
         name = f"{_project(number)}-running-{number}"
         state.jobs[name] = JobRecord(
             name=name,
-            request=_request(number, len(members)),
+            request=spec_of(_request(number, len(members))),
             image="image:1",
             submitted_at=now - 3600,
             state="running",
@@ -118,7 +119,7 @@ def service_of(folder: Path) -> Service:
         state.events.add("info", f"job/{name}", "JobStarted", f"{len(members)} endpoints")
     for number in range(WAITING):
         name = f"{_project(number)}-waiting-{number}"
-        state.jobs[name] = JobRecord(name, _request(number, 64), "image:1", now)
+        state.jobs[name] = JobRecord(name, spec_of(_request(number, 64)), "image:1", now)
     for number in range(10_000):
         name = f"{_project(number)}-ended-{number % KEPT_JOBS}"
         state.events.add("info", f"job/{name}", "JobCompleted", "all ranks ended with 0")

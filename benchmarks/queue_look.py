@@ -21,9 +21,8 @@ import numpy as np
 from placement_latency import SHARES, SIZES, site
 
 from controller.jobs.decisions import look
-from controller.schema.jobs import JobRequest
-from controller.state.records import JobRecord
-from scheduler.model import Fabric, Job, Placement, Request
+from controller.state.records import JobRecord, JobSpec
+from scheduler.model import Fabric, Job, Locality, Placement, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.queue.model import Project, QueuePolicy
@@ -44,7 +43,7 @@ def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, 
         jobs.append(
             JobRecord(
                 name,
-                JobRequest(name=name, count=size, time_limit_s=float(random.integers(100, 90000))),
+                JobSpec(name=name, count=size, time_limit_s=float(random.integers(100, 90000))),
                 "image",
                 0.0,
                 state="running",
@@ -72,10 +71,10 @@ def main() -> int:
             jobs = [
                 JobRecord(
                     f"w{i}",
-                    JobRequest(
+                    JobSpec(
                         name=f"w{i}",
                         count=(48, 32, 16)[i % 3],
-                        locality="strict" if i % 2 == 0 else "preferred",
+                        locality=Locality.STRICT if i % 2 == 0 else Locality.PREFERRED,
                         priority=i % 5,
                     ),
                     "image",

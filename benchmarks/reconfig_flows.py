@@ -20,6 +20,7 @@ from benchmarks.reconfig_sim import jobs_of, make_site
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.blocks import Rules
 from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.rules.rule import FlowRule
 from controller.devices.openflow.session import messages as ofmsgs
 from controller.transaction.circuits import Cabling, rewire
 
@@ -74,7 +75,7 @@ def main() -> None:
     sample = list(first.programs.values())[:: max(1, len(first.programs) // SAMPLE)]
     ours = [bytes(batch.data) for program in sample for batch in messages(program)]
     sampled = [
-        [rule for rule in batch.about if isinstance(rule, flows.FlowRule)]
+        [rule for rule in batch.about if isinstance(rule, FlowRule)]
         for program in sample
         for batch in messages(program)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
 
@@ -20,10 +20,6 @@ class View(BaseModel):
     """Base of everything shown; written and read by the names of the REST schema."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
-
-
-STORED = {"stored": True}
-"""Validation context of what the store kept: an older version may have accepted such a text."""
 
 
 MOST_FIELDS = 100
@@ -43,9 +39,7 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _bounded_and_sound(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.context is STORED:
-            return value
+    def _bounded_and_sound(cls, value: Any) -> Any:
         if isinstance(value, dict) and len(value) > MOST_FIELDS:
             raise ValueError(f"there are more than {MOST_FIELDS} fields")
         if not fewer_parts(value, cls.most_parts):

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
 from controller.transaction.model import Phase
-from controller.transaction.phases import DEADLINE_S
+from controller.transaction.phases import PHASES
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
 from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
@@ -89,7 +90,8 @@ class HeldSwitch:
         monkeypatch.setattr(rack.switch, "apply", self._held)
         # The transaction would give it up, and go back.
         monkeypatch.setattr(executor, "SWITCH_TIMEOUT_S", PATIENCE_S)
-        monkeypatch.setitem(DEADLINE_S, Phase.SWITCH, PATIENCE_S)
+        rules = replace(PHASES[Phase.SWITCH], deadline_s=PATIENCE_S)
+        monkeypatch.setitem(PHASES, Phase.SWITCH, rules)
 
     async def _held(self, *changes: Any, **how: Any) -> ApplyResult:
         await self._go_on.wait()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.cli.ask.client import Client
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError
@@ -14,6 +13,9 @@ from console.cli.show import output as out
 from console.cli.show.light import LIGHT_HEADS, Document, light_rows
 from console.cli.show.output import Output
 from console.cli.show.text import NONE, duration_s
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
 
 _FORMS = (Output.TABLE, Output.JSON, Output.YAML)
 
