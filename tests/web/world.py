@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from playwright.async_api import Page
 
 from controller import executor
@@ -102,14 +103,21 @@ class HeldSwitch:
 
 @asynccontextmanager
 async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]:
-    """Serve the API and the console; yields the URL."""
+    """Serve the API and the console of a rack; yields the URL."""
+    async with serving(create_app(rack.service, access)) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
+    """Serve an application on loopback; yields the URL."""
     bound = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(rack.service, access),
+        app,
         log_level="warning",
         lifespan="off",
         access_log=False,
-        # Who uses a connection again must not meet its end: that is a lost answer.
+        # A client that reuses a connection while it closes would lose an answer.
         timeout_keep_alive=int(PATIENCE_S),
     )
     server = uvicorn.Server(config)

@@ -20,16 +20,23 @@ export function detail(lists, { keep = () => true, plan = null, uplinks = [] } =
   const aggregators = lists.aggregators
     .map((a) => ({ ...a, shown: a.ports.filter((p) => whole || wanted.has(`${a.name}/${p.port}`)) }))
     .filter((a) => a.shown.length);
+  const switches = opticalPorts(endpoints, aggregators);
+  const fans = lists.endpoints.length <= DETAIL_LIMIT && (switches.length > 1 || aggregators.length > 2);
   return {
     endpoints,
     servers: groups(endpoints, (e) => e.server),
     aggregators,
-    switches: opticalPorts(endpoints, aggregators),
+    switches,
+    // Straight lines from rank to rank do not show all of it: layout.js has more for such a site.
+    fans,
+    longest: Math.max(endpoints.length, fans ? count(switches, (s) => s.right.length) : 0),
     circuits,
     changes,
     uplinks: uplinks.filter((u) => wanted.has(u.a) || whole),
   };
 }
+
+const count = (items, size) => items.reduce((sum, item) => sum + size(item), 0);
 
 /** Circuits that a plan breaks and makes, as {key, switch, a, b, endpoint, verb}. */
 export function planned(plan, names = null) {

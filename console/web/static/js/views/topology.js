@@ -2,7 +2,7 @@
 // links by load, what moves marching, a plan laid over. Big sites open collapsed.
 
 import { detailElements } from "../topology/elements.js";
-import { detailPositions, shapeOf, tilePositions } from "../topology/layout.js";
+import { detailPositions, shapeOf, tilePositions, uplinkRoutes } from "../topology/layout.js";
 import { DETAIL_LIMIT, detail, lightOf, tiles, uplinkLoads } from "../topology/model.js";
 import { Scene } from "../topology/scene.js";
 import { tileElements } from "../topology/tileElements.js";
@@ -82,9 +82,9 @@ export function topology(app, params) {
 
   function elements(tall) {
     const colours = theme();
+    const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
     if (mode !== "detail") {
       const found = tiles(data.lists, mode);
-      const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
       const loads = uplinkLoads(data.site.uplinks, data.live.links);
       const { switches, endpoints } = data.lists;
       const of = selected?.id.startsWith("tile/") ? selected.name : null;
@@ -101,9 +101,11 @@ export function topology(app, params) {
     }
     const whole = data.site.endpoints.length <= DETAIL_LIMIT;
     const model = detail(data.lists, { keep: wanted(), plan: app.plan, uplinks: focus && !whole ? [] : data.site.uplinks });
-    const shapeName = shapeOf(model.endpoints.length, tall);
+    const shapeName = shapeOf(model.longest, tall);
+    const places = detailPositions(model, shapeName, aspect);
     return detailElements(model, {
-      places: detailPositions(model, shapeName),
+      places,
+      routes: uplinkRoutes(model, places, shapeName),
       tall,
       dense: shapeName === "dense",
       looks: app.looks,
