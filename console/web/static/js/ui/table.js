@@ -8,7 +8,7 @@ const WINDOW_FROM = 300;
 const MARGIN_ROWS = 12;
 
 /**
- * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?}. `value` is what is sorted,
+ * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?, wrap?}. `value` is what is sorted,
  * filtered (unless `mute`) and compared; `cell` makes a node or text where that is not what is shown.
  */
 export class Table {
@@ -24,14 +24,15 @@ export class Table {
   #body = h("tbody");
   #heads = new Map();
 
-  constructor({ columns, key, sort = null, onOpen = null, empty = "nothing here", label }) {
+  /** A table that `fits` is never wider than its box: its first column and those that `wrap` give way. */
+  constructor({ columns, key, sort = null, onOpen = null, fits = false, empty = "nothing here", label }) {
     this.#columns = columns;
     this.#key = key;
     this.#onOpen = onOpen;
     this.#sort = sort;
     this.#empty = empty;
     const head = h("tr", {}, columns.map((column) => this.#head(column)));
-    this.table = h("table", { class: onOpen ? "rows opens" : "rows", "aria-label": label }, h("thead", {}, head), this.#body);
+    this.table = h("table", { class: ["rows", onOpen && "opens", fits && "fits"].filter(Boolean).join(" "), "aria-label": label }, h("thead", {}, head), this.#body);
     this.element = h("div", { class: "scroll", tabindex: "-1" }, this.table);
     this.element.addEventListener("scroll", () => this.#window(), { passive: true });
   }
@@ -117,9 +118,12 @@ export class Table {
       kept.element.addEventListener("click", (event) => event.target.closest("a, button") || open());
       kept.element.addEventListener("keydown", (event) => event.key === "Enter" && event.target === kept.element && open());
     }
+    const folds = this.table.classList.contains("folds");
     this.#columns.forEach((column, i) => {
       const value = column.sign ? column.sign(item) : column.value(item);
       const cell = (kept.cells[i] ??= { element: kept.element.appendChild(h("td", { class: classes(column), "data-label": column.label })), value: undefined });
+      // A long list has rows of one height: what does not fit is cut.
+      if (column.wrap) cell.element.title = folds ? "" : (column.value(item) ?? "");
       if (cell.value === value && value !== undefined) return;
       cell.value = value;
       show(cell.element, column.cell ? column.cell(item) : (column.value(item) ?? "–"));
