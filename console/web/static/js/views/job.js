@@ -1,7 +1,7 @@
 // One job: its ranks, throughput and busy share of each container with markers where light moved,
 // its conditions, events and output.
 
-import { lines, part, post } from "../api.js";
+import { get, part, post } from "../api.js";
 import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, renew } from "../ui/dom.js";
 import { age, bytes, clock, moment, percent, plural, rate, seconds } from "../ui/format.js";
@@ -9,6 +9,7 @@ import { Chart } from "../ui/chart.js";
 import { badge, bar, button, facts, jobMark, spreadBars, tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { History } from "./history.js";
+import { lastLines } from "./output.js";
 
 const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const MARKERS = { RegroupStarted: "regroup", RegroupCommitted: "committed", RegroupRolledBack: "rolled back", JobStarted: "start", JobCompleted: "end", JobFailed: "failed", JobCancelled: "cancelled" };
@@ -149,10 +150,10 @@ export function job(app, _, name) {
   }
 
   async function readLogs() {
-    const read = await attempt(() => lines(`/jobs/${part(name)}/logs`, { tail: LOG_LINES }));
+    const read = await attempt(async () => lastLines(await get(`/jobs/${part(name)}`), LOG_LINES));
     if (read === null) return;
-    const shown = read.map((line) => (line.text === undefined ? (line.detail ?? "") : `${clock(line.time)} ${String(line.rank).padStart(3)}  ${line.text}`));
-    logs.textContent = shown.join("\n") || "no output yet";
+    const shown = read.map(({ time, rank, text }) => (rank === undefined ? text : `${(time ? clock(time) : "").padEnd(8)} ${String(rank).padStart(3)}  ${text}`));
+    logs.textContent = shown.join("\n") || "no output";
     logs.scrollTop = logs.scrollHeight;
   }
 
