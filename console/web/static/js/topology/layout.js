@@ -16,13 +16,13 @@ const SHAPES = {
   tall: { endpoint: 57, port: 38, gap: 24, ranks: [0, 190, 400, 590], optical: 40, edge: 26, uplink: 34, lane: 40, margin: { across: 56, along: 35 } },
 };
 const DENSE_FROM = 13;
-/** Part of the way that a curve goes straight on before it turns. */
+/** Part of its length after which a curve turns. */
 const LEAVE = 0.3;
 /** Distance between lanes of uplinks, wide enough for a label. */
 const LANE_GAP = 34;
 /** Room beyond the last lane, for its labels. */
 const LANE_END = 16;
-/** Longer lines and wider gaps than these are hard to follow. */
+/** Longer lines and wider gaps are hard to follow. */
 const MOST_STRETCH = 2.4;
 const MOST_SPREAD = 1.5;
 const TILE = { x: 112, y: 108 };
@@ -61,8 +61,8 @@ export function detailPositions(model, shapeName, aspect = 1) {
 }
 
 /**
- * Return how uplinks of a model that fans out go around aggregators which they do not end at, as
- * {distances, weights} by "a-b"; nothing for another model.
+ * Return how uplinks of a model that fans out go around the aggregators between their ends, as
+ * {distances, weights} by "a-b"; an empty map for other models.
  */
 export function uplinkRoutes(model, places, shapeName) {
   if (!model.fans) return new Map();
@@ -94,9 +94,9 @@ function column(blocks, pitch, gap) {
 }
 
 /**
- * Ports of aggregators in two columns: fibers, and beyond them uplinks. Uplinks are in the order in
- * which their lanes do not cross: those to earlier aggregators first, of these the nearest first;
- * those to later aggregators after them, the nearest last.
+ * Positions of the ports of aggregators in two columns, fibers and uplinks. The order of uplinks
+ * keeps lanes from crossing: first those to earlier aggregators, the nearest first, then those to
+ * later aggregators, the nearest last.
  */
 function fanned(model, shape, tall) {
   const index = new Map(model.aggregators.map((a, i) => [a.name, i]));
@@ -126,7 +126,7 @@ function fanned(model, shape, tall) {
   return level;
 }
 
-/** The lane of each uplink, 0 next to the aggregators: of two that overlap the longer is outside. */
+/** The lane of each uplink, 0 next to the aggregators; of two that overlap the longer is outside. */
 function lanesOf(uplinks, level) {
   const spans = uplinks.map(({ a, b }, i) => {
     const [from, to] = [level.get(a), level.get(b)].sort((one, other) => one - other);
@@ -142,14 +142,14 @@ function lanesOf(uplinks, level) {
   return lanes;
 }
 
-/** Ranks so far apart that the drawing, `length` long, is `ratio` times as wide as it is long. */
+/** Positions of the ranks that make a drawing of this `length` `ratio` times as wide as long. */
 function stretched({ ranks, margin, edge, uplink, lane }, length, lanes, ratio) {
   const fixed = margin.across + uplink + edge + lane + (lanes - 1) * LANE_GAP + LANE_END;
   const factor = (ratio * length - fixed) / ranks[3];
   return ranks.map((rank) => rank * Math.min(MOST_STRETCH, Math.max(1, factor)));
 }
 
-/** Pull a rank's members apart until they take `length`, or nearly so. */
+/** Pull a rank's members apart until they fill `length`, by MOST_SPREAD at most. */
 function spread(level, length) {
   const factor = Math.min(MOST_SPREAD, length / (extent(level) || length));
   for (const [name, along] of level) level.set(name, along * factor);
@@ -210,7 +210,7 @@ export function sCurve(from, to, tall) {
     : [{ x: d.x * LEAVE, y: 0 }, { x: d.x * (1 - LEAVE), y: d.y }]);
 }
 
-/** Corners of a way that leaves the ranks by `reach`, and comes back to another port. */
+/** Corners of a path that leaves the ranks by `reach` and returns to another port. */
 function around(from, to, reach, tall) {
   const d = { x: to.x - from.x, y: to.y - from.y };
   return relative(d, tall
@@ -218,7 +218,7 @@ function around(from, to, reach, tall) {
     : [{ x: reach, y: 0 }, { x: reach, y: d.y }]);
 }
 
-/** Points as Cytoscape wants them: distances from the straight line `d`, and weights along it. */
+/** Points in Cytoscape's form: distances from the straight line `d`, and weights along it. */
 function relative(d, points) {
   const square = d.x * d.x + d.y * d.y || 1;
   const length = Math.sqrt(square);

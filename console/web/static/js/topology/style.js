@@ -1,4 +1,4 @@
-// How Cytoscape draws each class of element. Colours that belong to an object come as its data.
+// How Cytoscape draws each class of element. Colours of an object come with its data.
 
 const FONT_SIZE = 12;
 

@@ -1,5 +1,5 @@
-// A table that sorts, filters and stays quick: rows are kept by key and touched only when a value
-// changed, and of a long list only the rows in view are in the document.
+// A table that sorts, filters and stays fast: it keeps rows by key, updates them only when a value
+// changes, and of a long list has only the visible rows in the document.
 
 import { h, show } from "./dom.js";
 
@@ -8,8 +8,8 @@ const WINDOW_FROM = 300;
 const MARGIN_ROWS = 12;
 
 /**
- * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?, wrap?}. `value` is what is sorted,
- * filtered (unless `mute`) and compared; `cell` makes a node or text where that is not what is shown.
+ * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?, wrap?}. The table sorts,
+ * filters (unless `mute`) and compares by `value`; `cell` returns what to show instead of it.
  */
 export class Table {
   #columns;
@@ -24,7 +24,7 @@ export class Table {
   #body = h("tbody");
   #heads = new Map();
 
-  /** A table that `fits` is never wider than its box: its first column and those that `wrap` give way. */
+  /** A table that `fits` is as wide as its box: its first column and those that `wrap` adapt. */
   constructor({ columns, key, sort = null, onOpen = null, fits = false, empty = "nothing here", label }) {
     this.#columns = columns;
     this.#key = key;
@@ -122,7 +122,7 @@ export class Table {
     this.#columns.forEach((column, i) => {
       const value = column.sign ? column.sign(item) : column.value(item);
       const cell = (kept.cells[i] ??= { element: kept.element.appendChild(h("td", { class: classes(column), "data-label": column.label })), value: undefined });
-      // A long list has rows of one height: what does not fit is cut.
+      // A long list has rows of one height and cuts long texts off.
       if (column.wrap) cell.element.title = folds ? "" : (column.value(item) ?? "");
       if (cell.value === value && value !== undefined) return;
       cell.value = value;
@@ -151,14 +151,14 @@ function compare(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
-/** Put rows in order with as few changes as possible; what has focus keeps it. */
+/** Put rows in order with as few changes as possible; the focused element keeps the focus. */
 function replace(body, rows) {
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
   rows.forEach((row, i) => {
     if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
   });
   while (body.children.length > rows.length) body.lastElementChild.remove();
-  // A row that is put elsewhere loses it.
+  // A row that moves loses the focus.
   if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }
 

@@ -1,4 +1,4 @@
-// Jobs: the queue with reasons, what runs with its spread and throughput.
+// Jobs: the queue with reasons, running jobs with their spread and throughput.
 
 import { h, keep } from "../ui/dom.js";
 import { age, percent, rate } from "../ui/format.js";
@@ -75,7 +75,7 @@ export function jobs(app) {
   };
 }
 
-/** The queue and what runs in the order of arrival; what ended with the latest first. */
+/** Waiting and running jobs in the order of arrival; ended jobs with the latest first. */
 function order(one, other) {
   return ENDED.has(one.state) && ENDED.has(other.state)
     ? other.submitted_at - one.submitted_at

@@ -1,9 +1,9 @@
-// The output of a job. A running job's comes as one stream; that of an ended one is with the agents,
-// which keep it by rank.
+// The output of a job. A running job has one stream for all ranks; of an ended job the agents keep
+// the output by rank.
 
 import { lines, part } from "../api.js";
 
-/** So many ranks are asked for at a time: a token may follow only so many streams. */
+/** Parallel requests; the controller limits the streams of a token. */
 const AT_ONCE = 4;
 
 /** Return the last lines of a job, {time?, rank?, text}, at most `tail` of each rank. */
@@ -23,8 +23,8 @@ export async function lastLines(job, tail) {
   return found.flat();
 }
 
-/** Without any output the answer is empty. */
+/** The response is empty when there is no output. */
 const read = async (job, query) => (await lines(`/jobs/${part(job.name)}/logs`, query)) ?? [];
 
-/** A line, or the problem that stands for one: what was sent before it is good. */
+/** A line, or a problem document that ends the stream. */
 const said = (line, rank) => (line.text === undefined ? { rank, text: line.detail ?? "" } : line);
