@@ -104,7 +104,7 @@ def test_what_is_not_said_is_not_asked_for(file: Path) -> None:
         ("env: {SEED: yes}", "env.SEED", "quote it", "schema job"),
         ("env: {path: x}", "env.path.[key]", "pattern", "schema job"),
         ("limits: {cpu: -1}", "limits.cpu", "greater than 0", "schema job"),
-        ("limits: {cpu: true}", "limits.cpu", "no figures", "schema job"),
+        ("limits: {cpu: true}", "limits.cpu", "not numbers", "schema job"),
         ("limits: {io: 0}", "limits.io", "greater than 0", "schema job"),
         ("policy: shoot", "policy", "'live', 'pause' or 'restart'", "schema job"),
         ("restart: always", "restart", "pattern", "schema job"),
@@ -140,7 +140,7 @@ def test_a_yaml_bomb_is_refused(file: Path) -> None:
     [
         ("- a list", "not a mapping"),
         ("", "not a mapping"),
-        ("name: red\nname: blue", "stands twice"),
+        ("name: red\nname: blue", "is listed twice"),
         ("run: [a, b", "expected"),
         ("name: !!python/object/apply:os.system [id]", "is not accepted"),
         ("run: " + "[" * 5000, ""),
