@@ -26,7 +26,7 @@ def test_rates_at_the_reference_measurement() -> None:
     assert rates.inter_aggregator_bps / 1e6 == pytest.approx(113.9, abs=0.1)
 
 
-def test_rule_says_what_went_in() -> None:
+def test_the_rule_names_its_inputs() -> None:
     rule = derive_rates(MEASURED).rule
     for part in ("0.725", "t_c = 0.180 s", "M = 32.71 Mbit", "h = 0.00", "48 images"):
         assert part in rule

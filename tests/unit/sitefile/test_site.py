@@ -1,4 +1,4 @@
-"""Site files: the paper's rack loads; each kind of mistake is named with path and fix."""
+"""Tests site files: the paper's rack loads; every mistake is reported with path and fix."""
 
 from __future__ import annotations
 
@@ -176,9 +176,7 @@ def aggregators_of(tmp_path: Path, document: Any) -> list[Any]:
     return list(load_site(file).aggregators)
 
 
-def test_aggregators_speak_tls_unless_the_site_says_otherwise(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_aggregators_use_tls_by_default(tmp_path: Path, document: dict[str, Any]) -> None:
     del document["controller"]
     assert [a.tls for a in aggregators_of(tmp_path, document)] == [True, True]
     document["aggregators"][0]["tls"] = False
@@ -211,7 +209,7 @@ def test_pins_of_aggregators(tmp_path: Path, document: dict[str, Any]) -> None:
         ({"certificate": "a b"}, "certificate"),
     ],
 )
-def test_pins_that_cannot_be_kept(
+def test_invalid_pins(
     tmp_path: Path, document: dict[str, Any], wrong: dict[str, Any], said: str
 ) -> None:
     document["aggregators"][0] |= wrong

@@ -1,4 +1,4 @@
-"""State files: the planner's offline input, in the short and in the full form of a site."""
+"""Tests state files, the planner's offline input, in the short and in the full form of a site."""
 
 from __future__ import annotations
 
