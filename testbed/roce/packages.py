@@ -36,7 +36,7 @@ def names() -> tuple[str, ...]:
     found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", listed, re.MULTILINE)
     if found is None:
         raise RoceError(
-            f"apt has no package {META_KERNEL}",
+            f"apt knows no package {META_KERNEL}",
             "guests need Debian's packages: run this on Debian, after `apt-get update`",
         )
     return (found[1], *TOOLS)
