@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ncclient import manager
 
-Pairs = Sequence[tuple[str, str]]
 _DARK_DBM = -35.0
 _LIMIT_S = 30.0
 _POLATIS = 'xmlns="http://www.polatis.com/yang/optical-switch"'

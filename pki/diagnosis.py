@@ -49,7 +49,7 @@ def why_refused(
 
 
 def _afterwards(secure: ssl.SSLSocket) -> str | None:
-    """Return why the server refuses our certificate, which it tells instead of its first data.
+    """Return why the server refuses our certificate; the alert arrives in place of its first data.
 
     An HTTP/2 server sends first; gRPC's server closes the connection without data on refusal.
     """

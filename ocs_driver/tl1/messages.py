@@ -11,8 +11,6 @@ from ocs_driver.errors import OcsError
 _PLAIN = re.compile(r"[^\s:;,&\"\\\x00-\x1f\x7f-\xff]*\Z")
 _PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
 
-ACK_IN_PROGRESS = frozenset({"IP", "PF", "OK", "NA"})
-"""Acknowledgements that precede the response."""
 ACK_REJECTED = frozenset({"NG", "RL"})
 """Acknowledgements that mean the command was not executed."""
 

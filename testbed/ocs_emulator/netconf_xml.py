@@ -71,15 +71,14 @@ def hello(session: int, pair_node: str) -> bytes:
 
 
 def _reply_to(message_id: str) -> Element:
+    """Return an empty rpc-reply element."""
     attributes = {"message-id": message_id}
     return etree.Element(f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib=attributes)
 
 
 def reply(message_id: str, content: Sequence[Element] | None = None) -> bytes:
     """Return an rpc-reply: ``ok``, or ``data`` with content."""
-    root = etree.Element(
-        f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib={"message-id": message_id}
-    )
+    root = _reply_to(message_id)
     if content is None:
         etree.SubElement(root, f"{{{BASE}}}ok")
     else:
@@ -90,9 +89,7 @@ def reply(message_id: str, content: Sequence[Element] | None = None) -> bytes:
 
 def refusal(message_id: str, error: RpcError) -> bytes:
     """Return an rpc-reply with an error."""
-    root = etree.Element(
-        f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib={"message-id": message_id}
-    )
+    root = _reply_to(message_id)
     fault = etree.SubElement(root, f"{{{BASE}}}rpc-error")
     for tag, text in (
         ("error-type", "application"),
