@@ -152,7 +152,7 @@ async def sequential(endpoints: int) -> Document:
             steps = diff(world.aggregators.programs[name], program)
             for rule in (*steps.remove, *steps.add):
                 ofmsgs.Batch(ofmsgs.by_os_ken(rule), (rule,)).stamped([1])
-                await asyncio.sleep(0)  # the barrier's reply
+                await asyncio.sleep(0)  # the barrier's answer
                 rules += 1
         ended = time.monotonic()
         return {

@@ -107,7 +107,7 @@ class World:
     async def up(self) -> float:
         """Start a controller; return the seconds until it has no drift.
 
-        Garbage collection is off until then, as in the daemon (``controller.daemon``).
+        Garbage is not collected until then, as in the daemon (``controller.daemon``).
         """
         gc.collect()
         gc.disable()

@@ -18,7 +18,7 @@ SCRIPTS = 1120
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
-def test_it_converges_or_says_why_and_never_harms_bystanders(dialect: Dialect) -> None:
+def test_it_converges_or_reports_why_and_never_affects_other_circuits(dialect: Dialect) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     logging.disable(logging.WARNING)
     personality = small(dialect.personality)

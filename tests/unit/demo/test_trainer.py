@@ -67,7 +67,7 @@ def test_images_keep_corners_and_range_when_enlarged() -> None:
     assert large.max() <= small.max()
 
 
-def test_model_has_the_size_the_docs_say() -> None:
+def test_the_model_has_the_documented_size() -> None:
     assert sum(int(np.prod(shape)) for shape in parameter_shapes()) == 1_022_170
     start = initial_parameters(1)
     assert start.nbytes == 4_088_680
