@@ -12,7 +12,9 @@ import ssl
 
 from pki.credentials import Credentials
 
-_HUNG_UP = "it closes the connection on our certificate: is that of the same authority, and valid?"
+_HUNG_UP = (
+    "it closes the connection on our certificate: is that of the same authority, and not expired?"
+)
 _ALERTS = {
     "UNKNOWN_CA": "it does not trust our authority",
     "BAD_CERTIFICATE": "it does not accept our certificate",

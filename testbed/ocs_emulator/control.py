@@ -66,7 +66,7 @@ class Control:
                 known = sorted([*(t.value for t in Trick), *KINDS])
                 return {
                     "ok": False,
-                    "error": f"unknown fault {kind!r}; known faults: {', '.join(known)}",
+                    "error": f"no fault {kind!r}; known faults: {', '.join(known)}",
                 }
             await action(self, order)
         except KeyError as error:
