@@ -1,10 +1,10 @@
-"""Compiling, comparing and packing flow rules of a big site, against os-ken's own messages.
+"""Measures compiling, diffing and packing of flow rules of a large site, against os-ken's messages.
 
-``python -m benchmarks.reconfig_flows [ENDPOINTS]`` (65,536 unless told) prints one JSON document:
-compiling everything once, compiling on after two jobs of 16 have been regrouped, the diff of that
-change, and packing every rule as an OpenFlow message, transaction id and all. The rival packs the
-rules of a sample of aggregators with os-ken's message objects, in the same run; the bytes are
-compared. Times are the processor's: a busy machine does not stretch them.
+``python -m benchmarks.reconfig_flows [ENDPOINTS]`` (default 65,536) prints one JSON document:
+a full compilation, an incremental compilation after a regroup of two jobs of 16, the diff of that
+change, and packing every rule as an OpenFlow message including its transaction id. The rival packs
+the rules of a sample of aggregators with os-ken's message objects, in the same run; the bytes are
+compared. Times are CPU times, which do not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.devices.openflow.session import messages as ofmsgs
 from controller.transaction.circuits import Cabling, rewire
 
 SAMPLE = 100
-"""Aggregators whose rules the rival packs."""
+"""Number of aggregators whose rules the rival packs."""
 
 
 def messages(program: flows.FlowProgram) -> Iterator[ofmsgs.Batch]:
@@ -52,7 +52,7 @@ def main() -> None:
     first = compiler.next(flows.Compiled(), 1, attachments, jobs)
     whole_s = time.process_time() - began
 
-    # Two jobs are scattered over the same two aggregators: bring both together.
+    # Two jobs are scattered over the same two aggregators: regroup both.
     together = {name: f"as{n}" for n, ends in enumerate(list(jobs.values())[:2]) for name in ends}
     moved = rewire(site, attachments, together).attachments
     began = time.process_time()

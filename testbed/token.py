@@ -1,6 +1,6 @@
-"""Where the token of a controller on this machine lies, for whoever may read it.
+"""Finds the token of a controller on this machine, for users who may read it.
 
-Light on purpose: every on-line verb asks here when nobody said who it is.
+It has few imports, because every online command uses it when no token is given.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import json
 from pathlib import Path
 
 RACKS = Path("/run/lightloom")
-"""Folder of the run directories of emulated racks."""
+"""Parent folder of the run directories of emulated racks."""
 INSTALLED = Path("/var/lib/lightloom/controller")
 """State directory of a controller that was started without ``--state-dir``."""
 FILE = "admin.token"
 
 
 def local_token(url: str, racks: Path = RACKS, installed: Path = INSTALLED) -> str | None:
-    """Return the admin's token of the controller at ``url``, None when there is none to read.
+    """Return the admin's token of the controller at ``url``, None when none is readable.
 
-    A rack's record says which URL it serves. The files have mode 0600, so this works for
-    whoever started the controller and for nobody else.
+    A rack's record names the URL that it serves. The files have mode 0600, so only the user
+    who started the controller can read them.
     """
     try:
         records = sorted(racks.glob("*/rack.json"))
@@ -32,7 +32,7 @@ def local_token(url: str, racks: Path = RACKS, installed: Path = INSTALLED) -> s
 
 
 def token_file(run_dir: Path) -> Path:
-    """Return where the admin's token of the rack in ``run_dir`` lies."""
+    """Return the file of the admin's token of the rack in ``run_dir``."""
     return run_dir / "controller" / FILE
 
 
