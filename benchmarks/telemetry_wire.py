@@ -143,12 +143,14 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
             await asyncio.sleep(0.1)
     engine: Any = None
     with tempfile.TemporaryDirectory() as folder:
-        telemetry = Telemetry(state, control, engine, Path(folder))
-        idle, kept_idle = await _cpu_shares(seconds / 3)
         known: list[int] = []
-        telemetry.on_tick = lambda: known.append(
-            sum(rates.tx_bps is not None for rates in map(telemetry.rates, names[::ports]))
-        )
+
+        def count_known(telemetry: Telemetry) -> None:
+            rates = map(telemetry.rates, names[::ports])
+            known.append(sum(rate.tx_bps is not None for rate in rates))
+
+        telemetry = Telemetry(state, control, engine, Path(folder), on_tick=count_known)
+        idle, kept_idle = await _cpu_shares(seconds / 3)
         polling = asyncio.create_task(telemetry.run_counters())
         await asyncio.sleep(3)
         known.clear()

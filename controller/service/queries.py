@@ -33,6 +33,7 @@ from controller.state.state import State
 from controller.stream.feed import Cut, Feed, Reader
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.throughput import Telemetry
+from controller.views import light
 from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
@@ -105,11 +106,11 @@ class Looks:
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at every port of the optical switches."""
-        return self._power.views()
+        return light.port_powers(self._power)
 
     async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
         """Return a port's light over the last ``since_s`` seconds. ServiceError ``not_found``."""
-        return self._power.series(switch, port, since_s)
+        return light.power_series(self._power, switch, port, since_s)
 
     async def trace(self, endpoint: str) -> TraceView:
         """Follow an endpoint's light to its aggregator. ServiceError ``not_found``."""
@@ -121,7 +122,7 @@ class Looks:
                 object=f"endpoint/{endpoint}",
                 hint="see `lightloom get endpoints`",
             )
-        return self._power.trace(cable)
+        return light.trace(self._state, self._power, cable)
 
     async def allocation(self) -> Allocation:
         """Return the allocation as a file keeps it."""

@@ -56,9 +56,9 @@ from controller.state.journal import Journal
 from controller.state.state import Connections, State
 from controller.state.writes import PutFacts
 from controller.store.store import Store
-from controller.stream.changes import FactsKeeper
+from controller.stream.changes import Changes
 from controller.stream.feed import Feed
-from controller.stream.publisher import FeedKeeper
+from controller.stream.publisher import Publisher
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.stalls import StallWatch
 from controller.telemetry.steps import StepMeter
@@ -75,14 +75,14 @@ log = structlog.get_logger(__name__)
 OBSERVE_EVERY_S = 1.0
 FLUSH_EVERY_S = 1.0
 LEAVE_TIMEOUT_S = 20.0
-"""Time that running transactions get at the end; the next start finishes what is left."""
+"""Longest wait for running transactions at the end; the next start completes the others."""
 REPAIR_EVERY_S = 2.0
 DRIFT_EVERY_S = 5.0
 WATCH_EVERY_S = 1.0
 TELL_AFTER_S = 2.0
-"""How long people who follow the live stream wait at most for a recovery to end."""
+"""Longest time that clients of the live stream wait for a recovery to end."""
 SWITCHES_KNOWN_S = 5.0
-"""How long jobs wait at the start for switches that do not answer."""
+"""Longest time that jobs wait at the start for switches that do not answer."""
 
 
 class Service(Looks):
@@ -102,10 +102,10 @@ class Service(Looks):
         take_command: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``switches`` and ``aggregators`` are made here, so that their events come here.
+        """Make ``switches`` and ``aggregators`` with the methods that receive their events.
 
-        ``take_command``: agents obey from now on, whatever controller they obeyed before.
-        ``history`` is the folder of the telemetry's history; in memory without one.
+        With ``take_command`` the agents obey this controller from now on, instead of any other.
+        ``history`` is the folder of the telemetry's history; None keeps it in memory.
         """
         super().__init__()
         self._switches = switches(self._switch_changed)
@@ -165,8 +165,17 @@ class Service(Looks):
             policy=drift,
         )
         self._quarantine = QuarantineKeeper(self._state, self._adopter)
-        self._telemetry = Telemetry(self._state, self._aggregators, engine, history)
         self._power = OpticalPower(self._state, self._switches, history)
+        self._feed = Feed()
+        changes = Changes(self._state, self._aggregators, self._switches, self._power.latest)
+        self._publisher = Publisher(self._state, changes, self._feed)
+        self._telemetry = Telemetry(
+            self._state,
+            self._aggregators,
+            engine,
+            history,
+            on_tick=self._publisher.publish_sample,
+        )
         self._meter = StepMeter(site, lambda endpoint: self._telemetry.rates(endpoint).tx_bps)
         self._plans = Planner(
             self._state,
@@ -178,18 +187,15 @@ class Service(Looks):
         )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
         self._exchange = Exchange(self._state, self._plans)
-        self._feed = Feed()
         self._optics = Optics(site, self._switches, clock)
-        facts = FactsKeeper(self._state, self._aggregators, self._switches, self._power.seen)
-        self._feeder = FeedKeeper(self._state, facts, self._telemetry, self._feed)
         self._stalls = StallWatch(self._state, self._telemetry.rates)
         self._show = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
         self._show_jobs = JobViews(self._state, self._telemetry, self._show, self._meter)
         self._show_health = HealthViews(self._state, self._switches, self._adopter.settled)
         self._taken_over = asyncio.Event()
-        """A device came back: what is missing on it can be put right now."""
+        """Set when a device reconnects: it can be repaired now."""
         self.recovered = asyncio.Event()
-        """Nothing is left that a controller before this one had begun."""
+        """Set when no transaction of an earlier controller is open."""
 
     # --- life -----------------------------------------------------------------------------
 
@@ -200,15 +206,15 @@ class Service(Looks):
 
     @property
     def journal(self) -> Journal:
-        """What keeps the answers to changes with a key, among all else that is durable."""
+        """The journal of all durable data; it also keeps the answers to changes with a key."""
         return self._state.journal
 
     def use_projects(self, projects: Callable[[], Iterable[Project]]) -> None:
-        """Take quotas and fair shares from ``projects`` instead of the site file."""
+        """Read quotas and fair shares from ``projects`` instead of the site file."""
         self._state.projects = projects
 
     async def start(self) -> None:
-        """Load the state, look at the containers, begin to keep the world right."""
+        """Load the state, then start the loops that keep the fabric as intended."""
         loaded = await self._state.store.load()
         self._state.restore(loaded)
         self._interrupted.restore(loaded)
@@ -217,27 +223,27 @@ class Service(Looks):
         self._switches.start()
         await self._intent.converge()
         self._tasks.keep("take over", self._take_over)
-        self._feeder.begin()
-        self._tasks.keep("feed", self._tell)
+        self._publisher.begin()
+        self._tasks.keep("feed", self._publish)
         self._tasks.spawn(self._recover(), "recover")
         self._tasks.keep("telemetry", self._telemetry.run_counters)
         self._tasks.keep("samples", self._telemetry.run_samples)
         self._tasks.keep("power", self._power.run)
 
     async def _take_command(self, facts: Mapping[str, str]) -> None:
-        """Be the newest controller: what an older one still sends, agents refuse."""
+        """Raise the term, so that agents refuse the calls of older controllers."""
         term = int(facts.get("term", "0")) + 1
-        if self._take:  # higher than that of any controller, whose store counted its starts
+        if self._take:  # higher than the term of any controller, which counts its starts
             term = max(term, int(self._state.clock()))
         await self._state.commit(PutFacts({"term": str(term)}))
         self._engine.command(term)
 
     def hang_up(self) -> None:
-        """Let everybody go who follows what happens."""
+        """Close all event streams."""
         self._feed.close()
 
     async def stop(self) -> None:
-        """Let transactions end, then stop; containers, circuits and flows stay as they are."""
+        """Wait for running transactions, then stop; containers, circuits and flows stay."""
         self.hang_up()
         running = [asyncio.ensure_future(r.ended.wait()) for r in self._state.running.values()]
         if running:
@@ -250,9 +256,9 @@ class Service(Looks):
             await self._state.journal.flush()
 
     async def _recover(self) -> None:
-        """Job loops start only when it is known what runs and where the light is."""
+        """Start the job loops once the containers and the circuits are known."""
         await asyncio.gather(self._switches_read(), look(self._state, self._engine))
-        self._watch.note_strangers()  # before a job could be placed on what they hold
+        self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
@@ -264,12 +270,12 @@ class Service(Looks):
         self._tasks.keep("regroup", self._regrouper.run)
         self._tasks.spawn(self._plans.warm_up(), "warm up the planner")
 
-    async def _tell(self) -> None:
-        """Tell what changes, once what was interrupted is put right: that goes before."""
+    async def _publish(self) -> None:
+        """Publish changes, after interrupted transactions were repaired or TELL_AFTER_S passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_AFTER_S):
                 await self.recovered.wait()
-        await self._feeder.run()
+        await self._publisher.run()
 
     async def _switches_read(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -280,7 +286,7 @@ class Service(Looks):
         settled: frozenset[str] | None = None
         while True:
             await self._watch.observe()
-            self._stalls.look()
+            self._stalls.check()
             spared = self._state.spared
             if spared is not settled:  # no container needs their flows any more
                 await self._intent.converge()
@@ -316,7 +322,7 @@ class Service(Looks):
             await asyncio.sleep(DRIFT_EVERY_S)
             await self._drift.look()
 
-    # --- what devices post ----------------------------------------------------------------
+    # --- events of devices ----------------------------------------------------------------
 
     def _switch_changed(self, switch: str, connected: bool) -> None:
         word = "SwitchConnected" if connected else "SwitchLost"
@@ -331,13 +337,13 @@ class Service(Looks):
             self._adopter.unsettled.set()
 
     async def _take_over(self) -> None:
-        """Make durable what switches that came back had to tell, and the flows follow it.
+        """Make the circuits of reconnected switches durable, and converge the flows to them.
 
-        At a start all of them come at once: one durable write and one set of flows for many.
+        At a start all switches connect at once: many share one durable write and one set of flows.
         """
         while True:
             await self._adopter.unsettled.wait()
-            await self._adopter.settle()  # raises: again, after a pause
+            await self._adopter.settle()  # if it raises, the task restarts after a pause
             self._taken_over.set()
 
     def _aggregator_event(self, event: AggregatorEvent) -> None:

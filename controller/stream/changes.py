@@ -1,8 +1,8 @@
-"""What the lists show of every object, less what is measured: a form that is cheap to compare.
+"""Finds the objects whose entry in a list has changed, from snapshots that are cheap to compare.
 
-The stream announces an object when this differs from the last look, so whatever a list shows
-has to be in here; rates, utilisation and what is learnt from them are not, for they are never
-the same for two seconds. Nothing is made anew whose sources have not changed.
+The stream announces an object when its snapshot differs from the last one, so a snapshot holds
+everything that a list shows, except measured values (rates, utilisation and what is learnt from
+them), which differ every second. A snapshot is reused as long as its sources have not changed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from ocs_driver.base import PortPower
 
-Facts = Mapping[str, object]
-"""By name; equal when the list shows the same."""
+Shown = Mapping[str, object]
+"""Snapshots of one list's objects by name; equal if the list shows the same."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Sources:
-    """Everything that endpoints and aggregators are shown from; copies, for the state moves on."""
+    """Copies of everything that the views of endpoints and aggregators are made from."""
 
     attachments: Mapping[str, AttachPoint]
     quarantine: Mapping[str, Quarantine]
@@ -41,13 +41,13 @@ class _Sources:
 
 @dataclass(slots=True)
 class _Containers:
-    """The containers as last seen, sorted by what shows them."""
+    """Latest status of the containers, by the objects that show them."""
 
     seen: list[RankStatus] = field(default_factory=list)
     by_server: dict[str, tuple[RankStatus, ...]] = field(default_factory=dict)
     by_job: dict[tuple[str, int], tuple[tuple[int, str], ...]] = field(default_factory=dict)
 
-    def take(self, statuses: list[RankStatus]) -> None:
+    def update(self, statuses: list[RankStatus]) -> None:
         if statuses is self.seen:
             return
         servers: dict[str, list[RankStatus]] = {}
@@ -65,8 +65,8 @@ class _Containers:
         self.by_job = {key: tuple(sorted(found)) for key, found in jobs.items()}
 
 
-class FactsKeeper:
-    """Looks at the state and at what the devices were last seen as; changes nothing."""
+class Changes:
+    """Compares the state and the latest readings of the devices with those of the last call."""
 
     def __init__(
         self,
@@ -75,23 +75,29 @@ class FactsKeeper:
         switches: Switches,
         power: Callable[[str], Mapping[str, PortPower]],
     ) -> None:
-        """``power`` returns the light last measured at a switch's ports."""
+        """``power`` returns the latest light levels at a switch's ports."""
         self._state = state
         self._aggregators = aggregators
         self._switches = switches
         self._power = power
         self._sources: _Sources | None = None
         self._version = 0
-        """Counts how often the sources changed."""
-        self._endpoints: Facts = {}
+        """Number of changes of the sources."""
+        self._endpoints: Shown = {}
         self._holders: dict[str, JobRecord] = {}
         self._ports: dict[str, object] = {}
-        """Per aggregator: what is on its ports, and which of them are out of use."""
+        """Per aggregator: the endpoints on its ports, and the ports that are out of use."""
         self._jobs_on: dict[str, frozenset[str]] = {}
-        """Per server."""
+        """Per server: the jobs on its endpoints."""
         self._containers = _Containers()
+        self._last: Mapping[ChangedKind, Shown] = {}
 
-    def look(self) -> dict[ChangedKind, Facts]:
+    def take(self) -> dict[ChangedKind, list[str]]:
+        """Return by kind the names of the objects that changed since the last call."""
+        before, self._last = self._last, self._shown()
+        return {kind: _differing(before.get(kind, {}), now) for kind, now in self._last.items()}
+
+    def _shown(self) -> dict[ChangedKind, Shown]:
         """Return what the lists show now."""
         state = self._state
         sources = self._sources_now()
@@ -102,7 +108,7 @@ class FactsKeeper:
             self._endpoints = self._endpoints_now(sources)
             self._ports = self._ports_now(sources)
             self._jobs_on = self._jobs_on_now()
-        self._containers.take(state.statuses)
+        self._containers.update(state.statuses)
         return {
             "endpoint": self._endpoints,
             "aggregator": {
@@ -131,7 +137,7 @@ class FactsKeeper:
             squatted=state.squatted,
         )
 
-    def _endpoints_now(self, sources: _Sources) -> Facts:
+    def _endpoints_now(self, sources: _Sources) -> Shown:
         reasons = self._state.unavailable()
         ranks = {
             endpoint: (name, rank)
@@ -184,7 +190,7 @@ class FactsKeeper:
                 jobs.setdefault(cable.server, set()).add(job.name)
         return {server: frozenset(names) for server, names in jobs.items()}
 
-    def _nodes(self, sources: _Sources) -> Facts:
+    def _nodes(self, sources: _Sources) -> Shown:
         return {
             server.name: (
                 sources.servers.get(server.name, False),
@@ -216,6 +222,17 @@ class FactsKeeper:
             moving,
             waits,
             state.stalled.get(job.name),
-            # What is left over of the fabric stands beside every placement.
+            # Every placement shows what is left of the fabric.
             self._version if job.holding else None,
         )
+
+
+def _differing(before: Shown, now: Shown) -> list[str]:
+    if before is now:
+        return []
+    names = [name for name, shown in now.items() if _other(before.get(name), shown)]
+    return names + [name for name in before if name not in now]
+
+
+def _other(before: object, now: object) -> bool:
+    return before is not now and before != now

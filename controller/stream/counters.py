@@ -1,4 +1,4 @@
-"""What is counted as it happens: transactions, dark times, events, requests. For Prometheus."""
+"""Counts transactions, dark times, events and requests for Prometheus."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Tally:
             self._events.labels(severity)
 
     async def follow(self, frames: AsyncIterable[Frame]) -> None:
-        """Count what the live feed tells, for ever."""
+        """Count the frames of the live feed."""
         async for item in frames:
             if isinstance(item.data, EventView):
                 self.event(item.data)
@@ -79,6 +79,6 @@ class Tally:
         self._events.labels(view.severity).inc()
 
     def request(self, operation: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self._requests.labels(operation, str(status)).inc()
         self._latency.observe(seconds)

@@ -1,10 +1,10 @@
-"""The live feed: one publisher, any number of readers, none of whom can hold it up.
+"""The live feed: one publisher and many readers, none of which can block it.
 
-Every frame but a sample has an id, so that a reader that was away goes on where it stopped. A
-reader that does not keep up loses its queue and is told to read the lists afresh.
+Every frame except samples has an id, so a reader that reconnects continues where it stopped. A
+reader that does not keep up loses its queue and gets a frame that asks it to read the lists again.
 
-A reader counts from the moment ``read`` returns, not from its first frame: who reads the lists
-after that misses nothing.
+A reader receives all frames from the moment ``read`` returns: a client that reads the lists after
+that misses no change.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Frame:
 
     @cached_property
     def wire(self) -> bytes:
-        """The message as a server-sent event: made once for all readers, when one is there."""
+        """The message as a server-sent event; encoded once for all readers, on first use."""
         view: View = self.data
-        # JSON has no line breaks of its own, so one ``data`` line holds it.
+        # This JSON has no line breaks, so one ``data`` line holds it.
         head = f"event: {self.type}\ndata: "
         if self.id is not None:
             head = f"id: {self.id}\n{head}"
@@ -55,20 +55,20 @@ class Frame:
 
 
 class Cut(Protocol):
-    """Cuts frames down to what some readers may see; those with the same key share it."""
+    """Reduces frames to what some readers may see; readers with the same key share the result."""
 
     @property
     def key(self) -> Hashable:
-        """What the readers have in common."""
+        """Identifies readers that may see the same."""
         ...
 
     def frame(self, item: Frame) -> Frame | None:
-        """Return what they may see of a frame, None for nothing."""
+        """Return what they may see of a frame, None if nothing."""
         ...
 
 
 class Reader:
-    """One reader's queue; its owner takes, the feed puts and never waits."""
+    """One reader's queue: its owner takes frames, the feed adds them and never waits."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class Reader:
         missed: Iterable[Frame] = (),
         most: int | None = QUEUE_FRAMES,
     ) -> None:
-        """``readers`` is whom the feed puts to; the reader leaves it when it is closed.
+        """Join ``readers``, to whom the feed publishes, until ``close``.
 
-        At most ``most`` frames wait for it, any number with None.
+        At most ``most`` frames wait in the queue; None is unlimited.
         """
         self._queue: deque[Frame] = deque(missed)
         self._ready = asyncio.Event()
@@ -89,11 +89,11 @@ class Reader:
 
     @property
     def closed(self) -> bool:
-        """Whether no more frames come."""
+        """Whether the reader gets no more frames."""
         return not self._open
 
     def put(self, item: Frame) -> None:
-        """Add a frame; who does not keep up loses all that waits."""
+        """Add a frame; when the queue is full, replace its contents by a resync."""
         if self._most is not None and len(self._queue) >= self._most:
             self._queue.clear()
             item = _resync("this reader was too slow: frames were dropped")
@@ -101,13 +101,13 @@ class Reader:
         self._ready.set()
 
     def close(self) -> None:
-        """Leave the feed; who waits for frames gets none any more."""
+        """Leave the feed; a pending ``batch`` returns no frames."""
         self._open = False
         self._readers.discard(self)
         self._ready.set()
 
     async def batch(self) -> list[Frame]:
-        """Wait for frames and return all there are; none when the reader was closed."""
+        """Wait for frames and return all in the queue; none once the reader is closed."""
         while self._open:
             if self._queue:
                 found = list(self._queue)
@@ -118,7 +118,7 @@ class Reader:
         return []
 
     async def __aiter__(self) -> AsyncGenerator[Frame]:
-        """Yield frame after frame; close when nobody iterates any more."""
+        """Yield frame after frame; close when the iteration ends."""
         try:
             while found := await self.batch():
                 for item in found:
@@ -129,7 +129,7 @@ class Reader:
 
 @dataclass(slots=True, frozen=True)
 class _Channel:
-    """Readers who see the same of everything: it is cut, and encoded, once for all of them."""
+    """Readers that may see the same: every frame is cut and encoded once for all of them."""
 
     cut: Cut
     readers: set[Reader] = field(default_factory=set)
@@ -142,25 +142,25 @@ class _Channel:
 
 
 class Feed:
-    """Publishes frames to readers. Lives on the loop that owns the state."""
+    """Publishes frames to readers. Runs on the loop that owns the state."""
 
     def __init__(self) -> None:
         self._boot = secrets.token_hex(3)
         self._number = 0
         self._kept: deque[Frame] = deque(maxlen=KEPT_FRAMES)
         self._readers: set[Reader] = set()
-        """Those who see everything."""
+        """Readers without a cut."""
         self._channels: dict[Hashable, _Channel] = {}
         self._followers: set[Reader] = set()
-        """Parts of the controller, which are always there; they take no samples."""
+        """Parts of the controller; they are always connected and get no samples."""
 
     @property
     def readers(self) -> int:
-        """How many read now; nobody else wants samples."""
+        """Number of readers; only they get samples."""
         return len(self._readers) + sum(len(c.readers) for c in self._channels.values())
 
     def publish(self, kind: FrameType, data: Payload) -> None:
-        """Send one frame to every reader; samples are not kept for later ones."""
+        """Send one frame to every reader; samples are not kept for later readers."""
         if kind == "sample":
             if not self.readers:
                 return
@@ -180,18 +180,18 @@ class Feed:
                 del self._channels[key]
 
     def follow(self) -> Reader:
-        """Begin to read all but samples, as a part of the controller.
+        """Start to read all frames except samples, as a part of the controller.
 
-        Everything reaches it, a storm of events too: one look may publish more than a queue holds,
-        and a part of the controller has no lists to read afresh.
+        The queue is unlimited: one round of changes may publish more frames than a bounded queue
+        holds, and a part of the controller has no lists to read again.
         """
         return Reader(self._followers, most=None)
 
     def read(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Begin to read: first what came after ``last_id``. ServiceError ``unavailable``.
+        """Start to read with the frames after ``last_id``. ServiceError ``unavailable``.
 
-        With an id that is no longer known the first frame is ``resync``. With ``cut`` only what
-        that leaves comes. Close the reader, or iterate over it.
+        If the id is not known any more, the first frame is ``resync``. With ``cut``, frames are
+        reduced to what it leaves. The caller closes the reader, or iterates over it.
         """
         if self.readers >= MAX_READERS:
             raise ServiceError(
@@ -208,7 +208,7 @@ class Feed:
         return Reader(channel.readers, [item for item in shown if item is not None])
 
     def close(self) -> None:
-        """Let every reader go: there is no more to come."""
+        """Close all readers."""
         cut = [reader for channel in self._channels.values() for reader in channel.readers]
         for reader in (*self._readers, *self._followers, *cut):
             reader.close()
@@ -219,10 +219,10 @@ class Feed:
         boot, _, number = last_id.rpartition("-")
         oldest = self._number - len(self._kept)
         if boot != self._boot or not number.isdecimal() or len(number) > 18:
-            return [_resync("the stream began anew since")]
+            return [_resync("the stream has restarted since")]
         seen = int(number)
         if seen > self._number or seen < oldest:
-            return [_resync("what was missed is no longer kept")]
+            return [_resync("the missed frames are no longer kept")]
         return list(self._kept)[len(self._kept) - (self._number - seen) :]
 
 

@@ -1,7 +1,7 @@
-"""Events sent elsewhere: syslog (RFC 5424) and webhooks. Bounded, timed, never in anybody's way.
+"""Sends events to syslog (RFC 5424) and webhooks, with bounded queues and time-outs.
 
-A sink that does not keep up loses its oldest events and says how many; the events themselves stay
-in the controller's log, with their ids, for whoever exports them.
+A sink that does not keep up loses its oldest events and logs how many; the events themselves stay
+in the controller's log, with their ids, and can be exported from there.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _PRIORITY = {"error": 3, "warning": 4, "info": 6}
 
 
 class Sink(ABC):
-    """One place that gets events, in order, in batches."""
+    """A destination of events; it gets them in order, in batches."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dropped = 0
-        """Events that this place never got."""
+        """Events that were discarded before they were sent."""
         self._queue: deque[EventView] = deque()
         self._ready = asyncio.Event()
 
     def put(self, event: EventView) -> None:
-        """Queue an event; the oldest goes when there is no room."""
+        """Queue an event; discard the oldest if the queue is full."""
         if len(self._queue) >= QUEUED:
             self._queue.popleft()
             self.dropped += 1
@@ -52,8 +52,8 @@ class Sink(ABC):
         self._ready.set()
 
     async def run(self) -> None:
-        """Send for ever; what can not be sent is tried again, slower each time."""
-        failures = told = 0
+        """Send batch after batch; retry a batch that fails, with growing pauses."""
+        failures = reported = 0
         while True:
             await self._ready.wait()
             batch = list(self._queue)[:BATCH]
@@ -67,9 +67,9 @@ class Sink(ABC):
                 failures += 1
                 continue
             failures = 0
-            if self.dropped > told:
-                log.warning("sink_lost_events", sink=self.name, count=self.dropped - told)
-                told = self.dropped
+            if self.dropped > reported:
+                log.warning("sink_lost_events", sink=self.name, count=self.dropped - reported)
+                reported = self.dropped
             sent = {event.id for event in batch}
             while self._queue and self._queue[0].id in sent:
                 self._queue.popleft()
@@ -78,11 +78,11 @@ class Sink(ABC):
 
     @abstractmethod
     async def send(self, batch: Sequence[EventView]) -> None:
-        """Deliver a batch. OSError, TimeoutError or httpx.HTTPError when that fails."""
+        """Deliver a batch. OSError, TimeoutError or httpx.HTTPError if that fails."""
 
 
 class SyslogSink(Sink):
-    """RFC 5424 over UDP, one datagram an event."""
+    """RFC 5424 over UDP, one datagram per event."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(f"syslog://{host}:{port}")
@@ -103,7 +103,7 @@ class SyslogSink(Sink):
 
 
 class WebhookSink(Sink):
-    """HTTP POST of ``{"events": [...]}``; anything but 2xx is tried again."""
+    """HTTP POST of ``{"events": [...]}``; any status but 2xx is retried."""
 
     def __init__(
         self, url: str, token: str | None, client: httpx.AsyncClient | None = None
@@ -134,14 +134,14 @@ def sink_of(url: str) -> Sink:
         return WebhookSink(url, os.environ.get(TOKEN_VARIABLE))
     raise ServiceError(
         "invalid",
-        "events can not be sent there",
+        "events cannot be sent there",
         object=f"sink/{parts.scheme or 'unknown'}",
         hint=f"syslog://HOST[:514] or https://HOST/PATH; a token goes in {TOKEN_VARIABLE}",
     )
 
 
 async def feed_sinks(frames: AsyncIterable[Frame], sinks: Sequence[Sink]) -> None:
-    """Give every event to every sink, for ever."""
+    """Queue every event at every sink."""
     async for item in frames:
         if isinstance(item.data, EventView):
             for sink in sinks:
@@ -149,7 +149,7 @@ async def feed_sinks(frames: AsyncIterable[Frame], sinks: Sequence[Sink]) -> Non
 
 
 def syslog_line(event: EventView, hostname: str) -> str:
-    """Write one event as RFC 5424 wants it; control characters are escaped."""
+    """Return an event as a line of RFC 5424; control characters are escaped."""
     priority = _FACILITY_DAEMON * 8 + _PRIORITY[event.severity]
     when = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
     data = " ".join(

@@ -1,8 +1,8 @@
-"""Transactions as OpenTelemetry traces: a span for each, one below it for each of its phases.
+"""Reports transactions as OpenTelemetry traces: a span each, with a child span per phase.
 
-Only the API of OpenTelemetry is used, which does nothing until a site installs its SDK and says
-where spans go; FastAPI traces the requests in the same way. The spans are made when a transaction
-has ended, from the times its view keeps anyway.
+Only the API of OpenTelemetry is used, which does nothing until a site installs its SDK and
+configures an exporter; FastAPI traces the requests in the same way. The spans are made when a
+transaction has ended, from the times in its view.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NAME = "lightloom.controller"
 
 
 async def trace_transactions(frames: AsyncIterable[Frame]) -> None:
-    """Report every transaction that ends, for ever."""
+    """Report every transaction that ends."""
     async for item in frames:
         if isinstance(item.data, TransactionFrameView) and item.data.finished_at is not None:
             trace_transaction(item.data)
 
 
 def trace_transaction(view: TransactionView, provider: TracerProvider | None = None) -> None:
-    """Report a transaction that ended, to ``provider`` or to the one that is set up."""
+    """Report an ended transaction to ``provider``, by default the global one."""
     tracer = trace.get_tracer(NAME, tracer_provider=provider)
     ended_at = view.started_at if view.finished_at is None else view.finished_at
     whole = tracer.start_span(

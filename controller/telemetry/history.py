@@ -1,10 +1,10 @@
-"""Samples on disk in a fixed amount of space: a second each for 15 minutes, ten seconds each for
-a day, five minutes each for a month.
+"""Samples on disk in a fixed amount of space: one per second for 15 minutes, one per ten seconds
+for a day, one per five minutes for a month.
 
-Three files of fixed size; the finest is in memory as well. A sample's place follows from its time
-alone, and its time stands beside it, so there is no head to lose: a crash leaves at worst one torn
-row, and a row whose time is not the one its place expects is simply old. A coarse row is the mean
-of the finer ones of its interval, taken when the interval ends.
+Three files of fixed size; the finest is also in memory. A sample's place follows from its time
+alone, and its time is stored with it, so there is no header to lose: a crash leaves at most one
+torn row, and a row whose time does not belong to its place is an old one. A coarse row is the mean
+of the finer rows of its interval, computed when the interval ends.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ LIGHT_COLUMNS = ("power_in_dbm", "power_out_dbm")
 LEVELS = ((1.0, 900), (10.0, 8640), (300.0, 8928))
 """Interval in seconds and number of rows, finest first."""
 LIGHT_LEVELS = ((15.0, 5760), (300.0, 8928))
-"""Light is measured every 15 seconds: each look for a day, then a month."""
+"""Light is measured every 15 s: each measurement is kept for a day, means for a month."""
 Times = NDArray[np.float64]
 Values = NDArray[np.float32]
 
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """Rows of one interval, oldest first; ``values`` is time x object x column, NaN unknown."""
+    """Rows of one interval, oldest first; ``values`` is time x object x column, NaN if unknown."""
 
     interval_s: float
     times: Times
     values: Values
     step: int = 1
-    """Only every so-maniest row of that interval was read; ``interval_s`` counts it in."""
+    """One row in ``step`` was read; ``interval_s`` is the distance of the rows that were."""
 
 
 class _Level:
@@ -84,10 +84,10 @@ class _Level:
     ) -> tuple[Times, Values]:
         """Return every ``step``-th row of buckets ``first`` to ``last``, if it was written.
 
-        ``of`` says which objects (None is all): what is not asked for is not copied.
+        ``of`` selects the objects (None is all); the others are not copied.
         """
         first = max(first, last - self.rows + 1)
-        first += -first % step  # the same moments, whenever one looks
+        first += -first % step  # the same times for every reader
         wanted = (np.arange(first, last + 1, step) + 1) * self.interval_s
         rows = self._rows(first, last, step)
         known = rows["time"] == wanted
@@ -100,9 +100,9 @@ class _Level:
         return times, values.reshape(len(times), len(of), width)
 
     def mean(self, first: int, last: int) -> Values | None:
-        """Return the mean of what is known in buckets ``first`` to ``last``, None for no row.
+        """Return the mean of the known values in buckets ``first`` to ``last``, None for no row.
 
-        Row by row: they stay in the processor's cache, which all of them together do not.
+        It adds row by row: a row fits into the processor's cache, all of them do not.
         """
         rows = self._rows(first, last)
         wanted = (np.arange(first, last + 1) + 1) * self.interval_s
@@ -122,7 +122,7 @@ class _Level:
         return bool(self._rows(bucket, bucket)["time"][0] == (bucket + 1) * self.interval_s)
 
     def _rows(self, first: int, last: int, step: int = 1) -> Rows:
-        """Return what stands at the places of every ``step``-th bucket of ``first`` to ``last``."""
+        """Return the contents of the places of every ``step``-th bucket, ``first`` to ``last``."""
         if last < first:
             return np.zeros(0, dtype=self._kind)
         if step > 1:
@@ -143,7 +143,7 @@ class _Level:
 
 
 class RingBuffer:
-    """The history of a site's endpoints, or ports. A site with other ones starts a new history."""
+    """The history of a site's endpoints or ports; other names start a new history."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class RingBuffer:
         columns: Sequence[str] = COLUMNS,
         levels: Sequence[tuple[float, int]] = LEVELS,
     ) -> None:
-        """Files are named after ``stem``; ``directory`` None keeps all in memory. ServiceError."""
+        """Name files after ``stem``; keep all in memory if ``directory`` is None. ServiceError."""
         self.endpoints = tuple(endpoints)
         self._place = {name: i for i, name in enumerate(self.endpoints)}
         self._columns = tuple(columns)
@@ -165,7 +165,7 @@ class RingBuffer:
         try:
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
-                self._settle(directory)
+                self._discard_others(directory)
             self._levels = [
                 _Level(
                     self._file(directory, interval, rows),
@@ -179,13 +179,13 @@ class RingBuffer:
         except OSError as error:
             raise ServiceError(
                 "failed",
-                f"the telemetry's history can not be opened: {error.strerror}",
+                f"the telemetry's history cannot be opened: {error.strerror}",
                 object=f"directory/{directory}",
                 hint="free disk space, or make the directory writable",
             ) from error
 
     def append(self, time: float, values: Values) -> None:
-        """Write the sample of the second of ``time``; close the coarser intervals that end."""
+        """Write the sample of ``time``; close the coarser intervals that ended."""
         fine = self._levels[0]
         bucket = fine.bucket(time)
         if self._open[1] == -1:
@@ -207,9 +207,9 @@ class RingBuffer:
         most: int | None = None,
         step: int = 1,
     ) -> Window:
-        """Return what is known of a span of time, in the finest interval that reaches back.
+        """Return the rows of a span of time, in the finest interval that reaches back so far.
 
-        Rows at the edge that the coarser interval has not closed yet are left out. ``of`` names
+        The result lacks the last row while its coarse interval is open. ``of`` names
         the objects to read, in that order (None is all). Only every ``step``-th row is read, or
         fewer, so that there are at most ``most`` samples: rows times objects.
         """
@@ -226,12 +226,12 @@ class RingBuffer:
         return Window(level.interval_s * step, times, values, step)
 
     def latest(self, now: float) -> Window:
-        """Return the finest rows that are kept."""
+        """Return all rows of the finest interval."""
         interval, rows = self._kept[0]
         return self.read(now - interval * (rows - 1), now)
 
     def flush(self) -> None:
-        """Wait until the disk has everything, for a bounded time."""
+        """Wait until the disk has all rows, for a bounded time."""
         self._writer.flush()
 
     def _file(
@@ -243,7 +243,7 @@ class RingBuffer:
         return lambda kind: RowFile(path, kind, rows, self._writer)
 
     def _catch_up(self, time: float) -> None:
-        """Close what was open when the program ended."""
+        """Close the intervals that were open when the program ended."""
         for number, level in enumerate(self._levels[1:], 1):
             now = level.bucket(time)
             for bucket in (now - 2, now - 1):
@@ -254,7 +254,7 @@ class RingBuffer:
         level, finer = self._levels[number], self._levels[number - 1]
         ratio = round(level.interval_s / finer.interval_s)
         if number > 1 and 0 <= self._open[number - 1] < (bucket + 1) * ratio:
-            # The last finer interval of this one may still be open: it ends with it.
+            # The last finer interval of this one may still be open: it ends at the same time.
             self._close(number - 1, (bucket + 1) * ratio - 1)
         mean = finer.mean(bucket * ratio, (bucket + 1) * ratio - 1)
         if mean is not None:
@@ -263,15 +263,15 @@ class RingBuffer:
     def _path(self, directory: Path, interval: float) -> Path:
         return directory / f"{self._stem}-{interval:g}s.ring"
 
-    def _settle(self, directory: Path) -> None:
-        """Files that were written for other endpoints would be read as lies: they go."""
+    def _discard_others(self, directory: Path) -> None:
+        """Delete files that were written for another set of endpoints."""
         meta = directory / f"{self._stem}.json"
-        told = {
+        meaning = {
             "endpoints": list(self.endpoints),
             "columns": list(self._columns),
             "levels": self._kept,
         }
-        text = json.dumps(told)
+        text = json.dumps(meaning)
         try:
             if meta.read_text(encoding="utf-8") == text:
                 return

@@ -1,8 +1,8 @@
-"""Rows of a ring in a file, written beside the loop: a disk that is slow, full or gone costs
-history, never the controller.
+"""Stores the rows of a ring in a file, from a thread of its own: a slow, full or missing disk
+loses history and does not stop the controller.
 
-A mapped file would be shorter, but a page fault on a full disk is a SIGBUS, and one on a frozen
-disk stops the thread that meets it.
+A mapped file would be shorter, but a page fault on a full disk raises SIGBUS, and one on a
+hanging disk stops its thread.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 128
-"""Rows of one file that may wait for the disk; further ones are not written."""
+"""Rows of one file that may wait for the disk; further rows are dropped."""
 FLUSH_TIMEOUT_S = 5.0
 
 Rows = NDArray[np.void]
 
 
 class RowWriter:
-    """One thread that writes rows into files, in their order."""
+    """One thread that writes rows to files in their order."""
 
     def __init__(self) -> None:
         self._rows: queue.Queue[tuple[RowFile, int, bytes]] = queue.Queue()
@@ -35,18 +35,18 @@ class RowWriter:
         self._failing = ""
 
     def put(self, file: RowFile, place: int, row: bytes) -> None:
-        """Hand over a row; it is dropped when too many of its file wait already."""
+        """Queue a row; drop it if too many rows of its file are waiting."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="history", daemon=True)
             self._thread.start()
         if len(file.waiting) >= MOST_WAITING:
-            self._tell("the disk is too slow")
+            self._warn("the disk is too slow")
             return
         file.waiting[place] = row
         self._rows.put((file, place, row))
 
     def flush(self) -> None:
-        """Wait until all rows are written, for FLUSH_TIMEOUT_S at most."""
+        """Wait until all rows are written, at most FLUSH_TIMEOUT_S."""
         with self._rows.all_tasks_done:
             self._rows.all_tasks_done.wait_for(
                 lambda: not self._rows.unfinished_tasks, FLUSH_TIMEOUT_S
@@ -59,12 +59,12 @@ class RowWriter:
                 file.store(place, row)
                 self._failing = ""
             except OSError as error:
-                self._tell(str(error))
+                self._warn(str(error))
             finally:
                 file.waiting.pop(place, None)
                 self._rows.task_done()
 
-    def _tell(self, why: str) -> None:
+    def _warn(self, why: str) -> None:
         if why != self._failing:
             self._failing = why
             log.warning("history_not_written", error=why)
@@ -74,23 +74,23 @@ class RowFile:
     """A file of ``rows`` rows of one kind."""
 
     def __init__(self, path: Path, kind: np.dtype[Any], rows: int, writer: RowWriter) -> None:
-        """Open the file, or make one of the right size. OSError."""
+        """Open the file; create it if it is missing or has another size. OSError."""
         self._kind = kind
         self._writer = writer
         self.waiting: dict[int, bytes] = {}
-        """Rows on their way to the disk, by their place; the latest of each."""
+        """Rows that wait for the disk, by place; the latest of each."""
         size = rows * kind.itemsize
         fresh = not path.exists() or path.stat().st_size != size
         self._file = path.open("w+b" if fresh else "r+b", buffering=0)
         if fresh:
-            self._file.truncate(size)  # holes: no disk is used before it is written
+            self._file.truncate(size)  # sparse: unwritten rows use no disk
 
     def write(self, place: int, row: Rows) -> None:
-        """Write one row, soon."""
+        """Queue one row for writing."""
         self._writer.put(self, place, row.tobytes())
 
     def read(self, first: int, count: int) -> Rows:
-        """Return ``count`` rows from place ``first``; what cannot be read is empty."""
+        """Return ``count`` rows from place ``first``; rows that cannot be read are empty."""
         size = self._kind.itemsize
         try:
             data = bytearray(os.pread(self._file.fileno(), count * size, first * size))
@@ -104,5 +104,5 @@ class RowFile:
         return np.frombuffer(bytes(data), dtype=self._kind)
 
     def store(self, place: int, row: bytes) -> None:
-        """Write one row now. OSError."""
+        """Write one row immediately. OSError."""
         os.pwrite(self._file.fileno(), row, place * self._kind.itemsize)

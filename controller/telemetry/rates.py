@@ -1,6 +1,6 @@
-"""From two readings of all port counters to bits a second, in a few array operations. Pure.
+"""Computes bit/s from two readings of all port counters, in a few array operations. Pure.
 
-Rates use the switch's own durations: when the controller is late, its clock would lie.
+Rates use the aggregators' own clocks, because a reading by the controller can be late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE: Floats = np.empty((0, 2))
 
 
 class RateTable:
-    """The ports of all aggregators, in the order they were read, and their rates."""
+    """The ports of all aggregators, in the order of reading, and their rates."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -33,12 +33,12 @@ class RateTable:
         self._duration: Floats = np.empty(0)
         self._index: dict[AttachPoint, int] = {}
         self.rates: Floats = _NONE
-        """Per port: rx and tx in bit/s as the port sees them, NaN when not known."""
+        """Per port: rx and tx in bit/s from the port's side, NaN if not known."""
         self.layout = 0
-        """Changes when positions do."""
+        """Number of changes of the positions so far."""
 
     def update(self, blocks: Mapping[str, PortBlock]) -> None:
-        """Take one reading of every aggregator that answered."""
+        """Compute the rates from a new reading of the aggregators that answered."""
         names = tuple(blocks)
         shape = tuple([(block.layout, len(block.data)) for block in blocks.values()])
         ports, octets, duration = _columns(blocks.values())
@@ -50,7 +50,7 @@ class RateTable:
         self._octets, self._duration = octets, duration
 
     def position(self, point: AttachPoint) -> int:
-        """Return where a port is in ``rates``, -1 when it was not read."""
+        """Return a port's position in ``rates``, -1 if it was not read."""
         return self._index.get(point, -1)
 
     def points(self) -> Mapping[AttachPoint, int]:
@@ -65,7 +65,7 @@ class RateTable:
         octets: Octets,
         duration: Floats,
     ) -> None:
-        """Aggregators or ports came or went: match those that stayed by name and number."""
+        """Aggregators or ports were added or removed: match the others by name and number."""
         owners = [
             (name, layout.last_port)
             for name, (layout, size) in zip(names, shape, strict=True)
@@ -92,7 +92,7 @@ class RateTable:
 def _columns(blocks: Iterable[PortBlock]) -> tuple[Ports, Octets, Floats]:
     """Return ports, received and sent octets, and seconds of all rows.
 
-    Neighbours of one layout are joined as bytes: joining arrays costs thirty times as much.
+    Consecutive blocks of one layout are joined as bytes: joining arrays costs thirty times as much.
     """
     read = [
         np.frombuffer(b"".join([block.data for block in alike]), dtype=layout.rates)
@@ -122,9 +122,9 @@ def _seconds(rows: Rows) -> Floats:
 
 
 def _rates(before: Octets, was: Floats, now: Octets, duration: Floats) -> Floats:
-    """Bits a second of the switch's own clock; NaN after a counter reset."""
+    """Return bit/s by the aggregator's own clock; NaN after a counter reset."""
     span_s = duration - was
-    # Differences of unsigned numbers wrap round: as signed ones they say what fell.
+    # Differences of unsigned numbers wrap around; read as signed, a counter that fell is negative.
     moved = (now - before).view(np.int64)
     bad = (span_s <= 0) | (moved[:, 0] < 0) | (moved[:, 1] < 0)
     span_s[bad] = np.nan
@@ -132,12 +132,12 @@ def _rates(before: Octets, was: Floats, now: Octets, duration: Floats) -> Floats
 
 
 def total(values: Sequence[float | None]) -> float | None:
-    """Return the sum of what is known, None when nothing is."""
+    """Return the sum of the known values, None if there are none."""
     known = [v for v in values if v is not None]
     return sum(known) if known else None
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of what is known, None when nothing is."""
+    """Return the mean of the known values, None if there are none."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None

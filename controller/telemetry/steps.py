@@ -1,6 +1,6 @@
-"""What port counters say about the jobs' steps, and what a plan would change about them.
+"""Learns the durations of the jobs' steps from port counters; predicts the effect of a plan.
 
-A step sends the same number of bytes wherever the job sits, so its duration is one over the
+A step sends the same number of bytes wherever the job is placed, so its duration is one over the
 mean traffic, up to a factor that no prediction needs: the unit here is the time in which the
 job sends what an access link carries in a second. ``scheduler.steptime.Calibration`` learns
 from that, one placement after the other.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from controller.schema.jobs import StepsView
 from controller.state.records import JobRecord
 from scheduler.model import Job
 from scheduler.policy.worth import slowdown
@@ -19,7 +18,7 @@ from scheduler.steptime.sites import Roads
 from sitefile import CabledSite
 
 LEAST_SHARE = 0.001
-"""Mean traffic below this share of an access link is no training step: nothing is learnt."""
+"""Mean traffic below this share of an access link is not a training step: nothing is learnt."""
 
 
 def roads_of(site: CabledSite) -> Roads | None:
@@ -35,21 +34,21 @@ def roads_of(site: CabledSite) -> Roads | None:
 
 
 class StepMeter:
-    """Learns every running job's step from its traffic, on line; a restart begins anew."""
+    """Learns every running job's step from its traffic, online; a restart starts from nothing."""
 
     def __init__(self, site: CabledSite, tx_bps: Callable[[str], float | None]) -> None:
         """``tx_bps`` returns what an endpoint sent over the last second."""
         self._roads = roads_of(site)
         self._tx_bps = tx_bps
         self._known: dict[str, tuple[int, Calibration]] = {}
-        """Per job the epoch of its containers and what was learnt of them."""
+        """Per job: the epoch of its containers, and what was learnt from them."""
         self._homes: dict[str, tuple[str | None, ...]] = {}
-        """Where each job was at the last look: a mean over a move says nothing."""
+        """Homes of each job at the last observation: a mean over a move says nothing."""
 
     def observe(
         self, jobs: Iterable[JobRecord], homes: Mapping[str, str | None], busy: frozenset[str]
     ) -> None:
-        """Take one look at the running jobs; ``busy`` are those that a transaction holds."""
+        """Observe the running jobs once; ``busy`` are those that a transaction holds."""
         if self._roads is None:
             return
         running = [job for job in jobs if job.state == "running"]
@@ -80,7 +79,9 @@ class StepMeter:
         before: Mapping[str, str | None],
         after: Mapping[str, str | None],
     ) -> dict[str, tuple[Interval, int]] | None:
-        """Predict every job's time of a step before over after, and from how many placements.
+        """Predict the ratio of every job's step times, before to after, and name its basis.
+
+        The second value is the number of placements that the prediction rests on.
 
         None when the rates of the site are not known.
         """
@@ -90,7 +91,7 @@ class StepMeter:
         now, then = self._roads.rates(rings, before), self._roads.rates(rings, after)
         found = {}
         for name in rings:
-            known = self._known.get(name, (-1, None))[1]
+            known = self.learnt(name)
             ratio = slowdown(known, now.get(name), then.get(name))
             found[name] = ratio, known.placements if known else 0
         return found
@@ -103,19 +104,6 @@ class StepMeter:
             return None
         return self._roads.rates({j.name: j.endpoints for j in jobs if j.holding}, homes)
 
-    def view(self, job: JobRecord, rates: Mapping[str, float] | None) -> StepsView | None:
-        """Return what is known of a job; None without rates, or while it does not run."""
-        if rates is None or job.state != "running":
-            return None
-        rate = rates.get(job.name)
-        known = self._known.get(job.name, (-1, None))[1]
-        busy = None
-        if known is not None and known.placements and rate is not None:
-            step = known.predict(rate)
-            busy = 1.0 / step.high if step.exact else None
-        return StepsView(
-            placements=known.placements if known else 0,
-            ring_rate=rate,
-            busy_fraction=busy,
-            unidentified=list(known.unidentified) if known else ["compute_s", "ring_s", "hide"],
-        )
+    def learnt(self, job: str) -> Calibration | None:
+        """Return what was learnt about a job's step, None if it was never observed."""
+        return self._known.get(job, (-1, None))[1]

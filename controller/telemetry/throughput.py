@@ -1,8 +1,8 @@
 """Throughput and utilisation at 1 Hz, and their history.
 
-Throughput comes from the aggregators' port counters and the switch's own clock: they are the
-truth on every switch (flow counters lag on hardware). What a container receives is what its
-aggregator port sends. Utilisation comes from the agents, light from the optical switches.
+Throughput comes from the aggregators' port counters and the aggregator's own clock, which are
+exact on every device (flow counters lag on hardware). What a container receives is what its
+aggregator port sends. Utilisation comes from the agents.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ INTERVAL_S = 1.0
 COUNTERS_TIMEOUT_S = 2.0
 AT_ONCE = 16
 SPREAD_S = 0.4
-"""So many aggregators are asked at once, and all of them within this time: every session has
-threads of its own, and a thousand that wake together fight for the interpreter. Rates do not care,
-for every switch's own clock stands beside its counters."""
+"""At most AT_ONCE aggregators are read at once, and all of them are asked within SPREAD_S: every
+session has its own threads, and a thousand that wake together compete for the interpreter. Rates
+are not affected, since every aggregator sends its own clock with its counters."""
 STARTS_S = 0.3
-"""Into the second: it is over well before the next, on small sites and on big ones."""
+"""Offset of a reading into the second: it ends well before the next one, also on large sites."""
 FRESH_S = 3.5
-"""Older utilisation samples are not shown as present."""
+"""Utilisation samples that are older are not shown."""
 RETRY_S = 2.0
 
 
 Move = tuple[str, AttachPoint, AttachPoint]
-"""An endpoint, the port it was at, the port it is at."""
+"""An endpoint, its previous port, its present port."""
 
 
 @dataclass(slots=True, frozen=True)
 class Rates:
-    """One endpoint's throughput in bit/s, None when it is not known."""
+    """One endpoint's throughput in bit/s, None if it is not known."""
 
     rx_bps: float | None = None
     tx_bps: float | None = None
 
 
 class Telemetry:
-    """Reads counters, takes samples, keeps their history."""
+    """Reads counters, receives samples, keeps their history."""
 
     def __init__(
         self,
@@ -63,11 +63,17 @@ class Telemetry:
         aggregators: Aggregators,
         engine: ExecutionEngine,
         directory: Path | None = None,
+        *,
+        on_tick: Callable[[Telemetry], None] | None = None,
     ) -> None:
-        """The history lies in ``directory``; in memory without one. ServiceError."""
+        """Keep the history in ``directory``, or in memory if it is None. ServiceError.
+
+        ``on_tick`` is called with this object after each second has been recorded.
+        """
         self._state = state
         self._aggregators = aggregators
         self._engine = engine
+        self._on_tick = on_tick
         self._names = [cable.name for cable in state.site.endpoints]
         self._place = {name: i for i, name in enumerate(self._names)}
         self.history = RingBuffer(directory, self._names)
@@ -76,27 +82,25 @@ class Telemetry:
         self.gpu_history = (
             RingBuffer(directory, gpus, stem="gpu", columns=GPU_COLUMNS) if gpus else None
         )
-        """What NVML says; None on a site without GPUs."""
+        """History of NVML's figures; None on a site without GPUs."""
         self._table = RateTable()
         self._attached: dict[str, AttachPoint] = {}
         self._layout = -1
         self._ports_of: NDArray[np.intp] = np.full(len(self._names), -1)
-        """Per endpoint: where its port is in the table, -1 for none."""
+        """Per endpoint: position of its port in the table, -1 for none."""
         self._seen: NDArray[np.intp] = np.empty(0, dtype=np.intp)
         self._ports: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-        """The same without those that have none: which endpoints, and their ports."""
+        """The endpoints whose port is in the table (``_seen``), and the positions of the ports."""
         self._now: NDArray[np.float32] = self._blank()
-        """Per endpoint: rx, tx, utilisation of the last second, as its container sees them."""
+        """Per endpoint: rx, tx and utilisation of the last second, from its container's side."""
         self._samples: dict[tuple[str, int], RankSample] = {}
-        self.on_tick: Callable[[], None] = _nothing
-        """Called after every second that was taken."""
 
-    # --- what is known now ----------------------------------------------------------------
+    # --- latest values -------------------------------------------------------------------
 
     def rates(self, endpoint: str) -> Rates:
-        """Return an endpoint's throughput over the last second, as its container sees it.
+        """Return an endpoint's throughput over the last second, from its container's side.
 
-        Nothing is known of one that the site file does not name any more.
+        The rates of an endpoint that is no longer in the site file are unknown.
         """
         place = self._place.get(endpoint)
         if place is None:
@@ -105,7 +109,7 @@ class Telemetry:
         return Rates(_known(rx), _known(tx))
 
     def port_rates(self, point: AttachPoint) -> Rates:
-        """Return an aggregator port's throughput over the last second, as the port sees it."""
+        """Return an aggregator port's throughput over the last second, from the port's side."""
         position = self._table.position(point)
         if position < 0:
             return Rates()
@@ -121,14 +125,14 @@ class Telemetry:
         }
 
     def sample(self, job: str, rank: int) -> RankSample | None:
-        """Return a rank's latest sample, None when there is no fresh one."""
+        """Return a rank's latest sample, None if it has none or the sample is too old."""
         sample = self._samples.get((job, rank))
         if sample is None or self._state.clock() - sample.time > FRESH_S:
             return None
         return sample
 
     def flush(self) -> None:
-        """Hand the histories to the disk."""
+        """Wait until the disk has the whole histories, for a bounded time."""
         self.history.flush()
         if self.gpu_history is not None:
             self.gpu_history.flush()
@@ -136,13 +140,13 @@ class Telemetry:
     # --- gathering ------------------------------------------------------------------------
 
     async def run_counters(self) -> None:
-        """Take a tick that ends near the middle of every second, for ever."""
+        """Run a tick in every second, STARTS_S into it."""
         while True:
             await asyncio.sleep(INTERVAL_S - (self._state.clock() - STARTS_S) % INTERVAL_S)
             await self.tick()
 
     async def run_samples(self) -> None:
-        """Take the agents' samples as they come, for ever."""
+        """Receive the agents' samples."""
         while True:
             try:
                 async for sample in self._engine.telemetry():
@@ -154,7 +158,7 @@ class Telemetry:
             await asyncio.sleep(RETRY_S)
 
     async def tick(self) -> None:
-        """Read all counters once and append one second to the history."""
+        """Read all counters once, append one second to the history, call ``on_tick``."""
         names = sorted(self._aggregators.connected())
         slices = [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
         async with asyncio.TaskGroup() as reading:
@@ -165,10 +169,11 @@ class Telemetry:
                 read += [reading.create_task(self._read(name)) for name in some]
         got = ((name, task.result()) for name, task in zip(names, read, strict=True))
         self.take({name: block for name, block in got if block is not None})
-        self.on_tick()
+        if self._on_tick is not None:
+            self._on_tick(self)
 
     def take(self, blocks: Mapping[str, PortBlock]) -> None:
-        """Make one second of one reading of the aggregators that answered."""
+        """Record one second from one reading of the aggregators that answered."""
         self._table.update(blocks)
         moves = self._follow()
         self._now = self._blank()
@@ -190,7 +195,7 @@ class Telemetry:
             return None
 
     def _follow(self) -> list[Move]:
-        """Keep where every endpoint's port is in the table; return who went to another port."""
+        """Update the positions of the endpoints' ports; return the endpoints that changed ports."""
         before, now = self._attached, self._state.attachments
         if self._layout != self._table.layout:
             changed = {*before, *now}
@@ -211,9 +216,10 @@ class Telemetry:
         ]
 
     def _share(self, moves: list[Move]) -> None:
-        """In the second of a move an endpoint used its old and its new port: rx and tx of both.
+        """In the second of a move, add the rates of the endpoint's old and new port.
 
-        Unless somebody else used one of them in the same second: nobody knows whose is what.
+        They are unknown if another endpoint used one of the ports in that second, because the
+        counters do not separate the two.
         """
         touched = {at for _, was, now in moves for at in (was, now)}
         users = Counter(at for at in self._attached.values() if at in touched)
@@ -227,7 +233,7 @@ class Telemetry:
             self._now[self._place[name], :2] = rx, tx
 
     def _add_samples(self) -> NDArray[np.float32]:
-        """Add utilisation to the row, and return the row of what GPUs say beside it."""
+        """Add utilisation to the row of endpoints; return the row of the GPUs' figures."""
         gpus = np.full((len(self._gpu_place), len(GPU_COLUMNS)), np.nan, dtype=np.float32)
         oldest = self._state.clock() - FRESH_S
         jobs = [job for job in self._state.jobs.values() if job.holding and job.state != "starting"]
@@ -245,8 +251,8 @@ class Telemetry:
                     busy.append(sample.utilisation)
                 if sample.gpu is not None and endpoint in self._gpu_place:
                     gpu = sample.gpu
-                    told = (gpu.temperature_c, gpu.power_w, sample.memory_bytes)
-                    gpus[self._gpu_place[endpoint]] = [np.nan if v is None else v for v in told]
+                    values = (gpu.temperature_c, gpu.power_w, sample.memory_bytes)
+                    gpus[self._gpu_place[endpoint]] = [np.nan if v is None else v for v in values]
         self._now[places, 2] = busy
         if met != len(self._samples):
             live = {(job.name, rank) for job in jobs for rank in range(len(job.endpoints))}
@@ -260,7 +266,3 @@ class Telemetry:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""

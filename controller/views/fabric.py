@@ -1,4 +1,4 @@
-"""What people see of endpoints, aggregators, switches, servers and events. Reads only."""
+"""Documents of endpoints, aggregators, switches, servers and events. Changes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sitefile import AggregatorCable, CabledSite, EndpointCable
 
 
 class FabricViews:
-    """The views of the fabric at one moment."""
+    """Makes the views of the fabric."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class FabricViews:
         self._telemetry = telemetry
         self._far = _far_ends(state.site)
         self._ends = {cable.name: _ends(state.site, cable.name) for cable in state.site.switches}
-        """Per switch: what hangs on each of its ports, an endpoint or an aggregator's port."""
+        """Per switch: what is cabled to each port, an endpoint or an aggregator's port."""
         self._on: dict[str, list[str]] = {server.name: [] for server in state.site.servers}
         """Per server: its endpoints."""
         for cable in state.site.endpoints:
             self._on[cable.server].append(cable.name)
 
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
-        """Return every endpoint, in the order of the site file; with ``names`` only these."""
+        """Return the endpoints of ``names``, or all in the order of the site file."""
         state = self._state
         unavailable, locked = state.unavailable(), state.locked()
         ranks = {
@@ -191,7 +191,7 @@ class FabricViews:
         return views
 
     def circuits(self) -> list[CircuitView]:
-        """Return the circuits of all switches as read last."""
+        """Return the circuits of all switches from their latest reading."""
         views = []
         for cable in self._state.site.switches:
             ends = self._ends[cable.name]
@@ -236,10 +236,9 @@ class FabricViews:
         ]
 
     async def site(self) -> SiteView:
-        """Return what is cabled, with what is on it now."""
+        """Return the cabled site with its present state."""
         site = self._state.site
         rates = site.emulation
-
         between = rates.inter_aggregator_bps if rates else None
         return SiteView(
             name=site.name,
@@ -262,7 +261,7 @@ class FabricViews:
 
 
 def event_view(event: Event) -> EventView:
-    """Return one event as people see it."""
+    """Return the view of one event."""
     return EventView(
         id=event.id,
         time=event.time,
@@ -278,7 +277,7 @@ Far = tuple[Literal["fiber", "fixed", "uplink"], str]
 
 
 def _far_ends(site: CabledSite) -> dict[str, list[tuple[int, Far]]]:
-    """Return per aggregator what its ports lead to, by port."""
+    """Return per aggregator its ports and what is cabled to each, sorted by port."""
     far: dict[str, dict[int, Far]] = {}
     for cable in site.aggregators:
         ports: dict[int, Far] = {port: ("fiber", str(to)) for port, to in cable.fibers.items()}
@@ -291,7 +290,7 @@ def _far_ends(site: CabledSite) -> dict[str, list[tuple[int, Far]]]:
 
 
 def _ends(site: CabledSite, switch: str) -> dict[str, str | AttachPoint]:
-    """Return what hangs on each port of a switch."""
+    """Return what is cabled to each port of a switch."""
     ends: dict[str, str | AttachPoint] = {
         e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
     }

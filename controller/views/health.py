@@ -1,4 +1,4 @@
-"""What people see of the controller itself. Reads only."""
+"""The document of the controller's health. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN_OPENFLOW = "OpenFlow without TLS: it does not prove who it is"
 
 
 class HealthViews:
-    """The controller's own state and the devices it talks to."""
+    """Makes the view of the controller's own state and of its devices."""
 
     def __init__(
         self, state: State, switches: Switches, settled: Callable[[Iterable[str]], bool]
@@ -26,7 +26,7 @@ class HealthViews:
         self._started_at = state.clock()
 
     def health(self) -> HealthView:
-        """Return the health at this moment."""
+        """Return the present health."""
         state = self._state
         devices = self._devices()
         whole = (
@@ -88,7 +88,7 @@ class HealthViews:
 
 @functools.cache
 def _version() -> str:
-    """Read once: the answer lies in files, and the health is asked for all the time."""
+    """Read once: the version is in files, and clients ask for the health often."""
     try:
         return version("lightloom")
     except PackageNotFoundError:

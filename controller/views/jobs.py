@@ -1,4 +1,4 @@
-"""What people see of jobs and containers. Reads, never changes."""
+"""Documents of jobs and containers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from controller.schema.jobs import (
     PlacementView,
     PlanHintView,
     RankView,
+    StepsView,
     WaitView,
 )
 from controller.schema.live import TopRowView, TopView
@@ -30,9 +31,7 @@ from controller.state.state import State, spread
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
 from controller.telemetry.throughput import Telemetry
-from controller.transaction.model import (
-    Phase,
-)
+from controller.transaction.model import Phase
 from controller.views.fabric import FabricViews
 from scheduler import ring
 from scheduler.metrics import span
@@ -46,11 +45,11 @@ _ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
     "env",
     "endpoints",
 }
-"""What people asked for and are shown as they asked."""
+"""Fields of the request that are shown unchanged."""
 
 
 class _Moment:
-    """What all views of one answer share: computed at most once, and only when it is asked for."""
+    """Values that all views of one answer share: each is computed once, on first use."""
 
     def __init__(self, state: State, meter: StepMeter) -> None:
         self._state = state
@@ -71,9 +70,9 @@ class _Moment:
 
 
 class JobViews:
-    """The views of jobs at one moment.
+    """Makes the views of jobs.
 
-    What is shown of a job that ended does not change any more, so it is made once.
+    The view of an ended job does not change any more, so it is made once.
     """
 
     def __init__(
@@ -86,10 +85,10 @@ class JobViews:
         self._ended: dict[str, tuple[JobRecord, JobView]] = {}
         self._seen: list[RankStatus] = []
         self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
-        """The containers as last seen: per job and epoch, per rank."""
+        """Latest status of the containers, by job and epoch, then by rank."""
 
     async def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
-        """Return these jobs, all seen at the same moment as far as the fabric goes."""
+        """Return these jobs; all of them show the same state of the fabric."""
         moment = self._moment()
         return await in_slices(list(records), lambda record: self._job(record, moment))
 
@@ -117,7 +116,7 @@ class JobViews:
         return view
 
     def _made(self, job: JobRecord, moment: _Moment) -> JobView:
-        if job.ended:  # its endpoints may have moved on, or have left the site file
+        if job.ended:  # its endpoints may have moved, or may have left the site file
             homes: Mapping[str, str | None] = dict(
                 zip(job.endpoints, job.final_homes, strict=False)
             )
@@ -157,12 +156,12 @@ class JobViews:
             pauses=len(job.pauses),
             wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
             placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
-            steps=self._meter.view(job, moment.rates) if job.state == "running" else None,
+            steps=steps_view(job, self._meter, moment.rates) if job.state == "running" else None,
             conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
         )
 
     def _job_state(self, job: JobRecord) -> JobState:
-        """A regroup that freezes a job shows as pausing and paused."""
+        """Return the state that is shown: a regroup that freezes a job shows as pausing, paused."""
         running = self._state.transaction_of(job.name)
         if running is None or job.state != "running":
             return job.state
@@ -198,7 +197,7 @@ class JobViews:
         return views
 
     def container(self, status: RankStatus) -> ContainerView:
-        """Return one container as its agent saw it last."""
+        """Return one container as its agent last reported it."""
         live = status.state.value in ("running", "paused")
         sample = self._telemetry.sample(status.job, status.rank) if live else None
         rates = self._telemetry.rates(status.endpoint) if live else None
@@ -226,14 +225,14 @@ class JobViews:
         )
 
     async def containers(self) -> list[ContainerView]:
-        """Return every container as its agent saw it last."""
+        """Return every container as its agent last reported it."""
         return await in_slices(list(self._state.statuses), self.container)
 
     async def top(self) -> TopView:
-        """Return the last second of everything that runs."""
+        """Return the figures of the last second for all running jobs and all endpoints."""
         live = await self.jobs(j for j in self._state.jobs.values() if j.holding)
         of_jobs = await in_slices(live, self._rows)
-        told = {job.name: rows for job, rows in zip(live, of_jobs, strict=True)}
+        rows_of = {job.name: rows for job, rows in zip(live, of_jobs, strict=True)}
         endpoints = await in_slices(await self._fabric.endpoints(), _endpoint_row)
         rates = self._state.site.emulation
         return TopView(
@@ -246,8 +245,8 @@ class JobViews:
                     rx_bps=job.rx_bps,
                     tx_bps=job.tx_bps,
                     utilisation=job.utilisation,
-                    temperature_c=max(_told(told[job.name], "temperature_c"), default=None),
-                    power_w=total(_told(told[job.name], "power_w")),
+                    temperature_c=max(_values(rows_of[job.name], "temperature_c"), default=None),
+                    power_w=total(_values(rows_of[job.name], "power_w")),
                     spread=job.spread,
                     excess_span=job.excess_span,
                 )
@@ -296,7 +295,7 @@ def _endpoint_row(e: EndpointView) -> TopRowView:
 
 
 def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
-    """What a container's sample adds to its row."""
+    """Return the fields that a container's sample adds to its row."""
     gpu = sample.gpu if sample else None
     return {
         "source": sample.source if sample else None,
@@ -306,8 +305,8 @@ def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
     }
 
 
-def _told(rows: Iterable[TopRowView], field: str) -> list[float]:
-    """What is known of the containers of a job."""
+def _values(rows: Iterable[TopRowView], field: str) -> list[float]:
+    """Return the known values of a field over the containers of a job."""
     found = (getattr(row, field) for row in rows)
     return [value for value in found if value is not None]
 
@@ -361,7 +360,7 @@ def _conditions(
 
 
 def wait_view(job: JobRecord, queue: Look) -> WaitView | None:
-    """Return why a pending job waits; None until the queue was looked at."""
+    """Return why a pending job waits; None until the queue has been evaluated."""
     hold = queue.holds.get(job.name)
     if hold is None:
         return None
@@ -384,6 +383,29 @@ def wait_view(job: JobRecord, queue: Look) -> WaitView | None:
             paused_gpus=hint.gpus,
             command=f"lightloom plan --job {job.name}",
         ),
+    )
+
+
+def steps_view(
+    job: JobRecord, meter: StepMeter, rates: Mapping[str, float] | None
+) -> StepsView | None:
+    """Return what was learnt about a job's step; None without rates, or while it does not run.
+
+    ``rates`` are the rings' shares of an access link.
+    """
+    if rates is None or job.state != "running":
+        return None
+    rate = rates.get(job.name)
+    known = meter.learnt(job.name)
+    busy = None
+    if known is not None and known.placements and rate is not None:
+        step = known.predict(rate)
+        busy = 1.0 / step.high if step.exact else None
+    return StepsView(
+        placements=known.placements if known else 0,
+        ring_rate=rate,
+        busy_fraction=busy,
+        unidentified=list(known.unidentified) if known else ["compute_s", "ring_s", "hide"],
     )
 
 

@@ -1,7 +1,7 @@
-"""Reads the health of an optical switch's ports and its alarms for people who look at it now.
+"""Reads the health of an optical switch's ports and its alarms on request.
 
-A reading is a few commands on the switch's one session, which transactions need more: however
-many people look, a switch is read once in a few seconds, and never while nobody looks.
+A reading is a few commands on the switch's single session, which transactions need more: with
+any number of clients, a switch is read at most once in FRESH_S, and only on request.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ocs_driver.errors import OcsError
 from sitefile import CabledSite
 
 SHOWN = 500
-"""Alarms of a switch that are shown, and characters of each."""
+"""Largest number of a switch's alarms that are shown, and of characters of each text."""
 FRESH_S = 4.0
-"""A reading of this age is shown again."""
+"""A younger reading is reused."""
 
 
 class Optics:
-    """The latest reading of every switch. Lives on the loop that owns the state."""
+    """The latest reading of every switch. Runs on the loop that owns the state."""
 
     def __init__(self, site: CabledSite, switches: Switches, clock: Callable[[], float]) -> None:
         self._switches = switches
@@ -59,7 +59,7 @@ class Optics:
         except (OcsError, OSError, TimeoutError) as error:
             raise ServiceError(
                 "unavailable",
-                f"{switch} does not say: {error or 'it did not answer in time'}",
+                f"{switch} cannot be read: {error or 'it did not answer in time'}",
                 object=f"switch/{switch}",
                 hint="see its state in `lightloom get switches`",
             ) from error
@@ -81,7 +81,7 @@ class Optics:
 
 
 def _shown(alarms: Sequence[Alarm]) -> list[AlarmView]:
-    """Return the first alarms, and how many more there are: a switch may raise any number."""
+    """Return the first alarms and the number of the others, which is not bounded."""
     views = [
         AlarmView(object=a.obj[:SHOWN], severity=a.severity, text=a.text[:SHOWN])
         for a in alarms[:SHOWN]

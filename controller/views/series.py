@@ -1,4 +1,4 @@
-"""The history of containers: whose endpoint a sample was, and what happened beside it."""
+"""The document of the containers' history: the samples of each job, with markers of events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.state.state import State
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer, Times, Values, Window
 
 MOST_SAMPLES = 120_000
-"""Of one answer, lines times moments: some 6 MB. Beyond that the moments are further apart."""
+"""Most samples of one answer, lines times moments: some 6 MB. Longer spans are thinned out."""
 
 
 async def series_of(
@@ -28,7 +28,8 @@ async def series_of(
 ) -> SeriesView:
     """Return the containers of ``jobs`` (None is all) over the last ``since_s`` seconds.
 
-    A sample belongs to the job that held the endpoint at that time. What is not shown is not read.
+    A sample belongs to the job that held the endpoint at that time. Only samples that are shown
+    are read.
     """
     now = state.clock()
     known = frozenset(history.endpoints)
@@ -42,12 +43,12 @@ async def series_of(
     share = max(1, MOST_SAMPLES * len(endpoints) // max(1, len(shown)))
     window = history.read(now - since_s, now, of=endpoints, most=share)
     place = {name: i for i, name in enumerate(endpoints)}
-    told = None
+    figures = None
     if gpus is not None:
-        there_are = frozenset(gpus.endpoints)
-        names = [name for name in endpoints if name in there_are]
-        seen = gpus.read(now - since_s, now, of=names, step=window.step)
-        told = _Gpus(seen, names, window.times)
+        real = frozenset(gpus.endpoints)
+        names = [name for name in endpoints if name in real]
+        rows = gpus.read(now - since_s, now, of=names, step=window.step)
+        figures = _Gpus(rows, names, window.times)
     lines = []
     held_by: tuple[JobRecord | None, NDArray[np.bool_]] = (None, np.zeros(0, dtype=bool))
     with Turns() as turns:
@@ -59,7 +60,7 @@ async def series_of(
                 continue
             mine = np.where(held[:, None], window.values[:, place[endpoint]], np.nan)
             line = _line(job.name, rank, endpoint, state.cables[endpoint].server, mine)
-            lines.append(line.model_copy(update=told.of(endpoint, held)) if told else line)
+            lines.append(line.model_copy(update=figures.of(endpoint, held)) if figures else line)
             await turns.breathe()
     return SeriesView(
         interval_s=window.interval_s,
@@ -70,7 +71,7 @@ async def series_of(
 
 
 def _markers(state: State, after: float, jobs: Collection[str] | None) -> list[Event]:
-    """Return what is worth a line, of these jobs and of everything that is no job."""
+    """Return the events to mark: those of these jobs, and all that do not concern a job."""
     found = state.events.markers(after)
     if jobs is None:
         return found
@@ -85,7 +86,7 @@ def _marker(event: Event) -> MarkerView:
 
 
 def _jobs_since(state: State, after: float, names: Collection[str] | None) -> list[JobRecord]:
-    """Return the jobs that have run since ``after``, in the order of submission."""
+    """Return the jobs that ran after ``after``, in the order of submission."""
     jobs = state.jobs
     wanted = jobs.values() if names is None else (jobs[n] for n in names if n in jobs)
     return [
@@ -96,7 +97,7 @@ def _jobs_since(state: State, after: float, names: Collection[str] | None) -> li
 
 
 class _Gpus:
-    """What GPUs said, at the moments of the throughput."""
+    """The GPUs' figures at the times of the throughput samples."""
 
     def __init__(self, window: Window, names: Sequence[str], times: Times) -> None:
         _, here, there = np.intersect1d(
@@ -107,7 +108,7 @@ class _Gpus:
         self._place = {name: i for i, name in enumerate(names)}
 
     def of(self, endpoint: str, held: NDArray[np.bool_]) -> dict[str, list[float | None]]:
-        """Return the lists of an endpoint that said anything while its job held it."""
+        """Return the columns of an endpoint that have a value while its job held it."""
         if endpoint not in self._place:
             return {}
         mine = np.where(held[:, None], self._values[:, self._place[endpoint]], np.nan)
@@ -123,7 +124,7 @@ def _listed(column: NDArray[np.floating[Any]]) -> list[float | None]:
 
 
 def _held(job: JobRecord, times: Times, interval_s: float) -> NDArray[np.bool_]:
-    """Which intervals the job was running in, wholly or in part."""
+    """Return in which intervals the job was running, wholly or in part."""
     assert job.started_at is not None  # noqa: S101 - the caller asked
     held = times + interval_s > job.started_at
     if job.finished_at is not None:

@@ -1,4 +1,4 @@
-"""Transactions as people see them: under way, or how they ended. Pure."""
+"""Documents of running and ended transactions. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAITS = {
 
 
 def running_view(running: Running) -> TransactionView:
-    """Return a transaction that is under way."""
+    """Return the view of a running transaction."""
     tx = running.tx
     view = transaction_view(transaction_record(running, None, running.clock()))
     view.waiting_for = _waiting_for(tx)
@@ -36,7 +36,7 @@ def running_view(running: Running) -> TransactionView:
 
 
 def transaction_view(record: TransactionRecord) -> TransactionView:
-    """Return a transaction as the log has it."""
+    """Return the view of a transaction from its record in the log."""
     return TransactionView(
         id=record.id,
         state=record.state,
@@ -62,9 +62,9 @@ def transaction_view(record: TransactionRecord) -> TransactionView:
 
 @lru_cache(maxsize=4)
 def circuit_changes(changes: tuple[SwitchChange, ...]) -> CircuitChangesView:
-    """Return the circuits that are broken and made, whatever their switch.
+    """Return the circuits that are broken and made on all switches.
 
-    Kept for the latest changes: a transaction is shown many times, and its circuits stay the same.
+    Cached for the latest changes: a transaction is shown many times with the same circuits.
     """
     return CircuitChangesView(
         break_=[_step(link) for change in changes for link in change.delete],
@@ -91,15 +91,15 @@ def _waiting_for(tx: Transaction) -> str:
 
 def _how_to_stop(tx: Transaction) -> str:
     if tx.back:
-        return "it is on its way back to the old paths"
+        return "it is already going back to the old paths"
     if tx.abort:
         return "it turns back as soon as the devices have answered"
     if not abortable(tx):
-        return "its new paths are proven; it goes on to its end"
+        return "its new paths are proven; it cannot be stopped"
     return f"lightloom abort {tx.id}"
 
 
 @lru_cache(maxsize=8)
 def _moves(moves: tuple[MoveRecord, ...]) -> tuple[MoveView, ...]:
-    """Kept for the latest transactions, which are shown many times while they run."""
+    """Cached for the latest transactions, which are shown many times while they run."""
     return tuple(MoveView(endpoint=m.endpoint, source=m.source, target=m.target) for m in moves)

@@ -161,7 +161,7 @@ async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: Talking
 
 
 async def test_light_and_alarms_of_a_switch(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service._power.look()
+    await rack.service._power.measure()
     await page.goto(f"{url}/#/switches")
     row = page.get_by_role("row", name=re.compile("gpu2"))
     await expect(row).to_contain_text("-3.0 dBm")

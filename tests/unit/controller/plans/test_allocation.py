@@ -82,7 +82,7 @@ async def test_a_dry_run_says_what_and_who(rack: Rack) -> None:
 
 
 async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
-    await rack.service._power.look()
+    await rack.service._power.measure()
     view = await rack.service.trace("gpu0")
     assert view.complete
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
@@ -93,7 +93,7 @@ async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
     dark = await rack.service.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
     rack.switch.away = True
-    await rack.service._power.look()
+    await rack.service._power.measure()
     assert (await rack.service.trace("gpu1")).loss_up_db is None
     assert len(await rack.service.power()) > 6
 

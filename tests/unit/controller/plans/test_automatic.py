@@ -18,6 +18,7 @@ from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
 from controller.state.records import JobRecord
 from controller.telemetry.steps import StepMeter, roads_of
+from controller.views.jobs import steps_view
 from scheduler.model import Job
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
@@ -241,7 +242,7 @@ def test_meter_learns_a_point_from_two_placements() -> None:
         assert ratio.low <= real * (1 + 1e-9)
         assert ratio.high >= real * (1 - 1e-9)
         assert ratio.exact == (placements == 2)
-    view = meter.view(members, meter.rates([members], together))
+    view = steps_view(members, meter, meter.rates([members], together))
     assert view
     assert view.busy_fraction == pytest.approx(wire / truth["together"])
     assert view.unidentified == ["compute_s", "hide"]
@@ -261,7 +262,7 @@ def test_meter_takes_no_mean_over_a_move_or_silence() -> None:
     meter.observe([members], other, frozenset())
     sent[0] = None
     meter.observe([members], other, frozenset())
-    view = meter.view(members, meter.rates([members], one))
+    view = steps_view(members, meter, meter.rates([members], one))
     assert view
     assert view.placements == 0
 

@@ -91,8 +91,8 @@ async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> No
         async with served(rack) as client:
             await every_list(client)
             await rack.service._watch.observe()
-            rack.service._feeder.look()
-            rack.service._feeder.sample()
+            rack.service._publisher.publish_changes()
+            rack.service._publisher.publish_sample(rack.service._telemetry)
             reply = await client.post("/api/v1/jobs/red/cancel", headers={"X-Lightloom": "1"})
             assert reply.json()["state"] == "cancelled"
             await every_list(client)

@@ -140,8 +140,8 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
             return any(MERGER in event.message for event in kept)
 
         await rack.until(preempted)
-        rack.service._feeder.look()
-        rack.service._feeder.sample()
+        rack.service._publisher.publish_changes()
+        rack.service._publisher.publish_sample(rack.service._telemetry)
 
         text = await site.seen_by("ann")
         assert "alpha-late" in text
