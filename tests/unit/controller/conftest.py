@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Rack
 
 @pytest_asyncio.fixture
 async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
-    """A controller over fakes, started, with all endpoints at the site file's homes."""
+    """A started controller over fakes, with all endpoints at the site file's homes."""
     rack = Rack(tmp_path)
     await rack.up()
     yield rack

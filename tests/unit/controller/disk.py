@@ -1,7 +1,7 @@
-"""A disk that misbehaves under the store: slow, full, failing, or torn.
+"""Disk faults below the store: slow, full, failing, or torn.
 
-Faults are put between SQLAlchemy and SQLite, at the COMMIT itself: that is where a real disk is
-slow, refuses or fails, and the store sees what it would see then.
+Faults are injected between SQLAlchemy and SQLite, at the COMMIT: that is where a real disk is
+slow, refuses or fails, and the store sees the same errors.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from controller.state import journal
 from controller.store.store import Store
 
 Fault = Literal["", "slow", "full", "refused", "torn", "failing", "lost"]
-"""``slow``: the commit hangs until released, and then lands. ``full`` and ``refused``: nothing is
-written. ``torn``: written, and answered with an error. ``failing``: answered with an error, not
-written, and nothing can be looked up before the release. ``lost``: the same, but written."""
+"""``slow``: the commit hangs until released, and is then written. ``full`` and ``refused``: nothing
+is written. ``torn``: written, and answered with an error. ``failing``: answered with an error, not
+written, and nothing can be read before the release. ``lost``: the same, but written."""
 
 FAULTS: tuple[Fault, ...] = ("slow", "full", "refused", "torn", "failing", "lost")
 _CODES = {
@@ -32,19 +32,19 @@ IMPATIENT_S = 0.3
 
 
 class Disk:
-    """The disk of one store. Set ``fault``; ``times`` bounds for how many commits.
+    """The disk of one store. ``fault`` affects the next commits, at most ``times`` of them.
 
-    While the disk is slow the journal is less patient, so that tests need not wait for it; at any
-    other time a busy machine has all the time that a real disk has.
+    While the disk is slow the journal has a short time-out, so that tests do not wait long; at any
+    other time it has the normal one, so that a busy machine does not cause errors.
     """
 
     def __init__(self, store: Store) -> None:
         self._fault: Fault = ""
         self.after = 0
-        """Commits that pass before the fault begins."""
+        """Number of commits that succeed before the fault begins."""
         self.times: int | None = None
         self.hit = 0
-        """Commits that met a fault."""
+        """Number of commits with a fault."""
         self._go = threading.Event()
         dialect: Any = store._engine.dialect
         self._commit = dialect.do_commit
@@ -53,7 +53,7 @@ class Disk:
 
     @property
     def fault(self) -> Fault:
-        """What befalls the next commits."""
+        """The fault of the next commits."""
         return self._fault
 
     @fault.setter
@@ -63,7 +63,7 @@ class Disk:
         journal.COMMIT_TIMEOUT_S = journal.TURN_TIMEOUT_S = patience_s
 
     def release(self) -> None:
-        """Mend the disk and let what hangs land."""
+        """End the fault and let hanging commits complete."""
         self.fault, self.after, self.times = "", 0, None
         self._go.set()
 

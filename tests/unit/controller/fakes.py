@@ -1,4 +1,4 @@
-"""In-memory stand-ins for the three kinds of device, faithful in what the controller relies on.
+"""In-memory fakes of the three kinds of device, with the behaviour that the controller relies on.
 
 The optical switch holds a map of circuits; the aggregators hold flow programs and answer a
 probe only where the light leads and the program admits it; the engine holds containers.
@@ -61,7 +61,7 @@ PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 
 
 class FakeOcs(OcsDriver):
-    """One optical switch. ``dull`` pairs of ports carry no light whatever the map says."""
+    """One optical switch. ``dull`` pairs of ports carry no light, even with a circuit."""
 
     def __init__(self) -> None:
         self.circuits: list[Circuit] = []
@@ -69,7 +69,7 @@ class FakeOcs(OcsDriver):
         self.refused: set[str] = set()
         self.away = False
         self.late = False
-        """Does what it is asked, and never says so."""
+        """Carries out requests but does not answer them."""
         self.applied: list[tuple[tuple[CircuitRequest, ...], tuple[CircuitRequest, ...]]] = []
 
     def add(self, a: str, b: str, owner: str = "lightloom") -> None:
@@ -168,7 +168,7 @@ class FakeAggregators:
         self.engine: FakeEngine | None = None
         self.away: set[str] = set()
         self.edited: dict[str, list[str]] = {}
-        """Differences that somebody made in the tables, until the next install."""
+        """Foreign changes of the tables, until the next install."""
         self.programs: dict[str, FlowProgram] = {}
         self.history: list[Mapping[str, FlowProgram]] = []
         self.counters: dict[AttachPoint, int] = {}
@@ -189,7 +189,7 @@ class FakeAggregators:
         return {port: AttachPoint(as_name, port) in lit for port in cable.fibers}
 
     def light(self) -> dict[str, AttachPoint]:
-        """Where every endpoint's light really leads."""
+        """Return the port to which every endpoint's light leads."""
         found: dict[str, AttachPoint] = {}
         for name, ocs in self._switches.items():
             found.update(recognise(self._site, name, ocs.lit()).attachments)
@@ -259,7 +259,7 @@ class FakeAggregators:
 
 @dataclass
 class FakeEngine:
-    """Containers in a dictionary; every call is recorded."""
+    """Containers in a dictionary; records every call."""
 
     site: CabledSite
     statuses: dict[tuple[str, int], RankStatus] = field(default_factory=dict)
@@ -270,16 +270,16 @@ class FakeEngine:
     lost: set[str] = field(default_factory=set)
     """Servers that do not answer."""
     sick: dict[str, str] = field(default_factory=dict)
-    """Endpoints whose GPU is lost, and how."""
+    """Endpoints whose GPU is lost, with the reason."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Per job and rank: the exit code it ends with when it is stopped."""
+    """Exit code of each job's ranks when the job is stopped."""
     term: int = 0
     fenced: bool = False
     """The servers have seen a newer controller."""
     unlisted: set[str] = field(default_factory=set)
     """Images of registries that no server lists."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
-    """Servers that were asked whether this controller still commands them, a call an entry."""
+    """Per call: the servers that were asked whether this controller still commands them."""
 
     def holds(self, endpoint: str) -> bool:
         live = (RankState.RUNNING, RankState.PAUSED)
@@ -357,7 +357,7 @@ class FakeEngine:
             raise Fenced([EngineFault("forbidden", "server/srv0", why)])
 
     def exit(self, job: str, rank: int, code: int) -> None:
-        """Let a rank's program end."""
+        """End a rank's program."""
         key = (job, rank)
         self.statuses[key] = replace(
             self.statuses[key],
@@ -381,7 +381,7 @@ class FakeEngine:
 
 
 class Rack:
-    """A whole controller over fakes. ``switch``, ``aggregators`` and ``engine`` are the world."""
+    """A complete controller over the fakes ``switch``, ``aggregators`` and ``engine``."""
 
     aggregators_kind: type[FakeAggregators] = FakeAggregators
 
@@ -396,7 +396,7 @@ class Rack:
         self.disk: Disk
 
     async def up(self, *, take_command: bool = False) -> Service:
-        """Start a controller on the world as it is; again after ``down`` is a restart."""
+        """Start a controller on the fakes' present state; after ``down`` this is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
         self.disk = Disk(self.store)
 
@@ -430,7 +430,7 @@ class Rack:
         await self.store.close()
 
     async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
-        """Wait until ``condition`` (a function or a coroutine function) is true."""
+        """Wait until ``condition``, a function or a coroutine function, returns a true value."""
         async with asyncio.timeout(limit_s):
             while True:
                 value = condition()

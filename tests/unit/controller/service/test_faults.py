@@ -1,4 +1,4 @@
-"""What devices, agents and people do wrong, over fakes: who is harmed and who is not."""
+"""Faults of devices, agents and users, over fakes: which jobs are affected and which are not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
 
-async def test_plan_of_an_older_epoch_is_refused_before_any_device_is_touched(rack: Rack) -> None:
+async def test_plan_of_an_older_epoch_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     await rack.service.cancel("blue")
@@ -34,7 +34,7 @@ async def test_plan_of_an_older_epoch_is_refused_before_any_device_is_touched(ra
     assert len(rack.switch.applied) == asked
 
 
-async def test_port_without_light_is_rolled_back_and_quarantined(
+async def test_regroup_to_a_dark_port_is_rolled_back_and_the_port_quarantined(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
@@ -52,7 +52,7 @@ async def test_port_without_light_is_rolled_back_and_quarantined(
     assert len(ports) == 1
 
 
-async def test_neither_path_fails_the_job_and_quarantines_the_endpoint(
+async def test_loss_of_both_paths_fails_the_job_and_quarantines_the_endpoint(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
@@ -74,7 +74,7 @@ def _far_ports() -> list[str]:
     return [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
 
 
-async def test_a_plan_edited_by_hand_is_refused_before_any_device_is_touched(rack: Rack) -> None:
+async def test_an_edited_plan_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
     plan = (await rack.service.make_plan(PlanRequest())).model_dump(mode="json")
     asked = len(rack.switch.applied)
@@ -96,7 +96,7 @@ async def test_a_plan_edited_by_hand_is_refused_before_any_device_is_touched(rac
     assert len(rack.switch.applied) == asked
 
 
-async def test_aggregator_that_is_away_refuses_moves_and_placements(rack: Rack) -> None:
+async def test_moves_need_a_connected_aggregator(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     rack.aggregators.away = {"as1"}
@@ -107,7 +107,7 @@ async def test_aggregator_that_is_away_refuses_moves_and_placements(rack: Rack) 
     assert health.status == "degraded"
 
 
-async def test_a_lost_server_harms_nobody_else(rack: Rack) -> None:
+async def test_a_lost_server_affects_no_other_server(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"])
     await rack.state("red", "running")
     rack.engine.lost = {"srv1"}
@@ -117,7 +117,7 @@ async def test_a_lost_server_harms_nobody_else(rack: Rack) -> None:
     assert set((await rack.service.job("blue")).endpoints) <= {"gpu1", "gpu4", "gpu5"}
 
 
-async def test_switch_that_does_not_answer_but_did_it(rack: Rack) -> None:
+async def test_switch_that_obeys_without_an_answer_commits(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     rack.switch.late = True
@@ -125,7 +125,7 @@ async def test_switch_that_does_not_answer_but_did_it(rack: Rack) -> None:
     assert done.state == "committed"
 
 
-async def test_switch_that_vanishes_after_the_cut_is_waited_for(
+async def test_transaction_waits_for_a_switch_lost_after_the_cut(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "AWAY_PAUSE_S", 0.1)
@@ -162,7 +162,7 @@ async def test_switch_that_vanishes_after_the_cut_is_waited_for(
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
-async def test_job_that_ends_in_the_middle_of_a_regroup_blames_no_port(rack: Rack) -> None:
+async def test_job_that_ends_during_a_regroup_quarantines_no_port(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     freeze = rack.engine.freeze
@@ -178,7 +178,7 @@ async def test_job_that_ends_in_the_middle_of_a_regroup_blames_no_port(rack: Rac
     await rack.state("red", "completed")
 
 
-async def test_session_to_an_aggregator_lost_in_the_middle_costs_no_job(rack: Rack) -> None:
+async def test_loss_of_an_aggregators_session_during_a_regroup_fails_no_job(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     apply = rack.switch.apply
@@ -195,10 +195,10 @@ async def test_session_to_an_aggregator_lost_in_the_middle_costs_no_job(rack: Ra
     assert {e: rack.aggregators.light()[e].aggregator for e in before} == before
 
 
-async def test_an_aggregator_that_is_late_on_the_way_back_costs_no_path(
+async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its flows for the old paths are asked for again: without them no probe is answered."""
+    """Its flows for the old paths are installed again: without them no probe is answered."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
@@ -229,7 +229,7 @@ async def test_an_aggregator_that_is_late_on_the_way_back_costs_no_path(
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
-async def test_freeze_that_fails_touches_no_light(rack: Rack) -> None:
+async def test_a_failed_freeze_moves_no_light(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     rack.engine.broken = {"freeze"}
@@ -240,14 +240,14 @@ async def test_freeze_that_fails_touches_no_light(rack: Rack) -> None:
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
-async def test_failed_start_is_told(rack: Rack) -> None:
+async def test_a_failed_start_is_reported(rack: Rack) -> None:
     rack.engine.broken = {"start"}
     await submit(rack, "red", 2)
     await rack.state("red", "failed")
     assert "start broke" in (await rack.service.job("red")).reason
 
 
-async def test_site_file_homes_do_not_move_what_is_found(tmp_path: Path) -> None:
+async def test_existing_circuits_win_over_the_site_files_homes(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     rack.switch.add("1.1.1", "2.2.4")  # gpu0 under as1, against the site file
     await rack.up()
@@ -256,24 +256,24 @@ async def test_site_file_homes_do_not_move_what_is_found(tmp_path: Path) -> None
     await rack.down()
 
 
-async def test_foreign_circuit_is_never_touched(tmp_path: Path) -> None:
+async def test_a_foreign_circuit_is_not_changed(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
-    rack.switch.add("1.1.6", "9.9.9", owner="somebody")
+    rack.switch.add("1.1.6", "9.9.9", owner="other")
     await rack.up()
     await submit(rack, "red", 6)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return "unavailable" in (await rack.service.job("red")).reason
 
-    await rack.until(told)
-    assert any(c.owner == "somebody" for c in rack.switch.circuits)
+    await rack.until(reported)
+    assert any(c.owner == "other" for c in rack.switch.circuits)
     await rack.down()
 
 
-async def test_a_switch_that_commits_late_is_not_believed_its_barrier(
+async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F6: the flow-mods are acknowledged at once; the data plane follows a good deal later."""
+    """F6: the flow-mods are acknowledged at once; the data plane follows much later."""
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     asked = 0
@@ -297,13 +297,13 @@ async def test_a_switch_that_commits_late_is_not_believed_its_barrier(
     assert done.state == "committed"
     drained = [number for number in routed if number == 0]
     assert drained, "the drain came before the first probe"
-    assert min(number for number in routed if number) > 5, "no new rule before a probe came through"
+    assert min(number for number in routed if number) > 5, "no new rule before a probe was answered"
 
 
-async def test_a_controller_that_stood_still_blames_no_port(
+async def test_a_pause_of_the_controller_quarantines_no_port(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own pause took all the time there is for proofs; the paths were whole all the while."""
+    """Its own pause used up the time for probes; the paths worked all the time."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
@@ -313,7 +313,7 @@ async def test_a_controller_that_stood_still_blames_no_port(
         nonlocal pauses
         pauses += 1
         if pauses == 1:
-            time.sleep(0.5)  # noqa: ASYNC251 - the whole process stands still
+            time.sleep(0.5)  # noqa: ASYNC251 - the whole process pauses
             return None
         return await probe(*path, deadline_s=deadline_s)
 
@@ -322,8 +322,8 @@ async def test_a_controller_that_stood_still_blames_no_port(
     assert (done.state, done.quarantined_ports) == ("committed", [])
 
 
-async def test_a_wall_clock_that_jumps_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
-    """F21: an hour forth and an hour back, in the middle of a regroup and after it."""
+async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
+    """F21: an hour forward and an hour back, during a regroup and after it."""
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     state = rack.service._state
@@ -343,10 +343,10 @@ async def test_a_wall_clock_that_jumps_ends_no_wait_and_loses_no_job(rack: Rack)
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
-async def test_a_step_of_the_wall_clock_falsifies_no_time_of_a_regroup(
+async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
     rack: Rack, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
-    """The clock is set while light is away: what passed is measured, not subtracted from dates."""
+    """The clock is set while light is dark: durations are measured, not differences of dates."""
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     right, probe = time.time, rack.aggregators.probe

@@ -1,4 +1,4 @@
-"""The running line over fakes: submit → containers → plan → apply → commit, and its failures."""
+"""The whole path over fakes: submit → containers → plan → apply → commit, and its failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView
 
 
 async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
-    """Two jobs as in the paper's first case: red's four GPUs lie under both aggregators."""
+    """Start two jobs as in the paper's first case: red's four GPUs are under both aggregators."""
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, policy=policy, rank_order="placed")
     await submit(rack, "blue", 2, policy=policy)
@@ -30,7 +30,7 @@ async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
     return await rack.service.job("red")
 
 
-async def test_first_start_lights_the_site_files_homes(rack: Rack) -> None:
+async def test_the_first_start_connects_the_site_files_homes(rack: Rack) -> None:
     endpoints = await rack.service.endpoints()
     assert {e.name: e.home for e in endpoints} == rack.site.homes
     assert all(e.state == "idle" for e in endpoints)
@@ -65,7 +65,7 @@ async def test_regroup_of_a_running_job(rack: Rack) -> None:
     assert homes == plan.homes_after
 
 
-async def test_plan_with_nothing_to_gain_is_empty_and_is_not_applied(rack: Rack) -> None:
+async def test_a_plan_without_gain_is_empty_and_is_not_applied(rack: Rack) -> None:
     plan = await rack.service.make_plan(PlanRequest())
     assert plan.empty
     with pytest.raises(ServiceError) as caught:
@@ -73,14 +73,14 @@ async def test_plan_with_nothing_to_gain_is_empty_and_is_not_applied(rack: Rack)
     assert caught.value.code == "invalid"
 
 
-async def test_more_endpoints_than_the_site_has_is_refused_at_once(rack: Rack) -> None:
+async def test_a_request_for_more_endpoints_than_the_site_has_is_refused(rack: Rack) -> None:
     with pytest.raises(ServiceError) as caught:
         await submit(rack, "big", 7)
     assert caught.value.code == "invalid"
     assert "has 6" in caught.value.message
 
 
-async def test_waiting_job_says_why_and_starts_when_it_can(rack: Rack) -> None:
+async def test_a_waiting_job_has_a_reason_and_starts_when_it_can(rack: Rack) -> None:
     await submit(rack, "red", 4)
     await submit(rack, "blue", 4)
     await submit(rack, "green", 3)
@@ -111,7 +111,7 @@ async def test_environment_names_the_ranks(rack: Rack) -> None:
     assert specs[0].emulated_share == 0.25
 
 
-async def test_placement_by_regroup_moves_idle_light_first(rack: Rack) -> None:
+async def test_placement_by_regroup_moves_idle_endpoints_first(rack: Rack) -> None:
     await submit(rack, "red", 4, locality=Locality.REGROUP)
     await rack.state("red", "running")
     red = await rack.service.job("red")
@@ -121,7 +121,7 @@ async def test_placement_by_regroup_moves_idle_light_first(rack: Rack) -> None:
     }
 
 
-async def test_all_ranks_exit_with_zero(rack: Rack) -> None:
+async def test_a_job_completes_when_all_ranks_exit_with_zero(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     rack.engine.exit("red", 0, 0)
@@ -132,7 +132,7 @@ async def test_all_ranks_exit_with_zero(rack: Rack) -> None:
     assert all(e.state == "idle" for e in await rack.service.endpoints())
 
 
-async def test_one_ranks_death_ends_the_job(rack: Rack) -> None:
+async def test_the_failure_of_one_rank_fails_the_job(rack: Rack) -> None:
     await submit(rack, "red", 3)
     await rack.state("red", "running")
     rack.engine.exit("red", 1, 137)
@@ -153,7 +153,7 @@ async def test_pause_and_resume(rack: Rack) -> None:
     assert (await rack.service.resume("red")).state == "running"
 
 
-async def test_job_paused_by_its_owner_stays_paused_over_a_regroup(rack: Rack) -> None:
+async def test_a_job_paused_by_its_owner_stays_paused_after_a_regroup(rack: Rack) -> None:
     await scattered(rack)
     await rack.service.pause("red")
     plan = await rack.service.make_plan(PlanRequest())
@@ -168,7 +168,7 @@ async def test_job_paused_by_its_owner_stays_paused_over_a_regroup(rack: Rack) -
         (137, "rank 1 of red was killed after 30 s, its checkpoint not finished"),
     ],
 )
-async def test_checkpoint_that_is_not_written_turns_a_regroup_back(
+async def test_a_regroup_without_the_jobs_checkpoint_is_rolled_back(
     rack: Rack, code: int, words: str
 ) -> None:
     ends = ["gpu0", "gpu1", "gpu3", "gpu4"]
@@ -190,7 +190,7 @@ async def test_checkpoint_that_is_not_written_turns_a_regroup_back(
     assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
 
 
-async def test_job_that_names_no_checkpoint_may_end_as_it_will(rack: Rack) -> None:
+async def test_a_job_without_a_checkpoint_may_exit_with_any_code(rack: Rack) -> None:
     ends = ["gpu0", "gpu1", "gpu3", "gpu4"]
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
@@ -199,7 +199,7 @@ async def test_job_that_names_no_checkpoint_may_end_as_it_will(rack: Rack) -> No
     assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
 
 
-async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
+async def test_the_restart_policy_starts_new_ranks(rack: Rack) -> None:
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
@@ -210,7 +210,7 @@ async def test_restart_policy_starts_again_with_new_ranks(rack: Rack) -> None:
     assert rack.engine.calls[-2:] == [("stop", "red"), ("start", "red")]
 
 
-async def test_live_job_rides_through(rack: Rack) -> None:
+async def test_a_live_job_runs_through_a_regroup(rack: Rack) -> None:
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.make_plan(PlanRequest())
     done = await rack.service.apply(plan, wait_s=60)
@@ -222,7 +222,7 @@ async def test_live_job_rides_through(rack: Rack) -> None:
     }
 
 
-async def test_a_regroup_costs_at_most_two_durable_writes_a_phase(rack: Rack) -> None:
+async def test_a_regroup_takes_at_most_two_durable_writes_per_phase(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     before = rack.store.commits
@@ -230,7 +230,7 @@ async def test_a_regroup_costs_at_most_two_durable_writes_a_phase(rack: Rack) ->
     assert rack.store.commits - before <= 2 * len(done.phases)
 
 
-async def test_two_plans_at_once_and_one_gets_a_conflict(rack: Rack) -> None:
+async def test_one_of_two_concurrent_plans_gets_a_conflict(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     first = await rack.service.apply(plan, wait_s=0)
@@ -244,8 +244,8 @@ async def test_two_plans_at_once_and_one_gets_a_conflict(rack: Rack) -> None:
     await rack.until(done)
 
 
-async def test_a_job_cancelled_while_it_is_admitted_never_starts(rack: Rack) -> None:
-    """However far the queue has come with it: no container may outlive the cancel."""
+async def test_a_job_cancelled_during_admission_does_not_start(rack: Rack) -> None:
+    """At any step of the queue: no container may outlive the cancel."""
     for pauses in range(12):
         name = f"job-{pauses}"
         await submit(rack, name, 2)
@@ -258,7 +258,7 @@ async def test_a_job_cancelled_while_it_is_admitted_never_starts(rack: Rack) -> 
     assert all(e.state == "idle" for e in await rack.service.endpoints())
 
 
-async def test_name_of_an_ended_job_may_be_used_again(rack: Rack) -> None:
+async def test_the_name_of_an_ended_job_can_be_reused(rack: Rack) -> None:
     await submit(rack, "red", 1)
     with pytest.raises(ServiceError) as caught:
         await submit(rack, "red", 1)
@@ -284,7 +284,7 @@ async def test_logs_and_live_figures(rack: Rack) -> None:
     assert sum(node.containers for node in await rack.service.nodes()) == 2
 
 
-async def test_restart_of_the_controller_keeps_everything(rack: Rack) -> None:
+async def test_a_restart_of_the_controller_keeps_all_state(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     await rack.service.apply(plan, wait_s=60)
@@ -311,4 +311,4 @@ async def test_an_image_of_no_listed_registry_is_refused_at_submit(rack: Rack, p
     assert (refused.value.code, refused.value.object) == ("invalid", "job/red")
     assert "not listed" in refused.value.message
     assert await rack.service.jobs() == []
-    await submit(rack, "red", 2, image="10.0.0.7:22/x:1")  # runs what is on the servers
+    await submit(rack, "red", 2, image="10.0.0.7:22/x:1")  # the image is on the servers

@@ -1,9 +1,9 @@
-"""Any story at all: jobs come and go, light is regrouped, devices fail, the controller dies.
+"""Random stories: jobs come and go, light is regrouped, devices fail, the controller crashes.
 
-Hypothesis writes the stories. After every step the six invariants are checked that no fault may
-break; whenever nothing is broken any more, the world must also equal the intent.
+Hypothesis generates the stories. After every step the test checks the invariants that no fault
+may break; when no fault is present any more, the devices must also match the intent.
 
-Bounded to some thirty seconds; ``LIGHTLOOM_STORIES=500`` tells so many.
+Takes some thirty seconds by default; ``LIGHTLOOM_STORIES`` sets the number of stories.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ FAST = {
     },
     optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
 }
-"""The same controller with less patience: every wait is a device in memory."""
+"""Shorter intervals and time-outs, because all devices are in memory."""
 
 
 class Story(RuleBasedStateMachine):
-    """One controller over devices in memory, and what a model of it remembers."""
+    """One controller over devices in memory, and a model of what clients were told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,17 +91,17 @@ class Story(RuleBasedStateMachine):
                 self.patches.enter_context(mock.patch.object(module, name, value))
         self.rack = Rack(self.folder)
         self.acknowledged: dict[str, str] = {}
-        """Jobs by what their owner was told last: ``there`` or ``cancelled``."""
+        """Jobs by the last answer to their owner: ``there`` or ``cancelled``."""
         self.numbers = itertools.count(1)
         self.epoch = 0
         self.history: dict[int, tuple[dict[str, AttachPoint], dict[str, str]]] = {}
-        """By epoch: where the light was and who held what, as people saw it."""
+        """By epoch: the attachments and the holders of endpoints that were shown."""
         self.ended: dict[str, str] = {}
-        """Transactions that somebody was told the end of, and which end."""
+        """Transactions whose end was reported, and their end."""
         self.refused: set[str] = set()
-        """Jobs that were answered with an error."""
+        """Jobs whose submission was answered with an error."""
         self.over: dict[str, str] = {}
-        """Jobs that were seen to have ended, and how."""
+        """Jobs that were seen as ended, and their end."""
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -153,7 +153,7 @@ class Story(RuleBasedStateMachine):
         locality=st.sampled_from(["any", "preferred", "regroup"]),
     )
     def submit(self, ends: list[str], named: bool, policy: str, locality: str) -> None:
-        """A job on these very endpoints, or on as many of any."""
+        """Submit a job on these endpoints, or on the same number of any."""
         name = f"job-{next(self.numbers)}"
         body = {"name": name, "count": len(ends), "policy": policy, "locality": locality}
         if named:
@@ -167,7 +167,7 @@ class Story(RuleBasedStateMachine):
         self.do(self._started(name))
 
     async def _started(self, name: str) -> None:
-        """Give it a moment: a job that is starting conflicts with everything."""
+        """Wait briefly: a job that is starting conflicts with all other operations."""
         with contextlib.suppress(TimeoutError):
             await self.rack.until(lambda: self._state_of(name) not in ("pending", "starting"), 0.3)
 
@@ -188,7 +188,7 @@ class Story(RuleBasedStateMachine):
         self.do(self._regroup(wait_s, wanted))
 
     async def _regroup(self, wait_s: float, wanted: list[str]) -> None:
-        """Carry out the planner's plan; when it sees no gain, one drawn by lot."""
+        """Apply the planner's plan, or a random one if the planner finds no gain."""
         with contextlib.suppress(ServiceError):
             plan = await self.rack.service.make_plan(PlanRequest(time_limit_s=0.2))
             if not plan.moves:
@@ -201,9 +201,9 @@ class Story(RuleBasedStateMachine):
                 update = {"moves": moves, "homes_after": {}, "circuits": {}, "basis": None}
                 plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
             if plan.moves:
-                told = await self.rack.service.apply(plan, wait_s)
-                if told.finished_at is not None:
-                    self.ended[told.id] = told.state
+                shown = await self.rack.service.apply(plan, wait_s)
+                if shown.finished_at is not None:
+                    self.ended[shown.id] = shown.state
 
     @rule(endpoint=st.integers(0, 5), aggregator=st.sampled_from(["as0", "as1", None]))
     def attach(self, endpoint: int, aggregator: str | None) -> None:
@@ -213,7 +213,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(at=st.integers(1, 25), wanted=st.permutations(HOMES))
     def die_and_come_back(self, at: int, wanted: list[str]) -> None:
-        """Die at the ``at``-th failpoint of a regroup, or after it, and start again."""
+        """Crash at the ``at``-th failpoint of a regroup, or after it, and restart."""
         self.do(self._die(at, wanted))
 
     async def _die(self, at: int, wanted: list[str]) -> None:
@@ -227,12 +227,12 @@ class Story(RuleBasedStateMachine):
             await asyncio.gather(life, death, return_exceptions=True)
             unsure = self.rack.service.journal.behind
             await crash(self.rack)
-        if unsure:  # who was answered "not known" has to look; who was refused, not
+        if unsure:  # answers may have been "not known": the store decides
             durable, log = self._on_disk()
             self.refused -= durable.keys()
-            # What never began has no row, and its number may be used again.
+            # A transaction that did not begin has no row, and its number may be used again.
             self.ended = {i: said for i, said in self.ended.items() if i in log}
-            # Epochs that only memory held are counted again.
+            # Epochs that were only in memory are counted again.
             self.epoch = 0
             self.history.clear()
         away = set(self.rack.aggregators.away)
@@ -268,7 +268,7 @@ class Story(RuleBasedStateMachine):
     @rule(fault=st.sampled_from(FAULTS), after=st.integers(0, 6))
     @precondition(lambda self: not self.broken())
     def the_disk_fails(self, fault: Fault, after: int) -> None:
-        """From the next durable write on, or from one in the middle of what comes then."""
+        """The disk fails from the next durable write on, or after a few more writes."""
         self.rack.disk.fault, self.rack.disk.after = fault, after
 
     @rule()
@@ -278,8 +278,8 @@ class Story(RuleBasedStateMachine):
 
     @rule(port=st.integers(0, 5))
     @precondition(lambda self: not self.broken())
-    def somebody_pulls_a_fiber(self, port: int) -> None:
-        """Light vanishes in the controller's back."""
+    def a_fiber_is_pulled(self, port: int) -> None:
+        """Light is lost without a command of the controller."""
         circuits = self.rack.switch.circuits
         self.rack.switch.circuits = [c for c in circuits if c.a != f"1.1.{port + 1}"]
 
@@ -292,11 +292,11 @@ class Story(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.broken())
     def all_comes_to_rest(self) -> None:
-        """Nothing is broken: the world equals the intent, and nobody is frozen."""
+        """Without faults the devices match the intent, and no container is frozen."""
         try:
             self.do(self.rack.until(self._at_rest, limit_s=5))
         except TimeoutError:
-            # Most circuits vanished at once: what to do is left to people, who say "repair".
+            # Most circuits vanished at once: the controller waits for an operator's "repair".
             self.do(self.rack.service.repair("ocs0"))
             self.do(self.rack.until(self._at_rest, limit_s=20))
         state = self.rack.service._state
@@ -307,7 +307,7 @@ class Story(RuleBasedStateMachine):
         assert {s.job for s in there if s.state in LIVE} == running.keys(), "I4: containers"
         for name, job in running.items():
             assert {s.endpoint for s in there if s.job == name} == set(job.endpoints)
-            assert self.rack.engine.states(name) == {RankState.RUNNING}, "nobody stays frozen"
+            assert self.rack.engine.states(name) == {RankState.RUNNING}, "no container stays frozen"
         self._reach(whole=True)
 
     async def _at_rest(self) -> bool:
@@ -335,7 +335,7 @@ class Story(RuleBasedStateMachine):
         have = self.rack.aggregators.programs
         return not any(diff(have[name], wanted[name]) for name in wanted)
 
-    # --- what must hold after every step --------------------------------------------------
+    # --- invariants after every step ------------------------------------------------------
 
     @invariant()
     def i1_the_map_is_a_matching(self) -> None:
@@ -357,11 +357,11 @@ class Story(RuleBasedStateMachine):
             self._reach(whole=False)
 
     def _reach(self, *, whole: bool) -> None:
-        """Follow frames through the tables as they are and along the light as it is."""
+        """Follow frames through the present flow tables and circuits."""
         site, state = self.rack.site, self.rack.service._state
         programs = self.rack.aggregators.programs
         if programs.keys() != {a.name for a in site.aggregators}:
-            return  # nothing was ever installed: nothing passes
+            return  # no flows were installed, so no frame passes
         fabric = FakeFabric(site, {n: FakeTable.of(p) for n, p in programs.items()})
         light = self.rack.aggregators.light()
         there = {(at.aggregator, at.port): e for e, at in light.items()}
@@ -383,8 +383,8 @@ class Story(RuleBasedStateMachine):
                     assert found == {target}, "members of a job reach each other"
 
     @invariant()
-    def i4_nothing_is_without_an_owner(self) -> None:
-        """Circuits, rules and containers follow from the intent or from what is under way."""
+    def i4_every_resource_has_an_owner(self) -> None:
+        """Circuits, rules and containers belong to the intent or to a running transaction."""
         if not hasattr(self.rack, "service"):
             return
         state = self.rack.service._state
@@ -397,16 +397,16 @@ class Story(RuleBasedStateMachine):
                     if path.endpoint == endpoint:
                         owners |= {path.before, path.after}
             unread = "ocs0" not in state.foreign_points or endpoint in pulled
-            lost = endpoint in state.quarantine  # a dull mirror may lead its light again
+            lost = endpoint in state.quarantine  # a dull mirror may work again
             assert at in owners or unread or lost or self.broken(), (endpoint, at, owners)
         for name, program in self.rack.aggregators.programs.items():
-            assert program.epoch <= state.epoch, f"{name} has rules of an epoch nobody decided"
+            assert program.epoch <= state.epoch, f"{name} has rules of an unknown epoch"
         for status in self.rack.engine.statuses.values():
-            assert status.job in state.jobs, "a container of a job that nobody submitted"
+            assert status.job in state.jobs, "a container of an unknown job"
             assert status.epoch <= state.epoch
 
     @invariant()
-    def i5_what_was_acknowledged_is_on_the_disk(self) -> None:
+    def i5_acknowledged_changes_are_on_the_disk(self) -> None:
         if not hasattr(self.rack, "service"):
             return
         jobs, log = self._on_disk()
@@ -415,18 +415,20 @@ class Story(RuleBasedStateMachine):
             if said == "cancelled":
                 assert jobs[name] in ("cancelled", "failed", "completed"), (name, jobs[name])
         for ident, said in self.ended.items():
-            assert ident not in log or log[ident], "an end was told before it was durable"
-            assert ident in log or said == "rolled_back", "what never began is not in the log"
+            assert ident not in log or log[ident], "an end was reported before it was durable"
+            assert ident in log or said == "rolled_back", (
+                "only a transaction that did not begin is missing in the log"
+            )
 
     def _on_disk(self) -> tuple[dict[str, str], dict[str, bool]]:
-        """Return the jobs' states and which transactions are finished, as a restart finds them."""
+        """Return the states of the jobs, and which transactions are finished, from the store."""
         with contextlib.closing(sqlite3.connect(self.folder / "controller.sqlite")) as db:
             jobs = dict(db.execute("SELECT name, state FROM jobs"))
             log = dict(db.execute("SELECT id, finished FROM transactions"))
         return jobs, log
 
     @invariant()
-    def i7_what_was_refused_never_happens_and_what_was_told_stays(self) -> None:
+    def i7_refused_jobs_do_not_run_and_reported_ends_stay(self) -> None:
         if not hasattr(self.rack, "service"):
             return
         state = self.rack.service._state
@@ -437,25 +439,27 @@ class Story(RuleBasedStateMachine):
                 assert self.over.setdefault(job.name, job.state) == job.state
         for view in state.finished.values():
             if view.finished_at is not None and view.id in self.ended:
-                assert self.ended[view.id] == view.state, "another end than the one that was told"
+                assert self.ended[view.id] == view.state, (
+                    "another end than the one that was reported"
+                )
 
     @invariant()
     def i6_an_epoch_is_one_state_and_never_goes_back(self) -> None:
-        """What people see is a history: an epoch has one light, and no endpoint two holders."""
+        """An epoch has one set of attachments, and no endpoint has two holders in it."""
         if not hasattr(self.rack, "service"):
             return
         state = self.rack.service._state
-        assert state.epoch >= self.epoch, "an epoch that was seen is never left for an older one"
+        assert state.epoch >= self.epoch, "the epoch went back"
         self.epoch = state.epoch
         holders = {endpoint: job.name for endpoint, job in state.holders().items()}
         light, held = self.history.setdefault(state.epoch, (dict(state.attachments), {}))
-        assert light == state.attachments, f"epoch {state.epoch} is two states"
+        assert light == state.attachments, f"epoch {state.epoch} has two sets of attachments"
         for endpoint, job in holders.items():
             assert held.setdefault(endpoint, job) == job, f"{endpoint} changed hands in an epoch"
 
 
 async def _at_once(*_: object, **__: object) -> None:
-    """A controller that starts while something is broken is not waited for."""
+    """Do not wait for a controller that starts during a fault."""
 
 
 def test_any_story_keeps_the_invariants() -> None:
@@ -464,7 +468,7 @@ def test_any_story_keeps_the_invariants() -> None:
         settings=settings(
             max_examples=STORIES,
             stateful_step_count=STEPS,
-            # A failing story is told as it was: making it smaller would take minutes.
+            # A failing story is not shrunk: that would take minutes.
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
             suppress_health_check=list(HealthCheck),
             print_blob=True,

@@ -1,7 +1,7 @@
-"""A client that knows the controller's lists from the stream alone, as the console does.
+"""A client that keeps the controller's lists current from the stream alone, as the console does.
 
-On a ``changed`` frame it reads again what the frame names and nothing else, so an object that
-changes without a frame of its own stays wrong for ever.
+On a ``changed`` frame it reads only what the frame names, so an object that changes without a
+frame stays wrong.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from controller.service.service import Service
 from controller.stream.feed import Frame
 
 MEASURED = {"rx_bps", "tx_bps", "utilisation", "gpu", "source", "memory_bytes", "steps"}
-"""What no frame announces: it comes with the samples, or with the next reading."""
+"""Fields that no ``changed`` frame announces: samples, or the next reading, bring them."""
 Shown = dict[str, dict[str, Any]]
 Lists = dict[str, Shown]
 
 
 def plain(view: View) -> dict[str, Any]:
-    """Return a view less what is measured."""
+    """Return a view without measured values."""
     return strip(view.model_dump())
 
 
@@ -33,7 +33,7 @@ def strip(value: Any) -> Any:
 
 
 async def _listed(service: Service, kind: str) -> Shown:
-    """Read one kind of object, with everything its frame stands for."""
+    """Read one kind of object, with everything that its frames announce."""
     if kind == "job":
         return {job.name: plain(job) for job in await service.jobs()}
     if kind == "endpoint":
@@ -68,7 +68,7 @@ KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine")
 
 
 async def truth(service: Service) -> Lists:
-    """Read everything."""
+    """Read all lists."""
     lists = {kind: await _listed(service, kind) for kind in KINDS}
     lists["transaction"] = {t.id: plain(t) for t in await service.transactions()}
     lists["event"] = {str(e.id): plain(e) for e in await service.events(0, 10_000)}
@@ -76,7 +76,7 @@ async def truth(service: Service) -> Lists:
 
 
 class Mirror:
-    """Follows the stream; ``lists`` is what such a client believes."""
+    """Follows the stream; ``lists`` is the client's copy."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -118,12 +118,12 @@ class Mirror:
                     mine.pop(changed.name, None)
 
     async def differences(self) -> list[str]:
-        """Return what the client believes and is not so, or does not know of."""
+        """Return the objects that are wrong or missing in the client's copy."""
         found: list[str] = []
         for kind, shown in (await truth(self._service)).items():
             mine = self.lists[kind]
             found += [
-                f"{kind}/{name}: believes {mine.get(name)}, is {shown.get(name)}"
+                f"{kind}/{name}: copy {mine.get(name)}, list {shown.get(name)}"
                 for name in sorted(shown.keys() | mine.keys())
                 if shown.get(name) != mine.get(name)
             ]

@@ -1,4 +1,4 @@
-"""The live feed and its stream: resumed, bounded, nobody held up by a slow reader."""
+"""The live feed and its stream: readers resume, queues are bounded, a slow reader blocks none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def started(feed: Feed, last: str | None = None) -> tuple[AsyncIterator[Fr
     return frames, first
 
 
-async def test_a_reader_gets_what_is_published_while_it_reads() -> None:
+async def test_a_reader_gets_the_frames_published_while_it_reads() -> None:
     feed = Feed()
     feed.publish("changed", changed("before"))
     frames, first = await started(feed)
@@ -39,7 +39,7 @@ async def test_a_reader_gets_what_is_published_while_it_reads() -> None:
     assert feed.readers == 0
 
 
-async def test_a_reader_goes_on_where_it_stopped() -> None:
+async def test_a_reader_continues_where_it_stopped() -> None:
     feed = Feed()
     frames, first = await started(feed)
     for name in "abc":
@@ -52,13 +52,13 @@ async def test_a_reader_goes_on_where_it_stopped() -> None:
 
 
 @pytest.mark.parametrize("last", ["other-1", "x", "-", "1", "a-99999999999999999999", "é-1"])
-async def test_an_unknown_place_is_a_resync(last: str) -> None:
+async def test_an_unknown_id_is_a_resync(last: str) -> None:
     feed = Feed()
     feed.publish("changed", changed("a"))
     assert [f.type for f in await feed.read(last).batch()] == ["resync"]
 
 
-async def test_what_is_no_longer_kept_is_a_resync() -> None:
+async def test_an_id_that_is_no_longer_kept_is_a_resync() -> None:
     feed = Feed()
     _frames, first = await started(feed)
     feed.publish("changed", changed("first"))
@@ -68,7 +68,7 @@ async def test_what_is_no_longer_kept_is_a_resync() -> None:
     assert [f.type for f in await feed.read(seen.id).batch()] == ["resync"]
 
 
-async def test_a_slow_reader_loses_its_queue_and_nobody_else_does() -> None:
+async def test_only_a_slow_reader_loses_its_queue() -> None:
     feed = Feed()
     slow, first = await started(feed)
     quick, other = await started(feed)
@@ -94,7 +94,7 @@ async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     feed.read(None)
 
 
-async def test_frames_become_server_sent_events_and_those_that_wait_one_piece() -> None:
+async def test_waiting_frames_become_one_piece_of_server_sent_events() -> None:
     feed = Feed()
     reader = feed.read(None)
     pieces = _pieces(reader, 15.0)
@@ -110,15 +110,15 @@ async def test_frames_become_server_sent_events_and_those_that_wait_one_piece() 
     assert nothing == b""
 
 
-async def test_a_reader_counts_from_the_moment_it_asks() -> None:
+async def test_a_reader_gets_frames_from_the_call_of_read_on() -> None:
     feed = Feed()
     reader = feed.read(None)
     feed.publish("changed", changed("early"))
     assert [item.data for item in await reader.batch()] == [changed("early")]
 
 
-async def test_a_part_of_the_controller_asks_for_no_samples() -> None:
-    """It is always there, and a sample holds an object for every port: nobody would read them."""
+async def test_a_part_of_the_controller_gets_no_samples() -> None:
+    """It is always connected, so samples, which hold an object per port, would be made in vain."""
     feed = Feed()
     follower = feed.follow()
     assert feed.readers == 0
@@ -131,8 +131,8 @@ async def test_a_part_of_the_controller_asks_for_no_samples() -> None:
     assert [item.data for item in await follower.batch()] == [changed("b")]
 
 
-async def test_a_storm_reaches_the_parts_of_the_controller_whole() -> None:
-    """All of it is published before any of them runs."""
+async def test_parts_of_the_controller_get_every_frame_of_a_burst() -> None:
+    """All frames are published before any of the parts runs."""
     feed = Feed()
     follower = feed.follow()
     names = [str(number) for number in range(QUEUE_FRAMES + 10)]
@@ -142,7 +142,7 @@ async def test_a_storm_reaches_the_parts_of_the_controller_whole() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-async def test_a_feed_that_closes_lets_its_readers_go(inside: bool) -> None:
+async def test_closing_the_feed_closes_its_readers(inside: bool) -> None:
     feed = Feed()
     reader = feed.follow() if inside else feed.read(None)
     waiting = asyncio.ensure_future(reader.batch())
@@ -154,7 +154,7 @@ async def test_a_feed_that_closes_lets_its_readers_go(inside: bool) -> None:
 
 
 class OnlyResyncs:
-    """Leaves what every reader may see; counts how often it was asked."""
+    """Passes resync frames only; counts its calls."""
 
     key = "resyncs"
 
@@ -166,8 +166,8 @@ class OnlyResyncs:
         return item if item.type == "resync" else None
 
 
-async def test_readers_who_see_the_same_share_what_is_cut() -> None:
-    """One look at a frame and one encoding, however many follow; the last one takes it along."""
+async def test_readers_with_the_same_key_share_cut_frames() -> None:
+    """A frame is cut and encoded once for any number of readers; the last one ends the channel."""
     feed = Feed()
     cuts = [OnlyResyncs() for _ in range(3)]
     readers = [feed.read(None, cut) for cut in cuts]
@@ -184,7 +184,7 @@ async def test_readers_who_see_the_same_share_what_is_cut() -> None:
     assert cuts[0].asked == 2
 
 
-async def test_what_a_filter_leaves_nothing_of_wakes_nobody() -> None:
+async def test_a_frame_that_is_cut_completely_wakes_no_reader() -> None:
     feed = Feed()
     reader = feed.read(None, OnlyResyncs())
     waiting = asyncio.ensure_future(reader.batch())

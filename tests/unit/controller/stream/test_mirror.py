@@ -1,8 +1,8 @@
-"""Whoever follows the stream and reads what it names knows the lists, whatever happens.
+"""A client that follows the stream and reads what it names has the current lists, in any case.
 
 A frame is published after its change can be read, and every change of a list has a frame. Each
-story does one thing after the other to a controller over devices in memory; after each the
-mirror has to come to equal the lists, with no reading but on a frame.
+story runs random operations on a controller over devices in memory; after each operation the
+mirror must become equal to the lists, and it reads only on a frame.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ async def settled(rack: Rack, mirror: Mirror, what: str) -> None:
     try:
         await rack.until(equal)
     except TimeoutError:
-        pytest.fail(f"after {what} the stream left wrong: " + "; ".join(left))
+        pytest.fail(f"after {what} the mirror is wrong: " + "; ".join(left))
 
 
 class Story:
-    """Things that happen to a rack; every choice comes from ``dice``."""
+    """Operations on a rack and faults of it; every choice comes from ``dice``."""
 
     def __init__(self, rack: Rack, dice: random.Random) -> None:
         self._rack = rack
         self._dice = dice
         self._jobs = 0
 
-    def deeds(self) -> list[Callable[[], Awaitable[None]]]:
+    def operations(self) -> list[Callable[[], Awaitable[None]]]:
         found = [getattr(self, name) for name in dir(type(self)) if name.startswith("do_")]
         self._dice.shuffle(found)
         return found
@@ -158,7 +158,7 @@ class Story:
         lit = {p for pair in self._rack.switch.lit() for p in pair}
         free = sorted({f"2.{a}.{p}" for a in (1, 2) for p in range(1, 5)} - lit)
         if len(free) > 1:
-            self._rack.switch.add(free[0], free[1], owner="somebody")
+            self._rack.switch.add(free[0], free[1], owner="other")
 
     async def do_sicken(self) -> None:
         self._rack.engine.sick = {self._dice.choice(ENDPOINTS): "its GPU fell off the bus"}
@@ -173,16 +173,16 @@ class Story:
             return tuple(PortPower(port, level, level) for port in ports)
 
         self._rack.switch.power = power  # type: ignore[method-assign,assignment]
-        await self._rack.service._power.look()
+        await self._rack.service._power.measure()
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_stream_tells_everything(rack: Rack, mirror: Mirror, seed: int) -> None:
-    story = Story(rack, random.Random(seed))  # noqa: S311 - a story, no secret
-    for deed in story.deeds()[:STEPS]:
+async def test_the_stream_announces_every_change(rack: Rack, mirror: Mirror, seed: int) -> None:
+    story = Story(rack, random.Random(seed))  # noqa: S311 - a test, not a secret
+    for operation in story.operations()[:STEPS]:
         with contextlib.suppress(ServiceError):
-            await deed()
-        await settled(rack, mirror, f"{deed.__name__} of story {seed}")
+            await operation()
+        await settled(rack, mirror, f"{operation.__name__} of story {seed}")
     ends = [f.data for f in mirror.frames if isinstance(f.data, TransactionFrameView)]
     for end in (view for view in ends if view.finished_at is not None):
         assert end.phases
@@ -191,15 +191,15 @@ async def test_the_stream_tells_everything(rack: Rack, mirror: Mirror, seed: int
         }
 
 
-async def test_a_transaction_too_short_to_be_seen_has_its_circuits(
+async def test_a_transaction_between_two_rounds_has_its_circuits(
     rack: Rack, mirror: Mirror
 ) -> None:
-    """The feed does not look between its begin and its end."""
-    feeder = rack.service._feeder
-    looks, feeder.look = feeder.look, lambda: None  # type: ignore[method-assign]
+    """The publisher does not run between its begin and its end."""
+    publisher = rack.service._publisher
+    publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
     moved = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), 10)
     assert moved.state == "committed"
-    feeder.look = looks  # type: ignore[method-assign]
+    publisher.publish_changes = publish  # type: ignore[method-assign]
     await settled(rack, mirror, "a move")
     (frame,) = [f.data for f in mirror.frames if isinstance(f.data, TransactionFrameView)]
     assert [s.endpoint for s in frame.circuits.make] == ["gpu0"]
@@ -208,17 +208,17 @@ async def test_a_transaction_too_short_to_be_seen_has_its_circuits(
 
 
 async def test_many_changes_at_once_are_one_frame(rack: Rack, mirror: Mirror) -> None:
-    feeder = rack.service._feeder
-    looks, feeder.look = feeder.look, lambda: None  # type: ignore[method-assign]
+    publisher = rack.service._publisher
+    publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
     for number in range(MANY + 1):
         await rack.service.submit(JobRequest(name=f"many-{number}", count=1))
-    feeder.look = looks  # type: ignore[method-assign]
+    publisher.publish_changes = publish  # type: ignore[method-assign]
     await settled(rack, mirror, "a storm")
     jobs = [f.data for f in mirror.frames if isinstance(f.data, ChangedView)]
     assert next(view.name for view in jobs if view.kind == "job") == ""
 
 
-async def test_a_transaction_that_is_called_off_ends_too(
+async def test_a_transaction_that_did_not_begin_ends_too(
     rack: Rack, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's allocation could not be made durable, so its light is not moved."""

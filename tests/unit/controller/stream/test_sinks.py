@@ -1,4 +1,4 @@
-"""Events to syslog and webhooks: in order, bounded, tried again, nobody held up."""
+"""Events to syslog and webhooks: in order, bounded, retried, without blocking."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def event(number: int, message: str = "light moved") -> EventView:
     )
 
 
-def test_a_line_is_rfc_5424_whatever_the_message_says() -> None:
+def test_a_line_is_rfc_5424_with_any_message() -> None:
     line = syslog_line(event(7, 'a\n<0>1 forged "]'), "host")
     assert "\n" not in line
     assert re.fullmatch(
@@ -58,7 +58,7 @@ async def test_syslog_gets_every_event() -> None:
     transport.close()
 
 
-async def test_a_webhook_is_tried_again_and_told_once_in_order(
+async def test_a_webhook_is_retried_and_gets_every_event_once_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("controller.stream.sinks.BACKOFF_S", (0.01,))
@@ -91,7 +91,7 @@ async def test_a_webhook_is_tried_again_and_told_once_in_order(
         await running
 
 
-async def test_a_sink_that_is_away_drops_the_oldest() -> None:
+async def test_a_full_sink_drops_the_oldest_events() -> None:
     sink = WebhookSink("https://nowhere.example", None)
     for number in range(QUEUED + 10):
         sink.put(event(number))
@@ -104,7 +104,7 @@ async def test_a_sink_that_is_away_drops_the_oldest() -> None:
     "url",
     ["", "ftp://x", "syslog://", "http://", "https://user:pw@host/x", "syslog://h:bad", "http://["],
 )
-def test_bad_places_are_refused_without_repeating_them(url: str) -> None:
+def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(ServiceError) as caught:
         sink_of(url)
     assert caught.value.code == "invalid"

@@ -1,4 +1,4 @@
-"""A transaction that ended is a span, and each of its phases one below it."""
+"""An ended transaction is a span, and each of its phases is a child span."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorded(NonRecordingSpan):
 
 @dataclass
 class Provider(trace.TracerProvider, trace.Tracer):
-    """Both at once, as far as a transaction needs them."""
+    """A provider and tracer with the methods that the trace of a transaction needs."""
 
     spans: list[Recorded] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Provider(trace.TracerProvider, trace.Tracer):
         return self
 
     def start_as_current_span(self, *args: Any, **named: Any) -> Any:
-        raise AssertionError("not asked for")
+        raise AssertionError("not used")
 
     def start_span(self, name: str, context: Any = None, *args: Any, **named: Any) -> Recorded:
         above = trace.get_current_span(context) if context else None
@@ -82,7 +82,7 @@ def ended(state: str) -> TransactionView:
     )
 
 
-def test_a_span_for_the_whole_and_one_for_each_phase() -> None:
+def test_the_transaction_and_each_phase_have_a_span() -> None:
     provider = Provider()
     trace_transaction(ended("committed"), provider)
     whole, admit, switch = provider.spans
@@ -99,7 +99,7 @@ def test_a_span_for_the_whole_and_one_for_each_phase() -> None:
 
 
 @pytest.mark.parametrize("state", ["rolled_back", "quarantined"])
-def test_what_did_not_commit_is_an_error(state: str) -> None:
+def test_a_transaction_that_did_not_commit_is_an_error(state: str) -> None:
     provider = Provider()
     trace_transaction(ended(state), provider)
     assert provider.spans[0].status == (StatusCode.ERROR, "no light")

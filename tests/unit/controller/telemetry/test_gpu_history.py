@@ -1,4 +1,4 @@
-"""From NVML's library to people: what a GPU says arrives in the history and in the metrics."""
+"""Figures of GPUs, from NVML's library to the history, the views and the metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 
 @pytest.fixture
 def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
-    """What the mock of the driver's library says of a healthy GPU."""
+    """A reading of a healthy GPU from the mock of the driver's library."""
     path = tmp_path / "gpus"
     mock.look_at(path)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
@@ -55,7 +55,7 @@ def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
 
 
 def sampled(reading: nvml.Reading, time: float) -> RankSample:
-    """Send a reading over the wire of the agents."""
+    """Encode and decode a reading as the agents do."""
     container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
     one = Sample(container, reading.utilisation, reading.memory_bytes, reading)
     (found,) = samples_of(messages.telemetry_of(time, [one]), time)
@@ -63,7 +63,7 @@ def sampled(reading: nvml.Reading, time: float) -> RankSample:
 
 
 def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
-    """Telemetry of a site of one real GPU and one that is emulated, with a job on both."""
+    """Telemetry of a site of one real and one emulated GPU, with a job on both."""
     job: Any = SimpleNamespace(
         name="red",
         holding=True,
@@ -84,11 +84,11 @@ def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
         clock=lambda: now[0],
         events=SimpleNamespace(markers=lambda since: []),
     )
-    nobody: Any = None
-    return Telemetry(state, nobody, nobody, directory)
+    unused: Any = None
+    return Telemetry(state, unused, unused, directory)
 
 
-async def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
+async def test_the_series_has_nvmls_figures_also_after_a_restart(
     reading: nvml.Reading, tmp_path: Path
 ) -> None:
     now = [START]
@@ -109,7 +109,7 @@ async def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
     assert (emulated.temperature_c, emulated.power_w, emulated.memory_bytes) == (None, None, None)
 
 
-async def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
+async def test_a_sample_that_is_too_old_is_a_gap(reading: nvml.Reading) -> None:
     now = [START + 0.5]
     one = telemetry(None, now)
     one._samples["red", 0] = sampled(reading, now[0])
@@ -121,10 +121,10 @@ async def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
     ].temperature_c == [61, None]
 
 
-async def test_gpu_figures_begin_where_their_history_does() -> None:
+async def test_gpu_figures_start_with_their_own_history() -> None:
     now = [START + 0.5]
     one = telemetry(None, now)
-    one.history.append(START - 5, np.ones((2, 3), dtype=np.float32))  # before GPUs were kept
+    one.history.append(START - 5, np.ones((2, 3), dtype=np.float32))  # before the history of GPUs
     one.gpu_history = RingBuffer(None, ["gpu0"], stem="gpu", columns=GPU_COLUMNS)
     one.gpu_history.append(now[0], np.full((1, 3), 7, dtype=np.float32))
     one.history.append(now[0], np.ones((2, 3), dtype=np.float32))
@@ -132,11 +132,11 @@ async def test_gpu_figures_begin_where_their_history_does() -> None:
     assert line.temperature_c == [None, 7]
 
 
-async def test_a_site_without_gpus_keeps_no_history_of_them(rack: Rack) -> None:
+async def test_a_site_without_gpus_has_no_gpu_history(rack: Rack) -> None:
     assert rack.service._telemetry.gpu_history is None
 
 
-async def test_views_say_what_the_gpu_says_and_whose_word_it_is(
+async def test_views_show_the_gpus_figures_and_their_source(
     rack: Rack, reading: nvml.Reading
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
@@ -158,14 +158,14 @@ async def test_views_say_what_the_gpu_says_and_whose_word_it_is(
     assert (idle.gpu, idle.source, idle.memory_used_bytes) == (None, None, None)
 
 
-async def test_an_agent_that_finds_a_gpu_lost_shows_at_its_endpoint(rack: Rack) -> None:
+async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     rack.service._state.unfit = {"gpu2": "NVML hangs on this GPU"}
     found = {e.name: e.unfit for e in await rack.service.endpoints()}
     assert found["gpu2"] == "NVML hangs on this GPU"
     assert not found["gpu1"]
 
 
-async def test_metrics_have_base_units_and_no_sample_for_the_unknown() -> None:
+async def test_metrics_have_base_units_and_omit_unknown_values() -> None:
     endpoints = await FakeService().endpoints()
 
     class Now(Collector):

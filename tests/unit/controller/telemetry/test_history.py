@@ -1,4 +1,4 @@
-"""The history on disk: bounded, coarser with age, whole after a restart."""
+"""The history on disk: bounded, coarser with age, complete after a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ START = 1_800_000_000.0
 def filled(
     directory: Path | None, seconds: int, start: float = START, *, at_once: bool = False
 ) -> RingBuffer:
-    """Append a row a second; ``at_once`` leaves the disk no time in between."""
+    """Append a row per second; with ``at_once``, do not wait for the disk in between."""
     ring = RingBuffer(directory, ["gpu0", "gpu1"])
     for second in range(seconds):
         if second % 50 == 49 and not at_once:
@@ -50,7 +50,7 @@ def test_the_finest_level_keeps_fifteen_minutes(tmp_path: Path) -> None:
     assert np.isnan(window.values[:, 1, 2]).all()
 
 
-def test_coarser_levels_are_means_of_what_they_cover() -> None:
+def test_coarser_rows_are_means_of_the_finer_ones() -> None:
     ring = filled(None, 1300)
     day = ring.read(START, START + 1299)
     assert day.interval_s == 10.0
@@ -61,31 +61,31 @@ def test_coarser_levels_are_means_of_what_they_cover() -> None:
     assert np.isnan(month.values[0, 1, 2])
 
 
-def test_a_restart_finds_it_all_and_closes_what_was_open(tmp_path: Path) -> None:
+def test_a_restart_finds_all_rows_and_closes_open_intervals(tmp_path: Path) -> None:
     filled(tmp_path, 607).flush()
     again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert again.latest(START + 606).values[-1, 0, 0] == 606
     again.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
     tens = again.read(START, START + 1200)
     assert tens.times[-1] == START + 600
-    assert tens.values[-1, 0, 0] == 603  # the mean of 600 to 606: 607 to 609 never were
+    assert tens.values[-1, 0, 0] == 603  # the mean of 600 to 606; 607 to 609 were not recorded
     assert again.read(START, START + 90000).values[:, 0, 0].tolist() == [149.5, 449.5]
 
 
-def test_a_gap_stays_a_gap() -> None:
+def test_missing_seconds_are_a_gap() -> None:
     ring = filled(None, 20)
     ring.append(START + 60.5, np.ones((2, 3), dtype=np.float32))
     window = ring.read(START, START + 61)
     assert [t - START for t in window.times] == [*range(20), 60]
 
 
-def test_old_rows_are_not_new_ones(tmp_path: Path) -> None:
+def test_rows_of_an_earlier_round_are_not_returned(tmp_path: Path) -> None:
     filled(tmp_path, 900).flush()
     later = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert not len(later.latest(START + 5000).times)
 
 
-def test_a_disk_that_refuses_costs_history_and_nothing_else(
+def test_a_full_disk_loses_rows_on_disk_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -102,7 +102,7 @@ def test_a_disk_that_refuses_costs_history_and_nothing_else(
     assert again.latest(START + 30).values[:, 0, 0].tolist() == [30]
 
 
-def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_disk_blocks_no_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go, pwrite = threading.Event(), os.pwrite
 
     def late(*arguments: Any) -> int:
@@ -110,9 +110,9 @@ def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.Monk
         return pwrite(*arguments)
 
     monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", late)
-    ring = filled(tmp_path, 1000, at_once=True)  # more than may wait
+    ring = filled(tmp_path, 1000, at_once=True)  # more rows than may wait
     day = ring.read(START, START + 1000)
-    assert day.values[-1, 0, 0] == 984.5, "what waits for the disk can be read"
+    assert day.values[-1, 0, 0] == 984.5, "rows that wait for the disk can be read"
     go.set()
     ring.flush()
     ring.append(START + 1000.5, np.zeros((2, 3), dtype=np.float32))
@@ -134,22 +134,22 @@ def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:
         assert size == rows * (8 + 2 * 3 * 4)
 
 
-def test_a_cut_off_file_is_made_anew(tmp_path: Path) -> None:
+def test_a_truncated_file_is_replaced(tmp_path: Path) -> None:
     filled(tmp_path, 5).flush()
     path = tmp_path / "telemetry-1s.ring"
     path.write_bytes(path.read_bytes()[:100])
     assert not len(RingBuffer(tmp_path, ["gpu0", "gpu1"]).latest(START + 4).times)
 
 
-def test_a_directory_that_can_not_be_used_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ServiceError, match="can not be opened"):
+    with pytest.raises(ServiceError, match="cannot be opened"):
         RingBuffer(tmp_path / "file" / "x", ["gpu0"])
 
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 4000), min_size=1, max_size=60))
-def test_any_order_of_seconds_shows_each_newest_sample(seconds: list[int]) -> None:
+def test_the_newest_sample_of_each_second_is_returned(seconds: list[int]) -> None:
     ring = RingBuffer(None, ["gpu0"])
     ring_of: dict[int, float] = {}
     now = 0
@@ -191,21 +191,21 @@ def test_rates_are_per_port_and_survive_a_change_of_layout() -> None:
     [(2.0, 5), (1.0, 2000), (0.5, 2000)],
     ids=["counter fell", "no time passed", "clock fell"],
 )
-def test_a_reset_is_no_rate(later_s: float, rx: int) -> None:
+def test_a_counter_reset_gives_no_rate(later_s: float, rx: int) -> None:
     table = RateTable()
     table.update({"as0": block(1.0, p1=(1000, 0))})
     table.update({"as0": block(later_s, p1=(rx, 0))})
     assert np.isnan(table.rates).all()
 
 
-def test_counters_beyond_63_bits_are_still_numbers() -> None:
+def test_counters_above_63_bits_give_rates() -> None:
     table = RateTable()
     table.update({"as0": block(1.0, p1=(2**64 - 1000, 0))})
     table.update({"as0": block(2.0, p1=(2**64 - 500, 0))})
     assert table.rates[0, 0] == 4000
 
 
-def test_a_part_of_a_port_on_the_wire_is_refused() -> None:
+def test_a_truncated_port_on_the_wire_is_refused() -> None:
     whole = PortBlock.made({1: PortCounters(1, 2, 3, 4, 5.25)})
     wire = b"header.." + as_openflow(whole)
     assert WireBody.parser(wire, 8).length == WIRE.row.itemsize == 112
@@ -222,7 +222,7 @@ def as_openflow(block: PortBlock) -> bytes:
     return rows.tobytes()
 
 
-def test_rates_of_two_southbounds_stand_in_one_table() -> None:
+def test_one_table_holds_rates_of_two_southbounds() -> None:
     table = RateTable()
     for second, octets in ((1.0, 0), (2.0, 1000)):
         native = block(second, p1=(octets, 0))

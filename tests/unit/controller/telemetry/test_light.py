@@ -1,4 +1,4 @@
-"""Light over time: kept across a restart, read by port."""
+"""Light over time: it survives a restart and is read by port."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer
 from controller.telemetry.light import OpticalPower
+from controller.views.light import power_series
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsUnreachable
 from tests.unit.controller.fakes import Rack
@@ -18,10 +19,10 @@ START = 1_800_000_000.0
 
 
 class Meters:
-    """Switches whose light falls by half a decibel a look."""
+    """Switches whose light falls by half a decibel per measurement."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.measured = 0
         self.away = False
 
     def connected(self) -> frozenset[str]:
@@ -30,43 +31,43 @@ class Meters:
     async def power(self, switch: str, ports: tuple[str, ...]) -> tuple[PortPower, ...]:
         if self.away:
             raise OcsUnreachable("unreachable", switch, "no answer")
-        self.looks += 1
-        return tuple(PortPower(port, -3.0 - self.looks / 2, None) for port in ports)
+        self.measured += 1
+        return tuple(PortPower(port, -3.0 - self.measured / 2, None) for port in ports)
 
 
-async def looked(rack: Rack, directory: Path | None, looks: int, meters: Meters) -> OpticalPower:
+async def measured(rack: Rack, directory: Path | None, times: int, meters: Meters) -> OpticalPower:
     power = OpticalPower(rack.service._state, meters, directory)
-    for _ in range(looks):
-        await later(rack, power)
+    for _ in range(times):
+        await measure_later(rack, power)
     return power
 
 
-async def later(rack: Rack, power: OpticalPower) -> None:
-    """Look again when a quarter of a minute has passed."""
+async def measure_later(rack: Rack, power: OpticalPower) -> None:
+    """Measure again 15 s later."""
     now = rack.service._state.clock() + 15.0
     rack.service._state.clock = lambda: now
-    await power.look()
+    await power.measure()
 
 
-async def test_every_look_is_kept_and_survives_a_restart(rack: Rack, tmp_path: Path) -> None:
+async def test_every_measurement_is_kept_and_survives_a_restart(rack: Rack, tmp_path: Path) -> None:
     rack.service._state.clock = lambda: START
     port = rack.service._state.cables["gpu0"].fiber.port
     meters = Meters()
-    first = await looked(rack, tmp_path, 4, meters)
+    first = await measured(rack, tmp_path, 4, meters)
     first.flush()
     again = OpticalPower(rack.service._state, meters, tmp_path)
-    series = again.series("ocs0", port, 60.0)
+    series = power_series(again, "ocs0", port, 60.0)
     assert (series.far, series.interval_s) == ("gpu0", 15.0)
     assert series.power_in_dbm == [-3.5, -4.0, -4.5, -5.0]
     assert series.power_out_dbm == [None] * 4
     assert series.times == [START + 15.0 * i for i in range(1, 5)]
 
 
-async def test_beyond_a_day_the_light_is_a_mean_of_five_minutes(rack: Rack) -> None:
+async def test_after_a_day_the_light_is_a_mean_of_five_minutes(rack: Rack) -> None:
     rack.service._state.clock = lambda: START
     port = rack.service._state.cables["gpu0"].fiber.port
-    power = await looked(rack, None, 21, Meters())
-    series = power.series("ocs0", port, 2 * 86400.0)
+    power = await measured(rack, None, 21, Meters())
+    series = power_series(power, "ocs0", port, 2 * 86400.0)
     assert series.interval_s == 300.0
     assert series.power_in_dbm == [pytest.approx(-3.0 - sum(range(1, 20)) / 19 / 2, abs=1e-3)]
 
@@ -75,20 +76,20 @@ async def test_a_switch_that_does_not_answer_leaves_a_gap(rack: Rack) -> None:
     rack.service._state.clock = lambda: START
     port = rack.service._state.cables["gpu0"].fiber.port
     meters = Meters()
-    power = await looked(rack, None, 1, meters)
+    power = await measured(rack, None, 1, meters)
     meters.away = True
     for _ in range(2):
-        await later(rack, power)
-    assert power.series("ocs0", port, 60.0).power_in_dbm == [-3.5]
+        await measure_later(rack, power)
+    assert power_series(power, "ocs0", port, 60.0).power_in_dbm == [-3.5]
 
 
-async def test_a_port_the_site_does_not_use_is_an_error_with_a_way_out(rack: Rack) -> None:
+async def test_a_port_that_the_site_does_not_use_is_an_error(rack: Rack) -> None:
     with pytest.raises(ServiceError, match=r"no port ocs0/9\.9\.9") as caught:
         await rack.service.power_series("ocs0", "9.9.9", 60.0)
     assert (caught.value.code, caught.value.object) == ("not_found", "switch/ocs0")
 
 
-def test_a_site_without_optical_switches_has_a_history_of_nothing(
+def test_a_site_without_optical_switches_has_an_empty_history(
     tmp_path: Path,
 ) -> None:
     ring = RingBuffer(tmp_path, [], stem="light", columns=LIGHT_COLUMNS, levels=LIGHT_LEVELS)

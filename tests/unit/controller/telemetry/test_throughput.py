@@ -1,3 +1,5 @@
+"""Rates from port counters, and the callback after each second."""
+
 from __future__ import annotations
 
 import asyncio
@@ -14,8 +16,8 @@ from tests.unit.controller.service.test_service import scattered, submit
 
 
 @pytest.fixture(autouse=True)
-def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller takes a reading a second itself; one between two of ours would be the last."""
+def only_own_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the controller's own readings: one between two of the test's would change the rates."""
 
     async def none(_: Telemetry) -> None:
         await asyncio.Event().wait()
@@ -23,7 +25,7 @@ def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Telemetry, "run_counters", none)
 
 
-async def test_rates_use_the_switchs_own_clock(rack: Rack) -> None:
+async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     telemetry = rack.service._telemetry
@@ -32,7 +34,7 @@ async def test_rates_use_the_switchs_own_clock(rack: Rack) -> None:
     await telemetry.tick()
     rack.aggregators.counters[at] = 2000
     await telemetry.tick()
-    # The port received 1000 bytes and sent 2000 in one second of the switch's clock.
+    # The port received 1000 bytes and sent 2000 in one second of the aggregator's clock.
     assert telemetry.port_rates(at) == Rates(rx_bps=8000, tx_bps=16000)
     assert telemetry.rates("gpu0") == Rates(rx_bps=16000, tx_bps=8000)
     job = await rack.service.job("red")
@@ -43,7 +45,7 @@ async def test_rates_use_the_switchs_own_clock(rack: Rack) -> None:
     assert len(line.rx_bps) == len(series.times)
 
 
-async def test_counters_that_fall_are_a_reset_and_no_rate(rack: Rack) -> None:
+async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
     telemetry = rack.service._telemetry
     at = rack.service._state.attachments["gpu0"]
     rack.aggregators.counters[at] = 5000
@@ -62,14 +64,14 @@ async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
     state.attachments["gpu0"] = new
     await telemetry.tick()
     assert telemetry.rates("gpu0").tx_bps == 300 * 8
-    # Two that swap ports in one second cannot be told apart: nothing is better than wrong.
+    # The counters do not separate two endpoints that swap ports in one second.
     other = state.attachments["gpu2"]
     state.attachments["gpu0"], state.attachments["gpu2"] = other, new
     await telemetry.tick()
     assert telemetry.rates("gpu0") == Rates()
 
 
-async def test_a_regroup_is_marked(rack: Rack) -> None:
+async def test_a_regroup_has_markers_in_the_series(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.make_plan(PlanRequest())
     await rack.service.apply(plan, wait_s=10)
@@ -78,7 +80,7 @@ async def test_a_regroup_is_marked(rack: Rack) -> None:
     assert reasons == ["JobStarted", "JobStarted", "RegroupStarted", "RegroupCommitted"]
 
 
-async def test_aggregator_that_is_away_leaves_a_gap(rack: Rack) -> None:
+async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
     telemetry = rack.service._telemetry
     rack.aggregators.away = {"as0"}
     await telemetry.tick()
@@ -86,7 +88,7 @@ async def test_aggregator_that_is_away_leaves_a_gap(rack: Rack) -> None:
 
 
 class Many:
-    """More aggregators than are asked at once; one never answers."""
+    """More aggregators than are read at once; one does not answer."""
 
     def __init__(self) -> None:
         self.names = [f"as{n}" for n in range(3 * AT_ONCE + 1)]
@@ -109,11 +111,13 @@ class Many:
         return PortBlock.made({1: PortCounters(int(1000 * second), 0, 0, 0, second)})
 
 
-async def test_all_are_asked_a_slice_at_a_time(rack: Rack) -> None:
+async def test_aggregators_are_read_in_slices(rack: Rack) -> None:
     many: Any = Many()
-    nobody: Any = None
-    telemetry = Telemetry(rack.service._state, many, nobody)
+    unused: Any = None
+    ticks: list[Telemetry] = []
+    telemetry = Telemetry(rack.service._state, many, unused, on_tick=ticks.append)
     await telemetry.tick()
+    assert ticks == [telemetry]
     many.reads = len(many.names)
     await telemetry.tick()
     known = {at.aggregator: rates.rx_bps for at, rates in telemetry.all_ports().items()}

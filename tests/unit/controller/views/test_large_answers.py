@@ -1,4 +1,4 @@
-"""What a large answer costs: only what it shows is made, it is bounded, others run meanwhile."""
+"""Large answers: only what they show is computed, they are bounded, other tasks keep running."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def ended(rack: Rack, count: int) -> None:
-    """Keep jobs that have ended."""
+    """Add jobs that have ended."""
     now = time.time()
     for number in range(count):
         name = f"old-{number}"
@@ -53,7 +53,7 @@ def ended(rack: Rack, count: int) -> None:
         )
 
 
-async def test_only_what_a_page_shows_is_made_and_what_ended_once(
+async def test_only_the_jobs_of_a_page_are_made_and_ended_jobs_once(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -118,8 +118,8 @@ async def test_jobs_with_much_text_make_smaller_pages(
     assert sizes == [2, 2, 1]
 
 
-def test_the_command_line_reads_lists_to_their_end() -> None:
-    """From their beginning when an item went away between two pages."""
+def test_the_command_line_reads_all_pages_of_a_list() -> None:
+    """It starts again from the first page if an item was removed between two pages."""
     asked: list[str | None] = []
     pages = {None: (["a", "b"], "B"), "B": (["c"], None)}
 
@@ -142,10 +142,10 @@ def test_the_command_line_reads_lists_to_their_end() -> None:
     assert asked == [None, "B", None, "B"]
 
 
-async def test_others_run_while_a_large_answer_is_made(
+async def test_other_tasks_run_while_a_large_answer_is_made(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a slice of no length the loop turns for every single item."""
+    """With slices of length zero the loop runs between any two items."""
     await rack.service.submit(JobRequest(name="red", count=6))
     await rack.state("red", "running")
     rack.service._telemetry.history.append(time.time(), np.ones((6, 3), dtype=np.float32))
@@ -175,8 +175,8 @@ async def test_others_run_while_a_large_answer_is_made(
         beating.cancel()
 
 
-async def test_many_large_answers_stand_in_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two turns of the loop at most one of them goes on, once all have begun."""
+async def test_large_answers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all have started, at most one of them continues per iteration of the loop."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
     made = 0
 
@@ -196,7 +196,7 @@ async def test_many_large_answers_stand_in_one_queue(monkeypatch: pytest.MonkeyP
     assert [work.result() for work in works] == [list(range(20))] * 10
 
 
-async def test_who_is_sent_away_in_the_queue_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_answer_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
     works = [asyncio.create_task(slices.in_slices(range(50), str)) for _ in range(4)]
     for work in works[:3]:
@@ -207,7 +207,7 @@ async def test_who_is_sent_away_in_the_queue_leaves_it(monkeypatch: pytest.Monke
         assert len(await slices.in_slices(range(5), str)) == 5
 
 
-async def test_a_series_is_bounded_however_far_one_looks_back(
+async def test_a_series_of_any_length_is_bounded(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rack.service.submit(JobRequest(name="red", count=4))
@@ -226,12 +226,12 @@ async def test_a_series_is_bounded_however_far_one_looks_back(
     assert len(few["containers"]) == 4
     known = dict(zip(whole["times"], whole["containers"][0]["rx_bps"], strict=True))
     for moment, rx_bps in zip(few["times"], few["containers"][0]["rx_bps"], strict=True):
-        if moment < now - 10:  # what is newer is still being written
+        if moment < now - 10:  # newer samples are still being written
             assert known[moment] == rx_bps
     assert {moment % 13 for moment in few["times"]} == {0.0}
 
 
-def test_samples_that_are_not_asked_for_are_not_read() -> None:
+def test_only_requested_samples_are_read() -> None:
     ring = RingBuffer(None, [f"gpu{n}" for n in range(8)])
     for second in range(20):
         ring.append(1000.0 + second, np.arange(24, dtype=np.float32).reshape(8, 3) + 100 * second)

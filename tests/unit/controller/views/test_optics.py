@@ -1,4 +1,4 @@
-"""Ports and alarms of a switch: only cabled ports, one reading for many readers, clear errors."""
+"""Ports and alarms of a switch: only cabled ports, one reading for many clients, clear errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Measuring(FakeOcs):
         return (Alarm("1.1.1", "major", "low light"),)
 
 
-async def test_many_readers_one_reading_of_cabled_ports(rack: Rack) -> None:
+async def test_concurrent_requests_share_one_reading_of_the_cabled_ports(rack: Rack) -> None:
     switch = Measuring()
     rack.service._switches._lines["ocs0"].driver = switch
     read = await asyncio.gather(*(rack.service.optics("ocs0") for _ in range(20)))
@@ -38,7 +38,7 @@ async def test_many_readers_one_reading_of_cabled_ports(rack: Rack) -> None:
     assert [a.text for a in read[0].alarms] == ["low light"]
 
 
-async def test_a_switch_that_is_unknown_or_away(rack: Rack) -> None:
+async def test_an_unknown_or_disconnected_switch_is_an_error(rack: Rack) -> None:
     with pytest.raises(ServiceError) as unknown:
         await rack.service.optics("ocs9")
     assert (unknown.value.code, unknown.value.object) == ("not_found", "switch/ocs9")
@@ -48,7 +48,7 @@ async def test_a_switch_that_is_unknown_or_away(rack: Rack) -> None:
     assert away.value.code == "unavailable"
 
 
-async def test_a_switch_may_raise_any_number_of_alarms_and_some_are_shown(
+async def test_the_number_and_length_of_alarms_shown_are_bounded(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def storm() -> tuple[Alarm, ...]:
@@ -63,11 +63,11 @@ async def test_a_switch_may_raise_any_number_of_alarms_and_some_are_shown(
     assert max(len(alarm.text) for alarm in shown) == 500
 
 
-async def test_a_switch_may_show_any_number_of_foreign_circuits(rack: Rack) -> None:
+async def test_the_number_of_foreign_circuits_reported_is_bounded(rack: Rack) -> None:
     for n in range(2000):
-        rack.switch.add(f"8.1.{n}", f"9.1.{n}", owner="somebody")
+        rack.switch.add(f"8.1.{n}", f"9.1.{n}", owner="other")
     state = rack.service._state
     rack.service._adopter.note_foreign("ocs0", await rack.switch.read())
-    told = [e.message for e in state.events.newer(0) if e.reason == "ForeignCircuit"]
-    assert len(told) == 21
-    assert "1980 more" in told[-1]
+    messages = [e.message for e in state.events.newer(0) if e.reason == "ForeignCircuit"]
+    assert len(messages) == 21
+    assert "1980 more" in messages[-1]
