@@ -93,7 +93,7 @@ class Client:
         extra_s: float = 0.0,
         **params: Any,
     ) -> Document:
-        """Create or replace one object; with ``epoch`` only if the fabric is still at that epoch."""
+        """Create or replace one object; with ``epoch`` only if the fabric is still at it."""
         timeout = httpx.Timeout(self._settings.timeout_s + extra_s, connect=_CONNECT_S)
         headers = {} if epoch is None else {"If-Match": f'"{epoch}"'}
         given = _given(params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.console.cli.conftest import Run
 from tests.unit.controller.api.fake_service import FakeService
@@ -66,6 +67,22 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(
     }
     assert "name: green" in run("submit", "-f", file, "--dry-run").out
     assert service.requests == []
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_dry_run_prints_every_choice_as_its_word(run: Run, form: str) -> None:
+    ran = run(
+        *("submit", "-n", "1", "--locality", "strict", "--policy", "live", "--pull", "always"),
+        *("--rank-order", "placed", "--dry-run", "-o", form),
+    )
+    assert ran.code == 0, ran.err
+    assert yaml.safe_load(ran.out) == {
+        "count": 1,
+        "locality": "strict",
+        "policy": "live",
+        "pull": "always",
+        "rank_order": "placed",
+    }
 
 
 def test_a_bad_file_is_told_with_path_and_fix(

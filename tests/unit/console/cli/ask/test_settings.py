@@ -61,7 +61,7 @@ def test_the_running_rack_before_the_default_and_after_all_that_is_given(
     env = {"XDG_CONFIG_HOME": str(tmp_path)}
     found = resolve(environment=env)
     assert (found.url, found.token) == ("http://127.0.0.1:1", "ll_one")
-    assert resolve(Flags(token="ll_mine"), env).token == "ll_mine"
+    assert resolve(Flags(token=FROM["flag"]), env).token == FROM["flag"]
 
     config = tmp_path / "lightloom" / "config.yaml"
     config.parent.mkdir()
