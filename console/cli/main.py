@@ -78,7 +78,7 @@ def _globals(  # noqa: PLR0917 - typer passes them by name
     url: Annotated[
         str | None,
         typer.Option(
-            help="The controller; a rack on this machine if absent. [env: LIGHTLOOM_URL]",
+            help="The controller; one on this machine if absent. [env: LIGHTLOOM_URL]",
             metavar="URL",
         ),
     ] = None,

@@ -8,6 +8,8 @@ from console.cli.show import output as out
 from console.cli.show.text import plural
 
 Document = dict[str, Any]
+RUNNING = frozenset({"running", "rolling_back"})
+"""States of a transaction that has not ended."""
 
 
 def print_plan(made: Document) -> None:

@@ -13,11 +13,10 @@ from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_transaction
+from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
 _FORMATS = (Output.TABLE, Output.JSON, Output.YAML)
-_RUNNING = frozenset({"running", "rolling_back"})
 _WAIT_S = 60.0
 
 events = typer.Typer(no_args_is_help=True, help="The event log.")
@@ -34,7 +33,7 @@ def export(
     ] = None,
     output: OutputOption = Output.YAML,
 ) -> None:
-    """Print every endpoint's home and job, in the format of `import`."""
+    """Print every endpoint's home and job. `import` reads this format."""
     fmt = one_of(output, Output.YAML, Output.JSON)
     with connect(ctx) as client:
         found = client.get("/allocation")
@@ -65,7 +64,7 @@ def import_file(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move the light of every endpoint to its home in a file, in one transaction."""
+    """Move every endpoint's light to its home in a file. Uses one transaction."""
     one_of(output, *_FORMATS)
     _carry_out(ctx, _read(file), dry_run=dry_run, yes=yes, output=output)
 
@@ -84,7 +83,7 @@ def move(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move the light of some endpoints, with all checks of a regroup."""
+    """Move the light of some endpoints. Runs all checks of a regroup."""
     one_of(output, *_FORMATS)
     homes: dict[str, str] = {}
     for text in moves:
@@ -139,7 +138,7 @@ def _carry_out(
         out.document(done, output)
     elif transaction is not None:
         print_transaction(transaction)
-    if transaction is not None and transaction["state"] not in {*_RUNNING, "committed"}:
+    if transaction is not None and transaction["state"] not in {*RUNNING, "committed"}:
         raise CliError(
             "failed",
             f"transaction {transaction['id']} ended {transaction['state']}: "

@@ -24,7 +24,7 @@ from console.cli.show import output as out
 from console.cli.show.kinds import split
 from console.cli.show.output import Output
 from console.cli.show.text import duration_s, names, spread
-from console.cli.verbs.objects import fetch, path_part
+from console.cli.verbs.objects import fetch
 from controller.devices.engine import Pull
 from scheduler.model import Locality, Policy, RankOrder
 
@@ -39,7 +39,7 @@ _POLL_S = 0.3
 def submit(
     ctx: typer.Context,
     *,
-    count: Annotated[int | None, typer.Option("-n", "--count", help="How many GPUs.")] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", help="Number of GPUs.")] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     command: Annotated[
@@ -212,7 +212,7 @@ def logs(
     one_of(output, Output.TABLE, Output.JSON)
     name = _bare(job)
     with connect(ctx) as client:
-        path = f"/jobs/{path_part(name)}/logs"
+        path = f"/jobs/{client.part(name)}/logs"
         entry = None
         for entry in client.lines(path, follow=follow, rank=rank, tail=tail):
             if output is Output.JSON:
@@ -238,7 +238,7 @@ def wait(
     ] = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Return when a field of an object has a value.
+    """Wait until a field of an object has a value.
 
     Exit code 3 when that has become impossible, 124 after the time-out.
     """
@@ -279,7 +279,7 @@ def wait(
 def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
     one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     with connect(ctx) as client:
-        view = client.post(f"/jobs/{path_part(_bare(job))}/{verb}", extra_s=60.0)
+        view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)
 
 
@@ -310,7 +310,7 @@ def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Doc
                 hint=f"it continues; lightloom wait job/{job['name']} --for state=completed",
             )
         time.sleep(_POLL_S)
-        job = client.get(f"/jobs/{path_part(job['name'])}")
+        job = client.get(f"/jobs/{client.part(job['name'])}")
     return job
 
 

@@ -68,7 +68,7 @@ def get(
 def fetch(client: Client, kind: Kind, name: str) -> Document:
     """Return one object; CliError ``not_found`` when it does not exist."""
     if kind.singular == "job":
-        return client.get(f"/jobs/{path_part(name)}")
+        return client.get(f"/jobs/{client.part(name)}")
     items: list[Document] = _page(client, kind)["items"]
     for item in items:
         if str(kind.name(item)) == name:
@@ -80,13 +80,6 @@ def fetch(client: Client, kind: Kind, name: str) -> Document:
         object=f"{kind.singular}/{name}",
         hint=f"there are: {', '.join(some)}" if some else f"there are no {kind.plural}",
     )
-
-
-def path_part(name: str) -> str:
-    """Return ``name`` encoded for a URL path."""
-    from urllib.parse import quote  # noqa: PLC0415 - start-up time
-
-    return quote(name, safe="")
 
 
 def describe(
@@ -110,7 +103,7 @@ def describe(
         raise usage("describe needs a name", f"for example: lightloom describe {kind} NAME")
     with connect(ctx) as client:
         if kind in ("transaction", "transactions"):
-            title, item = "transaction", client.get(f"/transactions/{path_part(name)}")
+            title, item = "transaction", client.get(f"/transactions/{client.part(name)}")
         else:
             found = find(kind)
             title, item = found.singular, fetch(client, found, name)

@@ -14,7 +14,7 @@ from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_plan, print_transaction
+from console.cli.show.plans import RUNNING, print_plan, print_transaction
 from scheduler.model import Objective
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Document = dict[str, Any]
 _POLL_S = 0.1
 _LINE_S = 30.0
 """Longest wait for plans that the controller computes before this one."""
-_RUNNING = frozenset({"running", "rolling_back"})
 
 
 JobOption = Annotated[
@@ -76,7 +75,7 @@ def plan(
         Path | None, typer.Option("--out", help="Save the plan for `lightloom apply`.")
     ] = None,
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit code 3 when there is a gain.")
+        bool, typer.Option("--detailed-exitcode", help="Exit code 3 when the plan has moves.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -200,7 +199,7 @@ def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Docum
     if timeout_s is None:
         return view
     deadline, phase = time.monotonic() + timeout_s, ""
-    while view["state"] in _RUNNING:
+    while view["state"] in RUNNING:
         if view["phase"] != phase:
             phase = view["phase"]
             held = f", waiting for {view['waiting_for']}" if view.get("waiting_for") else ""
@@ -219,7 +218,7 @@ def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Docum
 
 def _judge(view: Document) -> None:
     """Raise CliError when a transaction ended without a commit."""
-    if view["state"] in _RUNNING or view["state"] == "committed":
+    if view["state"] in RUNNING or view["state"] == "committed":
         return
     ports = view.get("quarantined_ports") or []
     raise CliError(

@@ -10,10 +10,9 @@ from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_transaction
+from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
-_RUNNING = frozenset({"running", "rolling_back"})
 
 EndpointArgument = Annotated[str, typer.Argument(help="An endpoint: gpu3.")]
 WaitOption = Annotated[
@@ -31,7 +30,7 @@ def attach(
     timeout_s: WaitOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move one endpoint's light to an aggregator, with all checks of a regroup."""
+    """Move one endpoint's light to an aggregator. Runs all checks of a regroup."""
     _move(ctx, endpoint, aggregator, timeout_s, output)
 
 
@@ -42,7 +41,7 @@ def detach(
     timeout_s: WaitOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Darken an endpoint without a job, until it is attached or gets a job."""
+    """Darken an endpoint without a job. It is dark until it is attached or gets a job."""
     _move(ctx, endpoint, None, timeout_s, output)
 
 
@@ -72,7 +71,7 @@ def repair(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Accept the circuits of an optical switch, and restore those that jobs lack.
+    """Accept an optical switch's circuits as they are. Restores those that jobs lack.
 
     Needed only after most of its circuits vanished at once: those are not repaired automatically.
     """
@@ -131,7 +130,7 @@ def _move(
         out.document(view, output)
     else:
         print_transaction(view)
-    if view["state"] not in _RUNNING and view["state"] != "committed":
+    if view["state"] not in RUNNING and view["state"] != "committed":
         raise CliError(
             "failed",
             f"transaction {view['id']} ended {view['state']}: {view['error'] or view['result']}",

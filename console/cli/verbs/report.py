@@ -52,7 +52,7 @@ def report(
         Path | None, typer.Option("-o", "--out", help="File of the page; JOB.html if absent.")
     ] = None,
 ) -> None:
-    """Write a job's record as one page: placement, throughput, utilisation, events, last output."""
+    """Write a job's record as one page: placement, curves, events, output."""
     name = job.removeprefix("job/")
     target = file or Path(f"{name}.html")
     with connect(ctx) as client:

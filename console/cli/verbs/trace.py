@@ -40,7 +40,7 @@ def trace(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow an endpoint's light to its aggregator, hop by hop, with the loss of each."""
+    """Follow an endpoint's light to its aggregator. Shows the loss of each hop."""
     one_of(output, *_FORMATS)
     name = endpoint.removeprefix("endpoint/")
     back_s = None if since is None else duration_s(since)

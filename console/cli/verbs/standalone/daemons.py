@@ -39,7 +39,7 @@ def controller(ctx: typer.Context) -> None:
 
 
 def agent(ctx: typer.Context) -> None:
-    """Run the per-server agent in the foreground: --server NAME, see --help.
+    """Run a server's agent in the foreground: --server NAME, see --help.
 
     With ``--site FILE`` it takes its endpoints and its port from the site file.
     """

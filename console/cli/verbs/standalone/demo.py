@@ -40,7 +40,7 @@ def demo(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run the paper's experiment on the emulated rack: table, JSON, plots. Needs root.
+    """Run the paper's experiment on the emulated rack. Needs root; writes JSON and plots.
 
     Uses a rack that is up, and leaves it up; otherwise brings one up and takes it down again.
     """

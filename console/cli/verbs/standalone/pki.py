@@ -16,7 +16,7 @@ from console.cli.show.output import Output
 
 app = typer.Typer(
     name="pki",
-    help="Certificates for the controller, the agents and the aggregators (mutual TLS).",
+    help="Certificates of controller, agents and aggregators, for TLS.",
     no_args_is_help=True,
 )
 DEFAULT_DIR = Path("/etc/lightloom/pki")

@@ -83,7 +83,7 @@ def test_unknown_verbs_and_options(offline: Run) -> None:
 
 
 def test_no_controller(offline: Run) -> None:
-    with socket.socket() as kept:  # bound, so that nobody else listens there
+    with socket.socket() as kept:  # bound, so that no other process listens there
         kept.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{kept.getsockname()[1]}"
         ran = offline("--url", url, "get", "jobs", "-o", "json")
@@ -234,7 +234,7 @@ def test_settings_flag_environment_file_default(tmp_path: Path) -> None:
         ("timeout_s: soon\n", 0o600, "soon"),
     ],
 )
-def test_settings_files_that_can_not_be_used(
+def test_settings_files_that_cannot_be_used(
     tmp_path: Path, content: str, mode: int, word: str
 ) -> None:
     file = tmp_path / "lightloom" / "config.yaml"

@@ -99,7 +99,7 @@ def test_a_bad_file_is_told_with_path_and_fix(
     assert service.requests == []
 
 
-def test_somebody_must_say_how_many(run: Run, tmp_path: Path) -> None:
+def test_the_number_of_gpus_is_required(run: Run, tmp_path: Path) -> None:
     empty = tmp_path / "job.yaml"
     empty.write_text("name: red\n")
     for arguments in (("submit",), ("submit", "-f", str(empty))):

@@ -153,7 +153,7 @@ def test_report_is_one_page_that_fetches_nothing(run: Run, tmp_path: Path) -> No
     lines = [len(ET.fromstring(d).findall("polyline")) for d in drawings]  # noqa: S314 - our own
     assert lines == [1, 0, 1]  # the fake knows nothing of what was sent
     assert "event 1" in text
-    assert run("report", "nobody").code == 5
+    assert run("report", "absent").code == 5
     assert run("report", "red", "-o", str(tmp_path / "no" / "x.html")).code == 1
 
 

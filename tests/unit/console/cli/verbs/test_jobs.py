@@ -208,7 +208,7 @@ def test_wait_ends_otherwise(run: Run, arguments: tuple[str, ...], code: int) ->
     assert run("wait", *arguments).code == code
 
 
-def test_wait_for_what_can_not_come_any_more(run: Run, service: FakeService) -> None:
+def test_wait_for_what_cannot_happen_any_more(run: Run, service: FakeService) -> None:
     service.set_state("red", "failed", "rank 2 exited with 1")
     ran = run("wait", "job/red", "--for", "state=completed", "-o", "json")
     assert ran.code == 3

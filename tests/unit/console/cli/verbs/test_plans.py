@@ -271,7 +271,7 @@ def test_the_text_says_how_far_a_plan_is_from_the_least() -> None:
     )
 
 
-def test_plan_offline_can_not_be_applied(offline: Run, state: str, tmp_path: Path) -> None:
+def test_plan_offline_cannot_be_applied(offline: Run, state: str, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     assert offline("plan", "--state", state, "--out", str(file)).code == 0
     ran = offline("apply", str(file))
@@ -295,7 +295,7 @@ def test_plan_offline_refusals(
     assert word in ran.err
 
 
-def test_state_files_that_can_not_be_used(offline: Run, tmp_path: Path) -> None:
+def test_state_files_that_cannot_be_used(offline: Run, tmp_path: Path) -> None:
     assert offline("plan", "--state", str(tmp_path / "absent"), "-o", "json").code == 2
     bad = tmp_path / "bad.yaml"
     bad.write_text(STATE.replace("g1: as1", "g1: as7"))
