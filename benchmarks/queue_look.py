@@ -2,9 +2,9 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/queue_look.py --endpoints 1000,10000 --waiting 100,1000
 
-A decision is ``controller.jobs.decisions.look``: it builds the index from the fabric, and decides and
-explains every waiting job. Only 2 % of the site is free, so almost no job starts and all others
-need a reason. JSON on stdout.
+A decision is ``controller.jobs.decisions.look``: it builds the index from the fabric, and decides
+and explains every waiting job. Only 2 % of the site is free, so almost no job starts and all
+others need a reason. JSON on stdout.
 """
 
 from __future__ import annotations

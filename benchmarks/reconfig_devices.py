@@ -251,7 +251,12 @@ class SimEngine:
         return list(self.statuses.values())
 
     async def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
         """Yield nothing."""
         nothing: tuple[LogLine, ...] = ()

@@ -19,6 +19,8 @@ from pydantic import (
     ValidationError,
 )
 
+from scheduler.model import Locality, Policy, RankOrder
+from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
 from sitefile.yaml_io import load_mapping
@@ -27,9 +29,8 @@ SCHEMA_COMMAND = "lightloom schema job"
 MAX_BYTES = 256 * 1024
 """Limit of a job file: four times the longest command that an agent accepts."""
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
-JobName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?$")]
-"""Characters that agents accept in a container's name."""
+Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
+JobName = Annotated[str, StringConstraints(pattern=f"^{names.JOB}$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
@@ -59,7 +60,7 @@ Value = Annotated[str, BeforeValidator(_text)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
 
 
 class ResourcesModel(_Strict):
@@ -108,11 +109,9 @@ class JobFileModel(_Strict):
     )
     env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Value] = {}
     limits: LimitsModel = LimitsModel()
-    locality: Literal["strict", "preferred", "any", "regroup"] | None = None
-    policy: Literal["live", "pause", "restart"] | None = Field(
-        None, description="how a regroup treats the job"
-    )
-    rank_order: Literal["aggregator", "placed"] | None = None
+    locality: Locality | None = None
+    policy: Policy | None = Field(None, description="how a regroup treats the job")
+    rank_order: RankOrder | None = None
     pinned: bool | None = Field(None, strict=True, description="its circuits never move")
     restart: (
         Annotated[str, StringConstraints(pattern=r"^(never|on-failure(:[1-9][0-9]{0,2})?)$")] | None

@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from scheduler.queue.model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
+from sitefile import names
 
 USERS_PRIORITY = 5
 """Default of the highest priority of users' jobs."""
 MAX_WAITING = 200
 
 Priority = Annotated[int, Field(ge=-100, le=100)]
-ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+ProjectName = Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
 """Job names start with ``<project>-``, and agents accept at most 41 characters."""
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 

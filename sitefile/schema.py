@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from sitefile import names
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
 HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
 DnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]

@@ -12,6 +12,7 @@ from controller.api.gate.access import Admitted, Caller
 from controller.api.operations import Operations
 from controller.api.scope.scoped import Scoped
 from controller.base.errors import ServiceError
+from sitefile import names
 
 READ_S = 15.0
 """Longest a read may take; reads come from memory."""
@@ -51,4 +52,4 @@ async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
 Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
 """Takes the caller's place for a long answer. ServiceError ``unavailable``."""
 Service = Annotated[Operations, Depends(_service)]
-Name = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,63}$", description="an object's name")]
+Name = Annotated[str, Path(pattern=f"^{names.NAME}$", description="an object's name")]

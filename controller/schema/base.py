@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
+from sitefile import names
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
+Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 JobState = Literal[
     "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
-from controller.engine import EngineError, EngineFault, LogLine
 from playwright.async_api import Page, expect
 
+from controller.devices.engine import EngineError, EngineFault, LogLine
 from tests.web.world import TalkingRack, scattered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -106,7 +106,12 @@ class Agents:
         rack.engine.logs = self.logs  # type: ignore[method-assign]
 
     async def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
         assert not follow
         self.asked.append((rank, tail))

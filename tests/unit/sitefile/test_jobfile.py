@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.devices.engine import Pull
 from controller.schema.jobs import JobRequest
 from sitefile import SiteFileError, job_schema, load_job
 from sitefile.jobfile import MAX_BYTES, JobFileModel, command
@@ -183,3 +184,11 @@ def test_the_schema_describes_the_model() -> None:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_examples_are_valid(example: Path) -> None:
     assert load_job(example)["count"] >= 2
+
+
+def test_a_file_knows_every_way_to_fetch_an_image() -> None:
+    """The site file's package may not import the enum itself."""
+    for way in Pull:
+        assert JobFileModel(pull=way.value).pull == way
+    (listed,) = [p["enum"] for p in job_schema()["properties"]["pull"]["anyOf"] if "enum" in p]
+    assert listed == list(Pull)
