@@ -43,7 +43,7 @@ class StepMeter:
         self._known: dict[str, tuple[int, Calibration]] = {}
         """Per job: the epoch of its containers, and what was learnt from them."""
         self._homes: dict[str, tuple[str | None, ...]] = {}
-        """Homes of each job at the last observation: a mean over a move says nothing."""
+        """Homes of each job at the last observation: a mean over a move is meaningless."""
 
     def observe(
         self, jobs: Iterable[JobRecord], homes: Mapping[str, str | None], busy: frozenset[str]

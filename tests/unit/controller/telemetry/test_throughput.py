@@ -10,6 +10,7 @@ import pytest
 from controller.devices.aggregators import AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.schema.plans import PlanRequest
+from controller.schema.stream import SampleView
 from controller.telemetry.throughput import AT_ONCE, Rates, Telemetry
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
@@ -85,6 +86,14 @@ async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
     rack.aggregators.away = {"as0"}
     await telemetry.tick()
     assert telemetry.rates("gpu0") == Rates()
+
+
+async def test_every_second_is_published_to_the_readers_of_the_stream(rack: Rack) -> None:
+    at = rack.service._state.attachments["gpu0"]
+    reader = rack.service._feed.read(None)
+    await rack.service._telemetry.tick()
+    (sample,) = [i.data for i in await reader.batch() if isinstance(i.data, SampleView)]
+    assert (at.aggregator, at.port) in {(link.device, link.port) for link in sample.links}
 
 
 class Many:
