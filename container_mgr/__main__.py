@@ -69,7 +69,7 @@ def main() -> int:
                 job_map=options.job_map,
                 require_digest=options.require_digest,
                 registries=options.registry,
-                ready=_say_ready,
+                ready=_print_ready,
             )
         )
     except AgentStartError as error:
@@ -78,7 +78,7 @@ def main() -> int:
     return 0
 
 
-def _say_ready(address: str) -> None:
+def _print_ready(address: str) -> None:
     """One JSON line on stdout, for whoever started this process."""
     print(json.dumps({"event": "listening", "address": address}), flush=True)
 

@@ -20,13 +20,13 @@ from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
 from container_mgr.hardware import gpu_binding, sysfs
 from container_mgr.hardware.gpus import Gpus
-from container_mgr.hardware.inventory import Kit, server_facts
+from container_mgr.hardware.inventory import Inventory, server_facts
 from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.rpc.gate import Gate
+from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name
@@ -101,7 +101,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     sampler: asyncio.Task[None] | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
-        interceptors=[Gate(fence)],
+        interceptors=[TermGate(fence)],
         maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", MAX_START_BYTES),
@@ -116,11 +116,11 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         gpus.start()
         try:
             facts = await engine.facts()
-            kit = _kit(config, facts, gpus)
+            inventory = _inventory(config, facts, gpus)
             ranks = Ranks(
                 engine=engine,
                 nics=Nics(config.server, config.nic_netns),
-                kit=kit,
+                inventory=inventory,
                 host=_host(config, facts),
                 fence=fence,
                 state_dir=config.directory,
@@ -131,7 +131,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 "unavailable", "docker", str(error), "is the Docker Engine running?"
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
-        service = AgentService(config.server, engine, ranks, kit)
+        service = AgentService(config.server, engine, ranks, inventory)
         sampler = asyncio.create_task(service.sample_forever())
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
@@ -157,8 +157,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         engine.close()
 
 
-def _kit(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Kit:
-    return Kit(
+def _inventory(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Inventory:
+    return Inventory(
         {e.name: e for e in config.endpoints} or None,
         server_facts(facts.memory_bytes),
         gpus=gpus,

@@ -33,7 +33,7 @@ class Fence:
         """The highest term seen; 0 before any."""
         return self._term
 
-    def saw(self, term: int) -> None:
+    def raise_to(self, term: int) -> None:
         """Raise the fence to ``term`` when it is higher. OSError when that is not durable."""
         if term <= self._term:
             return

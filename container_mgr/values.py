@@ -79,14 +79,14 @@ class RankKey:
         return f"{PREFIX}{self.job}-{self.rank}-{self.epoch}"
 
     @property
-    def room(self) -> str:
+    def namespace(self) -> str:
         """Name under which the container's network namespace is kept in /run/netns."""
         return f"{PREFIX}c-{self.job}-{self.rank}-{self.epoch}"
 
 
-def container_in(room: str) -> str:
-    """Return the name of the container whose network namespace is kept under ``room``."""
-    return PREFIX + room.removeprefix(f"{PREFIX}c-")
+def container_in(namespace: str) -> str:
+    """Return the name of the container whose network namespace is kept under ``namespace``."""
+    return PREFIX + namespace.removeprefix(f"{PREFIX}c-")
 
 
 @dataclass(slots=True, frozen=True)

@@ -84,7 +84,7 @@ class DockerHost:
         self._timeout_s = timeout_s
         self._api: docker.APIClient | None = None
         self._seen: dict[str, Container] = {}
-        self._strange: set[str] = set()
+        self._foreign: set[str] = set()
         """Containers that carry our labels and are not ours."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pulls = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
@@ -136,10 +136,10 @@ class DockerHost:
         rows = await self._call(
             lambda api: api.containers(all=True, filters={"label": labels}),
         )
-        found = await asyncio.gather(*(self._look(row["Id"], row["State"]) for row in rows))
+        found = await asyncio.gather(*(self._cached(row["Id"], row["State"]) for row in rows))
         if job is None:
             self._seen = {c.id: c for c in found if c is not None}
-            self._strange &= {row["Id"] for row in rows}
+            self._foreign &= {row["Id"] for row in rows}
         return sorted((c for c in found if c is not None), key=lambda c: c.key)
 
     async def inspect(self, name: str) -> Container | None:
@@ -153,8 +153,8 @@ class DockerHost:
         try:
             return container_of(raw)
         except ValueError as error:
-            if raw["Id"] not in self._strange:
-                self._strange.add(raw["Id"])
+            if raw["Id"] not in self._foreign:
+                self._foreign.add(raw["Id"])
                 _log.warning("container left alone", name=raw.get("Name"), reason=str(error))
             return None
 
@@ -207,7 +207,7 @@ class DockerHost:
         if self._api is not None:
             self._api.close()
 
-    async def _look(self, id_: str, state: str) -> Container | None:
+    async def _cached(self, id_: str, state: str) -> Container | None:
         # Ours never restart: while the state is the same, all that was inspected still holds.
         seen = self._seen.get(id_)
         return seen if seen is not None and seen.state == state else await self.inspect(id_)
@@ -233,9 +233,9 @@ class DockerHost:
                 self._api = _Client(self._url, timeout=self._timeout_s, max_pool_size=_THREADS)
             return function(self._api)
         except docker.errors.NotFound as error:
-            raise _AbsentError(_words(error)) from error
+            raise _AbsentError(_message(error)) from error
         except docker.errors.APIError as error:
-            raise EngineRefusedError(_words(error)) from error
+            raise EngineRefusedError(_message(error)) from error
         except requests.exceptions.Timeout as error:
             raise EngineTimeoutError(
                 f"no answer from the engine within {self._timeout_s:g} s"
@@ -264,5 +264,5 @@ def _inspect_image(api: docker.APIClient, reference: str) -> dict[str, Any]:
     return found
 
 
-def _words(error: docker.errors.APIError) -> str:
+def _message(error: docker.errors.APIError) -> str:
     return str(error.explanation or error).strip()

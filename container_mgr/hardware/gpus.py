@@ -16,14 +16,14 @@ INTERVAL_S = 1.0
 HANG_S = 3.0
 """A look that takes longer means that the driver hangs. A healthy one takes under 0.2 s."""
 FRESH_S = 3.5
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class Slot:
     """What is known of one GPU. Times are monotonic seconds."""
 
-    begun: float | None = None
+    started: float | None = None
     """When the look began that has not ended yet."""
     read_at: float | None = None
     reading: Reading = field(default_factory=Reading)
@@ -32,7 +32,7 @@ class Slot:
     minor: int | None = None
 
 
-def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
+def unfit_reason(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
     """Say what is wrong with a GPU, nothing when it is fit. Pure."""
     if _hangs(slot, now, hang_s):
         return "NVML hangs on this GPU"
@@ -45,7 +45,7 @@ def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
 
 
 def _hangs(slot: Slot, now: float, hang_s: float) -> bool:
-    begun = slot.begun  # read once: the look may end between two lines
+    begun = slot.started  # read once: the look may end between two lines
     return begun is not None and now - begun > hang_s
 
 
@@ -92,12 +92,12 @@ class Gpus:
         """Block until :meth:`settled`; a GPU that hangs is not waited for."""
         deadline = time.monotonic() + timeout_s
         while not self.settled() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def why_unfit(self, uuid: str) -> str:
         """Say what is wrong with a GPU, nothing when it is fit."""
         slot = self._slots.get(uuid)
-        return "not watched" if slot is None else verdict(slot, self._clock(), self._hang_s)
+        return "not watched" if slot is None else unfit_reason(slot, self._clock(), self._hang_s)
 
     def reading(self, uuid: str) -> Reading | None:
         """Return the latest figures, None when there are no fresh ones."""
@@ -118,7 +118,7 @@ class Gpus:
     def _watch(self, uuid: str, slot: Slot) -> None:
         device: Device | None = None
         while not self._stop.is_set():
-            slot.begun = self._clock()
+            slot.started = self._clock()
             try:
                 if device is None:
                     device = Device(self._library, uuid)
@@ -128,5 +128,5 @@ class Gpus:
             except GpuLostError as error:
                 slot.lost = str(error)
                 device = None  # found again by its UUID, should it come back
-            slot.begun = None
+            slot.started = None
             self._stop.wait(self._interval_s)

@@ -17,7 +17,7 @@ from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
 
 
-class Kit:
+class Inventory:
     """Finds each rank's devices, and knows which of them are fit. Never blocks for long.
 
     ``endpoints`` None serves whatever NIC lies in the server's own network namespace: an

@@ -41,7 +41,7 @@ CONGESTION_CONTROLS = ("cubic", "reno")
 cubic may be among the restricted ones (net.ipv4.tcp_allowed_congestion_control), reno never is.
 """
 
-_ROOM_PREFIX = f"{PREFIX}c-"
+_NAMESPACE_PREFIX = f"{PREFIX}c-"
 _ALIAS = "lightloom"
 _MACVLAN = "macvlan"
 _ETH_P_ARP = 0x0806
@@ -61,7 +61,7 @@ _log = structlog.get_logger("container_mgr.hardware.nic")
 class Nics:
     """The NICs of one server. ``home`` is its namespace's name, None for the machine's own.
 
-    All methods block and are safe to call from any thread, for different rooms at a time.
+    All methods block and are safe to call from any thread, for different namespaces at a time.
     """
 
     server: str
@@ -69,43 +69,43 @@ class Nics:
 
     def present(self, name: str) -> bool:
         """Is the NIC in the server's namespace, free to be given away?"""
-        with self._told(name), _inside(self._home_path()), IPRoute() as ip:
+        with self._as_agent_error(name), _inside(self._home_path()), IPRoute() as ip:
             return bool(ip.link_lookup(ifname=name))
 
     def bind(
         self,
         nic: NicSpec,
-        room: str,
+        namespace: str,
         pid: int,
         attach: Attach = Attach.MOVE,
         rdma_device: str = "",
     ) -> NicReport:
-        """Give ``nic`` to the namespace of ``pid``, kept open as ``/run/netns/<room>``.
+        """Give ``nic`` to the namespace of ``pid``, kept open as ``/run/netns/<namespace>``.
 
         ``rdma_device`` goes with it. Returns the NIC as it is then. Idempotent: what is
         done already is not done again. Raises AgentError.
         """
-        with self._told(nic.name):
-            self._attach(room, pid)
+        with self._as_agent_error(nic.name):
+            self._attach(namespace, pid)
             if attach is Attach.MACVLAN:
-                self._make_macvlan(nic, room)
+                self._make_macvlan(nic, namespace)
             else:
-                self._send(nic, room)
+                self._send(nic, namespace)
             if (
                 rdma_device
                 and not Path(f"/proc/{pid}/root/sys/class/infiniband/{rdma_device}").exists()
             ):
                 with _inside(self._home_path()):
-                    rdma.move(rdma_device, NETNS_DIR / room)
-            mtu = self._configure(nic, room)
+                    rdma.move(rdma_device, NETNS_DIR / namespace)
+            mtu = self._configure(nic, namespace)
         if not rdma_device:
             return NicReport(mtu)
         if nic.dscp is not None:
-            rdma.mark(rdma_device, nic.dscp)
+            rdma.set_dscp(rdma_device, nic.dscp)
         inside = Path(f"/proc/{pid}/root/sys")
         return NicReport(mtu, rdma_device, rdma.wait_for_gid(rdma_device, nic.ip, inside), nic.dscp)
 
-    def announce(self, nic: NicSpec, room: str) -> None:
+    def announce(self, nic: NicSpec, namespace: str) -> None:
         """Say in the container's name where its address is now (gratuitous ARP, RFC 5227 3).
 
         For packet switches that learn: after a move the NIC hangs on another port.
@@ -114,19 +114,19 @@ class Nics:
         ethernet = b"\xff" * 6 + mac + struct.pack("!H", _ETH_P_ARP)
         arp = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + ip
         with (
-            self._told(nic.name),
-            _inside(NETNS_DIR / room),
+            self._as_agent_error(nic.name),
+            _inside(NETNS_DIR / namespace),
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
         ):
             wire.bind((NIC_IN_CONTAINER, 0))
             wire.send(ethernet + arp)
 
-    def release(self, room: str) -> None:
-        """Take our NIC back from ``room`` and close the room. Idempotent. Raises AgentError."""
-        path = NETNS_DIR / room
+    def release(self, namespace: str) -> None:
+        """Take our NIC back from ``namespace`` and close it. Idempotent. Raises AgentError."""
+        path = NETNS_DIR / namespace
         if not path.exists():
             return
-        with self._told(room):
+        with self._as_agent_error(namespace):
             # A file that no namespace is mounted on is what a crash left: nothing is in it.
             mounted = path.stat().st_dev != path.parent.stat().st_dev
             names = self._take_back(path) if mounted else []
@@ -137,19 +137,19 @@ class Nics:
                         ip.link("set", index=index, ifalias="")
                         ip.link("set", index=index, state="up")
             with suppress(FileNotFoundError):
-                netns.remove(room)
+                netns.remove(namespace)
 
-    def rooms(self) -> dict[str, str]:
+    def namespaces(self) -> dict[str, str]:
         """Rooms that hold a NIC of this server, each with the NIC's name."""
         found: dict[str, str] = {}
-        for path in sorted(NETNS_DIR.glob(f"{_ROOM_PREFIX}*")):
+        for path in sorted(NETNS_DIR.glob(f"{_NAMESPACE_PREFIX}*")):
             with suppress(OSError), _inside(path), IPRoute() as ip:
                 names = filter(None, map(self._owner, ip.get_links()))
                 found.update((path.name, name) for name in names)
         return found
 
     @contextmanager
-    def _told(self, obj: str) -> Iterator[None]:
+    def _as_agent_error(self, obj: str) -> Iterator[None]:
         """Say in the agent's words what the kernel refused."""
         try:
             yield
@@ -161,20 +161,20 @@ class Nics:
                 "is the server's network namespace there? does the agent run as root?",
             ) from error
 
-    def _attach(self, room: str, pid: int) -> None:
-        path, theirs = NETNS_DIR / room, Path(f"/proc/{pid}/ns/net")
+    def _attach(self, namespace: str, pid: int) -> None:
+        path, theirs = NETNS_DIR / namespace, Path(f"/proc/{pid}/ns/net")
         if path.exists():
             if path.stat().st_ino == theirs.stat().st_ino:
                 return
-            self.release(room)
+            self.release(namespace)
         try:
-            netns.attach(room, pid)
+            netns.attach(namespace, pid)
         except OSError:
             path.unlink(missing_ok=True)
             raise
 
-    def _send(self, nic: NicSpec, room: str) -> None:
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+    def _send(self, nic: NicSpec, namespace: str) -> None:
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             indices = ip.link_lookup(ifname=nic.name)
             if not indices:
                 return  # there already, or configure() will say that it is nowhere
@@ -182,12 +182,12 @@ class Nics:
             ip.link("set", index=indices[0], ifalias=f"{_ALIAS} {self.server} {nic.name}")
             ip.link("set", index=indices[0], net_ns_fd=target)
 
-    def _make_macvlan(self, nic: NicSpec, room: str) -> None:
+    def _make_macvlan(self, nic: NicSpec, namespace: str) -> None:
         """Make a macvlan on the NIC; in bridge mode, so that ranks of one NIC's server meet."""
-        with _inside(NETNS_DIR / room), IPRoute() as ip:
+        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
             if any(self._owner(link) == nic.name for link in ip.get_links()):
                 return
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             below = ip.link_lookup(ifname=nic.name)
             if not below:
                 return  # configure() will say that it is nowhere
@@ -203,8 +203,8 @@ class Nics:
             ip.link("set", index=index, ifalias=f"{_ALIAS} {self.server} {nic.name}")
             ip.link("set", index=index, net_ns_fd=target)
 
-    def _configure(self, nic: NicSpec, room: str) -> int:
-        with _inside(NETNS_DIR / room), IPRoute() as ip:
+    def _configure(self, nic: NicSpec, namespace: str) -> int:
+        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
             index = next(
                 (li["index"] for li in ip.get_links() if self._owner(li) == nic.name), None
             )
@@ -226,10 +226,10 @@ class Nics:
                 ip.addr("add", index=index, address=nic.ip, prefixlen=nic.prefix_len)
             ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
             ip.link("set", index=index, state="up")
-            self._bear_the_dark(ip, nic, index)
+            self._tune_for_dark_time(ip, nic, index)
             return int(ip.get_links(index)[0].get_attr("IFLA_MTU"))
 
-    def _bear_the_dark(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
+    def _tune_for_dark_time(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
         """Have TCP lose nothing but the dark time itself when the NIC's light goes and comes."""
         # Peers' MACs are the site file's for good; Linux would forget them with the carrier, and
         # what is sent into the dark would then make everyone wait for the next ARP, 1 s later.
@@ -255,9 +255,9 @@ class Nics:
                 return
         _log.warning("congestion control not set", wanted=CONGESTION_CONTROLS)
 
-    def _take_back(self, room: Path) -> list[str]:
+    def _take_back(self, namespace: Path) -> list[str]:
         names = []
-        with _inside(room), IPRoute() as ip, _open(self._home_path()) as target:
+        with _inside(namespace), IPRoute() as ip, _open(self._home_path()) as target:
             self._return_rdma()
             for link in ip.get_links():
                 name = self._owner(link)
@@ -273,7 +273,7 @@ class Nics:
     def _return_rdma(self) -> None:
         """Send RDMA devices home. One that stays returns with the namespace's end."""
         try:
-            for device in rdma.here():
+            for device in rdma.own_devices():
                 rdma.move(device, self._home_path())
         except AgentError as error:
             _log.warning("RDMA device not returned", reason=str(error))

@@ -91,9 +91,9 @@ class Device:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         except (pynvml.NVMLError, OSError) as error:
-            raise GpuLostError(_words(error)) from error
-        self._index = _ask(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
-        self._minor = _ask(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
+            raise GpuLostError(_message(error)) from error
+        self._index = _query(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
+        self._minor = _query(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
         self._events = self._listen()
         self._xid: int | None = None
 
@@ -115,26 +115,26 @@ class Device:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         except pynvml.NVMLError as error:
             if error.value in _GONE:
-                raise GpuLostError(_words(error)) from error
+                raise GpuLostError(_message(error)) from error
             memory = None
-        busy = _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-        reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        busy = _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+        reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         if reasons is None:  # its name before driver 535
-            reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
+            reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        processes = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
         return Reading(
             utilisation=None if busy is None else busy.gpu / 100,
             memory_bytes=None if memory is None else memory.used,
             memory_total_bytes=None if memory is None else memory.total,
-            temperature_c=_ask(
+            temperature_c=_query(
                 lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
             ),
-            power_w=_times(_ask(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
+            power_w=_times(_query(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
             sm_clock_hz=self._clock(pynvml.NVML_CLOCK_SM),
             memory_clock_hz=self._clock(pynvml.NVML_CLOCK_MEM),
             pcie_rx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_RX_BYTES),
             pcie_tx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_TX_BYTES),
-            pcie_replays=_ask(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
+            pcie_replays=_query(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
             nvlinks_up=self._nvlinks(),
             ecc_corrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
             ecc_uncorrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
@@ -144,22 +144,22 @@ class Device:
         )
 
     def _clock(self, which: int) -> int | None:
-        mhz = _ask(lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, which))
+        mhz = _query(lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, which))
         return None if mhz is None else int(mhz) * _MHZ
 
     def _pcie(self, which: int) -> int | None:
-        kib = _ask(lambda: pynvml.nvmlDeviceGetPcieThroughput(self._handle, which))
+        kib = _query(lambda: pynvml.nvmlDeviceGetPcieThroughput(self._handle, which))
         return None if kib is None else int(kib) * _KIB * 8
 
     def _ecc(self, kind: int) -> int | None:
         volatile = pynvml.NVML_VOLATILE_ECC
-        found = _ask(lambda: pynvml.nvmlDeviceGetTotalEccErrors(self._handle, kind, volatile))
+        found = _query(lambda: pynvml.nvmlDeviceGetTotalEccErrors(self._handle, kind, volatile))
         return None if found is None else int(found)
 
     def _nvlinks(self) -> int | None:
         states = []
         for link in range(_MAX_NVLINKS):
-            state = _ask(partial(pynvml.nvmlDeviceGetNvLinkState, self._handle, link))
+            state = _query(partial(pynvml.nvmlDeviceGetNvLinkState, self._handle, link))
             if state is None:
                 break
             states.append(state)
@@ -174,11 +174,11 @@ class Device:
             pynvml.nvmlDeviceRegisterEvents(self._handle, kinds, events)
             return events
 
-        return _ask(register)
+        return _query(register)
 
     def _last_xid(self) -> int | None:
         while self._events is not None:
-            event = _ask(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
+            event = _query(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
             if event is None:  # none waits
                 break
             if self._xid not in FATAL_XIDS:  # what made it unfit is what is shown
@@ -192,7 +192,7 @@ def _load(library: str) -> None:
         pynvml.nvmlLib = ctypes.CDLL(library)
 
 
-def _ask(question: Callable[[], Any]) -> Any:
+def _query(question: Callable[[], Any]) -> Any:
     """Return the answer, None when the device, the driver or the library has none."""
     try:
         return question()
@@ -204,5 +204,5 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error).strip() or type(error).__name__

@@ -25,7 +25,7 @@ _CONFIGFS = Path("/sys/kernel/config/rdma_cm")
 Run = Callable[[Sequence[str]], str]
 
 
-def ask_tool(words: Sequence[str]) -> str:
+def run_tool(words: Sequence[str]) -> str:
     """Run iproute2's ``rdma`` in this thread's namespace. AgentError(failed) with its words."""
     try:
         done = subprocess.run(
@@ -42,12 +42,12 @@ def ask_tool(words: Sequence[str]) -> str:
     return done.stdout
 
 
-def move(device: str, target: Path, run: Run = ask_tool) -> None:
+def move(device: str, target: Path, run: Run = run_tool) -> None:
     """Move a device from this thread's namespace to the one at ``target``."""
     run(["dev", "set", device, "netns", str(target)])
 
 
-def here(run: Run = ask_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
+def own_devices(run: Run = run_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
     """Return the RDMA devices of this thread's namespace; in shared mode none is anybody's own."""
     if not hardware.exclusive_rdma(sysfs):
         return []
@@ -68,7 +68,7 @@ def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S)
         time.sleep(0.02)
 
 
-def mark(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
+def set_dscp(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
     """Make connections of the RDMA connection manager on ``device`` carry ``dscp``.
 
     (Documentation/ABI/testing/configfs-rdma_cm; queue pairs made without it take the

@@ -24,7 +24,7 @@ _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
 
 
-class Cold(StrEnum):
+class FreezerState(StrEnum):
     """How far a freezer is."""
 
     THAWED = "THAWED"
@@ -39,21 +39,21 @@ class Freezer:
     version: int
     group: Path
 
-    def ask(self, *, frozen: bool) -> None:
+    def request(self, *, frozen: bool) -> None:
         """Tell the kernel to freeze or thaw; it is done when :meth:`state` says so. OSError."""
         if self.version == 1:
-            self._write("freezer.state", Cold.FROZEN if frozen else Cold.THAWED)
+            self._write("freezer.state", FreezerState.FROZEN if frozen else FreezerState.THAWED)
         else:
             self._write("cgroup.freeze", "1" if frozen else "0")
 
-    def state(self) -> Cold:
+    def state(self) -> FreezerState:
         """Return what the kernel says now. OSError when the cgroup is gone."""
         if self.version == 1:
-            return Cold((self.group / "freezer.state").read_text(encoding="ascii").strip())
+            return FreezerState((self.group / "freezer.state").read_text(encoding="ascii").strip())
         if "frozen 1" in (self.group / "cgroup.events").read_text(encoding="ascii").splitlines():
-            return Cold.FROZEN
+            return FreezerState.FROZEN
         asked = (self.group / "cgroup.freeze").read_text(encoding="ascii").strip() == "1"
-        return Cold.FREEZING if asked else Cold.THAWED
+        return FreezerState.FREEZING if asked else FreezerState.THAWED
 
     def _write(self, name: str, word: str) -> None:
         # No O_CREAT: where the kernel has no such file, none may be made.
@@ -87,21 +87,21 @@ def find(container_id: str, pid: int, proc: Path = Path("/proc")) -> Freezer:
 
 async def settle(
     freezers: Sequence[Freezer], *, frozen: bool, limit_s: float
-) -> dict[Freezer, Cold | None]:
+) -> dict[Freezer, FreezerState | None]:
     """Wait until all have got there or ``limit_s`` is over; returns the stragglers.
 
     A straggler's value is how far it is, or None for a container that has ended meanwhile. What
     is still FREEZING is told again, as runc does: that reaches processes made since.
     """
-    wanted = Cold.FROZEN if frozen else Cold.THAWED
+    wanted = FreezerState.FROZEN if frozen else FreezerState.THAWED
     end = time.monotonic() + limit_s
     pause_s = _FIRST_PAUSE_S
-    late: dict[Freezer, Cold | None] = {}
+    late: dict[Freezer, FreezerState | None] = {}
     waiting = list(freezers)
     while True:
         still = []
         for one in waiting:
-            seen = look(one)
+            seen = read_state(one)
             if seen is None:
                 late[one] = None
             elif seen is not wanted:
@@ -115,10 +115,10 @@ async def settle(
         waiting = [one for one, _ in still]
         for one in waiting:
             with suppress(OSError):  # then it stays as it is, and is told of
-                tell(one, frozen=frozen)
+                request(one, frozen=frozen)
 
 
-def look(freezer: Freezer) -> Cold | None:
+def read_state(freezer: Freezer) -> FreezerState | None:
     """Return what the kernel says; None when the container has ended."""
     try:
         return freezer.state()
@@ -126,10 +126,10 @@ def look(freezer: Freezer) -> Cold | None:
         return None
 
 
-def tell(freezer: Freezer, *, frozen: bool) -> bool:
+def request(freezer: Freezer, *, frozen: bool) -> bool:
     """Ask; False when the container has ended. OSError when the kernel refuses."""
     try:
-        freezer.ask(frozen=frozen)
+        freezer.request(frozen=frozen)
     except OSError:
         if freezer.group.exists():
             raise

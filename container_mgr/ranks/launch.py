@@ -22,7 +22,7 @@ from container_mgr.docker.engine import (
     EngineRefusedError,
     EngineTimeoutError,
 )
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy
@@ -49,23 +49,23 @@ class Launcher:
         self,
         engine: DockerHost,
         nics: Nics,
-        kit: Kit,
+        inventory: Inventory,
         host: Host,
         *,
         dirs: Path,
         locks: Locks,
-        settle: Callable[[Container], Awaitable[None]],
+        attach: Callable[[Container], Awaitable[None]],
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``settle`` binds the NIC of a running container and watches it."""
+        """``attach`` binds the NIC of a running container and watches it."""
         self._engine = engine
         self._nics = nics
-        self._kit = kit
+        self._inventory = inventory
         self._host = host
         self._dirs = dirs
         self._locks = locks
-        self._settle = settle
+        self._attach = attach
         self._remove = remove
         self._proc = proc
 
@@ -75,10 +75,10 @@ class Launcher:
             policy.distinct(specs)
         except AgentError as error:
             return Outcome((), (error,))
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as locks:
             # In one order, so that two batches never wait for each other.
             for endpoint in sorted({spec.endpoint for spec in specs}):
-                await held.enter_async_context(self._locks[endpoint])
+                await locks.enter_async_context(self._locks[endpoint])
             try:
                 there = await self._engine.list(self._host.server)
             except EngineFailure as error:
@@ -99,10 +99,10 @@ class Launcher:
     ) -> Container:
         policy.check(
             spec,
-            self._kit.endpoints,
-            self._kit.facts,
+            self._inventory.endpoints,
+            self._inventory.facts,
             disk=self._host.block_device,
-            digest_only=self._kit.digest_only,
+            digest_only=self._inventory.digest_only,
         )
         name = spec.key.container
         found = there.get(name)
@@ -118,12 +118,12 @@ class Launcher:
             found = await self._launch(found)
         if found.alive:
             try:
-                await self._settle(found)
+                await self._attach(found)
             except AgentError:
                 if is_ending(found, self._proc):
                     # It ended while its NIC was on the way, which then had nowhere to go. How it
                     # ended is what its job wants to know, so it stays to be looked at.
-                    await asyncio.to_thread(self._nics.release, found.key.room)
+                    await asyncio.to_thread(self._nics.release, found.key.namespace)
                     return found
                 await self._remove(found)
                 raise
@@ -167,7 +167,7 @@ class Launcher:
             raise AgentError(error.code, name, error.message, error.hint) from error
         if not (spec.command or program.command or program.entrypoint):
             raise AgentError("invalid", name, "neither the rank nor its image has a command")
-        self._kit.check_free(spec.gpu_uuid, name)
+        self._inventory.check_free(spec.gpu_uuid, name)
         if not await self._is_home(spec.nic.name):
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
@@ -182,8 +182,8 @@ class Launcher:
             program=program,
             rank_dir=rank_dir,
             term=term,
-            gpu=self._kit.gpu(spec.gpu_uuid),
-            rdma=self._kit.rdma(spec.nic.name),
+            gpu=self._inventory.gpu(spec.gpu_uuid),
+            rdma=self._inventory.rdma(spec.nic.name),
         )
         try:
             await self._engine.create(container, host)
@@ -209,15 +209,15 @@ class Launcher:
         """Say whether a NIC is free; one that could not leave the dead earlier is fetched now."""
         if await asyncio.to_thread(self._nics.present, nic):
             return True
-        rooms = await asyncio.to_thread(self._nics.rooms)
-        room = next((room for room, name in rooms.items() if name == nic), None)
-        if room is None:
+        namespaces = await asyncio.to_thread(self._nics.namespaces)
+        namespace = next((place for place, name in namespaces.items() if name == nic), None)
+        if namespace is None:
             return False
-        holder = await self._engine.inspect(container_in(room))
+        holder = await self._engine.inspect(container_in(namespace))
         if holder is not None and holder.alive:
             return False
-        await asyncio.to_thread(self._nics.release, room)
-        _log.info("NIC of a dead container given back", room=room)
+        await asyncio.to_thread(self._nics.release, namespace)
+        _log.info("NIC of a dead container given back", namespace=namespace)
         return await asyncio.to_thread(self._nics.present, nic)
 
     async def _program(self, reference: str) -> Program:

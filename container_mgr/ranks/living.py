@@ -25,7 +25,7 @@ _log = structlog.get_logger("container_mgr.ranks.living")
 
 
 @dataclass(slots=True)
-class Held:
+class LiveContainer:
     """One living container. Owned by the event loop."""
 
     container: Container
@@ -33,7 +33,7 @@ class Held:
     gauge: Gauge | None
     freezer: Freezer | None = None
     """None where it cannot be written; then the engine pauses."""
-    ours: bool = False
+    frozen_by_us: bool = False
     """We froze it, and the engine does not know."""
     ending: bool = False
     """It is being stopped, and must not be frozen on its way out."""
@@ -45,7 +45,7 @@ class Held:
     light_seen: bytes = b""
     """``carrier_changes`` of its NIC when it had light last."""
 
-    def look_for_oom(self) -> None:
+    def check_oom(self) -> None:
         """Read it from the kernel, whose cgroup outlives the last process by some milliseconds.
 
         Engines learn it from two notes, of the kill and of the end, and where the second
@@ -93,22 +93,22 @@ class Living:
     on_end: Callable[[Container, bool], None]
     """With whether memory had run out."""
     proc: Path = Path("/proc")
-    _held: dict[str, Held] = field(default_factory=dict)
+    _containers: dict[str, LiveContainer] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held
+        return name in self._containers
 
-    def __iter__(self) -> Iterator[Held]:
-        return iter(tuple(self._held.values()))
+    def __iter__(self) -> Iterator[LiveContainer]:
+        return iter(tuple(self._containers.values()))
 
-    def get(self, name: str) -> Held | None:
+    def get(self, name: str) -> LiveContainer | None:
         """Return one that lives."""
-        return self._held.get(name)
+        return self._containers.get(name)
 
     def add(self, container: Container) -> None:
         """Watch a running container; one whose process is gone already is reported as ended."""
         name = container.key.container
-        if name in self._held:
+        if name in self._containers:
             return
         try:
             pidfd = open_first(container, self.proc)
@@ -119,7 +119,7 @@ class Living:
             gauge = locate(container.pid)
         except (OSError, LookupError):
             gauge = None
-        self._held[name] = Held(
+        self._containers[name] = LiveContainer(
             container,
             pidfd,
             gauge,
@@ -130,45 +130,45 @@ class Living:
 
     def forget(self, name: str) -> None:
         """Stop watching."""
-        held = self._held.pop(name, None)
-        if held is not None:
-            asyncio.get_running_loop().remove_reader(held.pidfd)
-            os.close(held.pidfd)
+        live = self._containers.pop(name, None)
+        if live is not None:
+            asyncio.get_running_loop().remove_reader(live.pidfd)
+            os.close(live.pidfd)
 
     def clear(self) -> None:
         """Stop watching all of them; they go on."""
-        for name in tuple(self._held):
+        for name in tuple(self._containers):
             self.forget(name)
 
     def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[Sample]:
         """Measure every container with a GPU, or with a stand-in since the last call."""
         now = time.monotonic_ns()
         found = []
-        for held in self:
-            held.look_for_oom()
-            share = held.container.share
-            gpu = reading_of(held.container.gpu_uuid)
+        for live in self:
+            live.check_oom()
+            share = live.container.share
+            gpu = reading_of(live.container.gpu_uuid)
             if gpu is not None:
-                found.append(Sample(held.container, gpu.utilisation, gpu.memory_bytes, gpu))
-            if share is None or held.gauge is None:
+                found.append(Sample(live.container, gpu.utilisation, gpu.memory_bytes, gpu))
+            if share is None or live.gauge is None:
                 continue
             with suppress(OSError, ValueError):
-                reading = held.gauge.read()
+                reading = live.gauge.read()
                 busy = None
-                if held.last is not None and now > held.last_ns:
-                    used = reading.cpu_ns - held.last.cpu_ns
+                if live.last is not None and now > live.last_ns:
+                    used = reading.cpu_ns - live.last.cpu_ns
                     # Before the share applies a program may use more; its stand-in is just busy.
-                    busy = min(1.0, max(0.0, used / (now - held.last_ns) / share))
-                held.last, held.last_ns = reading, now
-                found.append(Sample(held.container, busy, reading.memory_bytes))
+                    busy = min(1.0, max(0.0, used / (now - live.last_ns) / share))
+                live.last, live.last_ns = reading, now
+                found.append(Sample(live.container, busy, reading.memory_bytes))
         return found
 
     def _ended(self, name: str) -> None:
-        held = self._held.get(name)
-        if held is not None:
-            held.look_for_oom()
+        live = self._containers.get(name)
+        if live is not None:
+            live.check_oom()
             self.forget(name)
-            self.on_end(held.container, held.oom)
+            self.on_end(live.container, live.oom)
 
 
 def _freezer(container: Container) -> Freezer | None:

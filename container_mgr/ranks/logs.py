@@ -37,7 +37,7 @@ _BATCH_BYTES = 2**20
 """Text of one message: well below the 4 MiB that a receiver of gRPC takes."""
 _STEP_BYTES = 2**20
 """Read in one go, so that many readers take turns."""
-_FIRST_LOOK_BYTES = 64 * 1024
+_FIRST_TAIL_BYTES = 64 * 1024
 _LINE_LIMIT = 64 * 1024
 _RECORD_LIMIT = 256 * 1024
 """The engine splits at 16 KiB, which JSON writes as six times that at most."""
@@ -99,7 +99,7 @@ def files(log: Path) -> list[Path]:
     return [p for p in (*rotated, log) if p.exists()]
 
 
-class Tape:
+class LogReader:
     """A log's files as one, held open, so that a rotation meanwhile loses nothing.
 
     Blocks: use it in a thread, one call at a time.
@@ -127,10 +127,10 @@ class Tape:
         for handle in self._files:
             handle.close()
 
-    def wind(self, tail: int) -> None:
+    def seek_tail(self, tail: int) -> None:
         """Go to where the last ``tail`` lines begin, or as far back as a tail may look."""
         tail = min(tail, MAX_TAIL_LINES)
-        back = _FIRST_LOOK_BYTES
+        back = _FIRST_TAIL_BYTES
         while True:
             at_start = self._go_back(min(back, MAX_TAIL_BYTES))
             place = self._at, [handle.tell() for handle in self._files]
@@ -162,9 +162,9 @@ class Tape:
         """Return what was written last and has no end."""
         return self._joiner.rest()[self._skip :]
 
-    def replaced(self) -> bool:
+    def rotated(self) -> bool:
         """Return whether the engine has rotated the newest file away and made a new one."""
-        return _replaced(self._files[-1] if self._files else None, self._log)
+        return _is_rotated(self._files[-1] if self._files else None, self._log)
 
     def renew(self) -> bool:
         """Go on with the new file; False when there is none."""
@@ -223,22 +223,22 @@ async def read(
     ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` is whether any process
     may still write: an engine does for a while after a program's end.
     """
-    tape = await _in_thread(partial(Tape, log))
+    reader = await _in_thread(partial(LogReader, log))
     try:
         if tail is not None:
-            await _in_thread(partial(tape.wind, tail))
+            await _in_thread(partial(reader.seek_tail, tail))
         while True:
             # Both asked before the read, so that the last words are not missed.
             living = follow and await alive()
-            replaced = follow and await _in_thread(tape.replaced)
+            rotated = follow and await _in_thread(reader.rotated)
             quiet, more = True, True
             while more:
-                lines, more = await _in_thread(tape.batch)
+                lines, more = await _in_thread(reader.batch)
                 quiet = quiet and not lines
                 if lines:
                     yield lines
-            if replaced:
-                if not await _in_thread(tape.renew):
+            if rotated:
+                if not await _in_thread(reader.renew):
                     return
             elif not living and quiet:
                 break
@@ -246,10 +246,10 @@ async def read(
                 await asyncio.sleep(_POLL_S)
             elif not follow:
                 break
-        if last := tape.rest():
+        if last := reader.rest():
             yield last
     finally:
-        _THREADS.submit(tape.close)
+        _THREADS.submit(reader.close)
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
@@ -308,7 +308,7 @@ def _copy_end(source: Path, target: Path, limit: int) -> int:
     return len(end)
 
 
-def _replaced(handle: BinaryIO | None, path: Path) -> bool:
+def _is_rotated(handle: BinaryIO | None, path: Path) -> bool:
     """True once the engine has rotated the file we hold and the new one is there."""
     try:
         held = None if handle is None else os.fstat(handle.fileno()).st_ino

@@ -27,15 +27,15 @@ from container_mgr.docker.engine import (
 )
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_DIR, READY_FILE, REASONS, SCRIPT
 from container_mgr.fence import Fence
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.ranks.files import put_in
-from container_mgr.ranks.freezing import Freezing, as_is
+from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
-from container_mgr.ranks.living import Held, Living, Sample
+from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.ranks.logs import Archive
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 
@@ -50,7 +50,7 @@ class Ranks:
         *,
         engine: DockerHost,
         nics: Nics,
-        kit: Kit,
+        inventory: Inventory,
         host: Host,
         fence: Fence,
         state_dir: Path,
@@ -60,7 +60,7 @@ class Ranks:
         self._server = host.server
         self._engine = engine
         self._nics = nics
-        self._kit = kit
+        self._inventory = inventory
         self._fence = fence
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
@@ -72,18 +72,18 @@ class Ranks:
         # One change at a time per endpoint: covers the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # One freeze or thaw at a time per job: two at once would undo each other for seconds.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._job_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
-        self._chores: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
         self._launcher = Launcher(
             engine,
             nics,
-            kit,
+            inventory,
             host,
             dirs=self._dirs,
             locks=self._locks,
-            settle=self._settle_in,
+            attach=self._attach_nic,
             remove=self._remove,
             proc=proc,
         )
@@ -107,25 +107,25 @@ class Ranks:
         # Whole and at once: a container that starts now must not read half of it, or nothing.
         put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
         containers = await self._engine.list(self._server)
-        self._fence.saw(max((c.term for c in containers), default=0))
+        self._fence.raise_to(max((c.term for c in containers), default=0))
         for container in containers:
             if container.state == "created":  # an agent died between create and start
                 await self._remove(container)
             elif container.alive:
                 try:
-                    await self._settle_in(container)
+                    await self._attach_nic(container)
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
                     self._living.add(container)
-        wanted = {c.key.room for c in containers if c.alive}
-        for room in await asyncio.to_thread(self._nics.rooms):
-            if room not in wanted:
+        wanted = {c.key.namespace for c in containers if c.alive}
+        for namespace in await asyncio.to_thread(self._nics.namespaces):
+            if namespace not in wanted:
                 try:
-                    await asyncio.to_thread(self._nics.release, room)
+                    await asyncio.to_thread(self._nics.release, namespace)
                 except AgentError as error:
                     _log.error("NIC of a dead container is lost", reason=str(error))
                     continue
-                _log.info("NIC of a dead container given back", room=room)
+                _log.info("NIC of a dead container given back", namespace=namespace)
         names = {c.key.container for c in containers if c.state != "created"}
         for left in [d for d in self._dirs.iterdir() if d.name not in names]:
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
@@ -134,7 +134,7 @@ class Ranks:
     async def close(self) -> None:
         """Stop watching. Containers go on: losing the agent ends nothing."""
         self._living.clear()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start what does not run yet; every rank succeeds or fails by itself."""
@@ -150,7 +150,7 @@ class Ranks:
                 self._starting[job].discard(over)
                 if not self._starting[job]:
                     del self._starting[job]
-        return replace(begun, containers=tuple(self._as_is(c) for c in begun.containers))
+        return replace(begun, containers=tuple(self._current(c) for c in begun.containers))
 
     async def stop(self, job: str, grace_s: float) -> Outcome:
         """End and remove the job's containers, all epochs of them; reports how they ended."""
@@ -165,32 +165,36 @@ class Ranks:
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
         """Freeze the job's living containers; see :meth:`Freezing.freeze`."""
-        async with self._turn(job):
+        async with self._job_lock(job):
             return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
         """Let the job's living containers go on, whoever froze them."""
-        async with self._turn(job):
+        async with self._job_lock(job):
             return await self._freezing.thaw(self._of(job))
 
     async def observe(self, job: str | None = None) -> list[Container]:
         """All containers of this server as they are now."""
-        return [self._as_is(c) for c in await self._engine.list(self._server, job)]
+        return [self._current(c) for c in await self._engine.list(self._server, job)]
 
     def sample(self) -> list[Sample]:
         """Measure the living since the last call, and do what their state asks for.
 
-        Those that became ready are held to their share; those whose light came back say
+        Those that became ready are live to their share; those whose light came back say
         where they are.
         """
-        for held in self._living:
-            share = held.container.share
-            if share is not None and not held.share_applied and self._shows(held, READY_FILE):
-                held.share_applied = True
-                self._chore(self._apply_share(held, share))
-            if held.light_came_back(self._proc):
-                self._chore(self._announce(held.container))
-        return self._living.sample(self._kit.reading)
+        for live in self._living:
+            share = live.container.share
+            if (
+                share is not None
+                and not live.share_applied
+                and self._has_status_file(live, READY_FILE)
+            ):
+                live.share_applied = True
+                self._run_in_background(self._apply_share(live, share))
+            if live.light_came_back(self._proc):
+                self._run_in_background(self._announce(live.container))
+        return self._living.sample(self._inventory.reading)
 
     async def is_written(self, container: Container) -> bool:
         """True while the container's log may still grow.
@@ -211,22 +215,22 @@ class Ranks:
         """Return the NIC of a living container as it was bound."""
         return self._reports.get(container.key.container)
 
-    def why(self, container: Container) -> str:
+    def reason_for(self, container: Container) -> str:
         """Say why a container is in its state, or what is wrong with it; nothing when all is well.
 
         A living container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
-            reason = self._kit.why_unfit(container.gpu_uuid)
-            held = self._living.get(container.key.container)
-            if not reason and held is not None and self._shows(held, LOST_FILE):
+            reason = self._inventory.why_unfit(container.gpu_uuid)
+            live = self._living.get(container.key.container)
+            if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if container.oom:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
 
-    async def _settle_in(self, container: Container) -> None:
+    async def _attach_nic(self, container: Container) -> None:
         """Give a running container its NIC, tell it of it, and watch it."""
         name = container.key.container
         report = await asyncio.to_thread(self._bind, container)
@@ -248,20 +252,20 @@ class Ranks:
         try:
             return self._nics.bind(
                 container.nic,
-                container.key.room,
+                container.key.namespace,
                 container.pid,
-                self._kit.attach(container.endpoint),
+                self._inventory.attach(container.endpoint),
                 container.rdma_device,
             )
         finally:
             os.close(pidfd)
 
     async def _announce(self, container: Container) -> None:
-        await asyncio.to_thread(self._nics.announce, container.nic, container.key.room)
+        await asyncio.to_thread(self._nics.announce, container.nic, container.key.namespace)
 
     def _map_jobs(self) -> None:
         try:
-            self._kit.map_jobs([held.container for held in self._living])
+            self._inventory.map_jobs([live.container for live in self._living])
         except OSError as error:
             _log.warning("job map not written", reason=str(error))
 
@@ -272,23 +276,23 @@ class Ranks:
             if now is None:
                 await self._clear_away(container)
                 return container
-            held = self._living.get(name)
-            if held is not None:
-                held.ending = True
+            live = self._living.get(name)
+            if live is not None:
+                live.ending = True
             try:
                 if now.alive:
-                    async with self._turn(now.key.job):  # a freeze that is on looks no more
-                        await self._freezing.release(now, held)
-                    await self._settle(name, lambda: self._engine.stop(name, grace_s), _gone)
+                    async with self._job_lock(now.key.job):  # a freeze that is on looks no more
+                        await self._freezing.release(now, live)
+                    await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
-                now = self._as_is(now)
+                now = self._current(now)
                 await self._remove(now)
             finally:
-                if held is not None:
-                    held.ending = False
+                if live is not None:
+                    live.ending = False
             return now
 
-    async def _settle(
+    async def _act_once(
         self,
         name: str,
         act: Callable[[], Awaitable[None]],
@@ -310,9 +314,9 @@ class Ranks:
             await self._freezing.release(container, self._living.get(name))
         try:
             # Now: whether and when the engine removes the container is not known.
-            await asyncio.to_thread(self._nics.release, container.key.room)
+            await asyncio.to_thread(self._nics.release, container.key.namespace)
         finally:
-            await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
+            await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
             await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
@@ -320,55 +324,55 @@ class Ranks:
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
         self._map_jobs()
-        await asyncio.to_thread(self._nics.release, container.key.room)
+        await asyncio.to_thread(self._nics.release, container.key.namespace)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
     def _on_end(self, container: Container, oom: bool) -> None:
         if oom:
             self._oom.add(container.id)
-        self._chore(self._after_end(container))
+        self._run_in_background(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
         name = container.key.container
         async with self._locks[container.endpoint]:
             if name in self._living:
                 return  # removed and started again meanwhile: the NIC is the new one's
-            await asyncio.to_thread(self._nics.release, container.key.room)
+            await asyncio.to_thread(self._nics.release, container.key.namespace)
         self._map_jobs()
         _log.info("rank ended, NIC given back", container=name)
 
-    async def _apply_share(self, held: Held, share: float) -> None:
-        name = held.container.key.container
+    async def _apply_share(self, live: LiveContainer, share: float) -> None:
+        name = live.container.key.container
         try:
             await self._engine.limit_cpu(name, share)
         except EngineFailure:
-            held.share_applied = False  # the same value again does no harm
+            live.share_applied = False  # the same value again does no harm
             raise
         _log.info("CPU share applied", container=name, cores=share)
 
-    def _turn(self, job: str) -> asyncio.Lock:
-        return self._turns.setdefault(job, asyncio.Lock())
+    def _job_lock(self, job: str) -> asyncio.Lock:
+        return self._job_locks.setdefault(job, asyncio.Lock())
 
-    def _of(self, job: str) -> list[Held]:
-        return [held for held in self._living if held.container.key.job == job]
+    def _of(self, job: str) -> list[LiveContainer]:
+        return [live for live in self._living if live.container.key.job == job]
 
-    def _as_is(self, container: Container) -> Container:
-        held = self._living.get(container.key.container)
+    def _current(self, container: Container) -> Container:
+        live = self._living.get(container.key.container)
         if container.alive:
-            return as_is(container, held)
-        if held is not None:  # the engine knew of its end before we do
-            held.look_for_oom()
-        oom = container.oom or container.id in self._oom or (held is not None and held.oom)
+            return with_kernel_state(container, live)
+        if live is not None:  # the engine knew of its end before we do
+            live.check_oom()
+        oom = container.oom or container.id in self._oom or (live is not None and live.oom)
         return replace(container, oom=oom)
 
-    def _shows(self, held: Held, sign: str) -> bool:
+    def _has_status_file(self, live: LiveContainer, sign: str) -> bool:
         """Say whether a rank has made this sign. Only the rank can: no one else sees the place."""
-        return inside.has(held.container.pid, READY_DIR, sign, self._proc)
+        return inside.has(live.container.pid, READY_DIR, sign, self._proc)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:
             try:
                 await work
@@ -376,8 +380,8 @@ class Ranks:
                 _log.error("chore failed", reason=str(error))
 
         task = asyncio.get_running_loop().create_task(guarded())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def nic_assignments(report: NicReport) -> str:

@@ -14,7 +14,7 @@ from pki import CONTROLLER
 READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs"})
 
 
-class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class TermGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Lets the controller's calls through to the service, by the name in its certificate."""
 
     def __init__(self, fence: Fence) -> None:
@@ -74,7 +74,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 f" this call is of term {term}",
             )
         try:
-            self._fence.saw(term)
+            self._fence.raise_to(term)
         except OSError as error:
             _log.error("term not written", term=term, reason=str(error))
             await context.abort(

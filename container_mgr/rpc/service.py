@@ -17,7 +17,7 @@ from container_mgr.docker.engine import (
     EngineFailure,
     EngineTimeoutError,
 )
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks import images, logs, policy
 from container_mgr.ranks.batch import Outcome
 from container_mgr.ranks.ranks import Ranks
@@ -49,12 +49,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         server: str,
         engine: DockerHost,
         ranks: Ranks,
-        kit: Kit,
+        inventory: Inventory,
     ) -> None:
         self._server = server
         self._engine = engine
         self._ranks = ranks
-        self._kit = kit
+        self._inventory = inventory
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Outcome]] = set()
         self._readers = 0
@@ -91,9 +91,9 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             server=self._server,
             agent_version=_version(),
             engine=f"docker {facts.version}",
-            endpoints=[self._endpoint(e) for e in (self._kit.endpoints or {}).values()],
-            cores=self._kit.facts.cores,
-            memory_bytes=self._kit.facts.memory_bytes,
+            endpoints=[self._endpoint(e) for e in (self._inventory.endpoints or {}).values()],
+            cores=self._inventory.facts.cores,
+            memory_bytes=self._inventory.facts.memory_bytes,
             gpu_binding=self._binding(),
         )
 
@@ -104,7 +104,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         await self._allowed(
             context,
             lambda: images.check(
-                request.image, request.image[:80], digest_only=self._kit.digest_only
+                request.image, request.image[:80], digest_only=self._inventory.digest_only
             ),
         )
         image = await self._or_abort(context, self._engine.image(request.image))
@@ -113,7 +113,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             reply.image_id, reply.size_bytes = image.id, image.size_bytes
         if image is None or request.refresh:
             try:
-                images.check_pull(request.image, request.image, self._kit.registries)
+                images.check_pull(request.image, request.image, self._inventory.registries)
             except AgentError as error:
                 reply.refusal = f"{error.message} ({error.hint})"
         return reply
@@ -184,7 +184,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Report all ranks, or one job's."""
         containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         reply = self._reply(Outcome(tuple(containers)))
-        reply.health.extend(messages.health_message(health) for health in self._kit.health())
+        reply.health.extend(messages.health_message(health) for health in self._inventory.health())
         return reply
 
     async def Telemetry(  # noqa: N802
@@ -263,15 +263,16 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         ranks = self._ranks
         return pb.RanksReply(
             ranks=[
-                messages.status_of(c, ranks.why(c), ranks.report(c)) for c in outcome.containers
+                messages.status_of(c, ranks.reason_for(c), ranks.report(c))
+                for c in outcome.containers
             ],
             faults=[messages.fault_message(fault) for fault in outcome.faults],
             settled=outcome.settled,
         )
 
     def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
-        reason = self._kit.why_unfit(endpoint.gpu_uuid)
-        nic = self._kit.nic(endpoint.nic)
+        reason = self._inventory.why_unfit(endpoint.gpu_uuid)
+        nic = self._inventory.nic(endpoint.nic)
         return pb.Endpoint(
             name=endpoint.name,
             nic=endpoint.nic,
@@ -283,9 +284,9 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         )
 
     def _binding(self) -> str:
-        served = (self._kit.endpoints or {}).values()
+        served = (self._inventory.endpoints or {}).values()
         uuid = next((e.gpu_uuid for e in served if e.gpu_uuid), "")
-        binding = self._kit.gpu(uuid)
+        binding = self._inventory.gpu(uuid)
         return binding.method if binding else ""
 
     async def _or_abort(self, context: grpc.aio.ServicerContext, work: Awaitable[_T]) -> _T:

@@ -201,7 +201,7 @@ class FakeDocker:
 
 @dataclass
 class FakeNics:
-    """Offers what ``nic.Nics`` offers. ``where`` is NIC -> room, "" at home."""
+    """Offers what ``nic.Nics`` offers. ``where`` is NIC -> namespace, "" for the server's."""
 
     where: dict[str, str]
     broken: set[str] = field(default_factory=set)
@@ -212,23 +212,23 @@ class FakeNics:
     def bind(
         self,
         nic: NicSpec,
-        room: str,
+        namespace: str,
         pid: int,
         attach: Attach = Attach.MOVE,
         rdma_device: str = "",
     ) -> NicReport:
         if nic.name in self.broken:
             raise AgentError("failed", nic.name, "the kernel refused to move the NIC")
-        self.where[nic.name] = room
+        self.where[nic.name] = namespace
         return NicReport(nic.mtu or 1500, rdma_device, None, nic.dscp)
 
-    def release(self, room: str) -> None:
-        if room in self.broken:
-            raise AgentError("failed", room, "the kernel refused to move the NIC")
-        self.where.update({nic: "" for nic, place in self.where.items() if place == room})
+    def release(self, namespace: str) -> None:
+        if namespace in self.broken:
+            raise AgentError("failed", namespace, "the kernel refused to move the NIC")
+        self.where.update({nic: "" for nic, place in self.where.items() if place == namespace})
 
-    def rooms(self) -> dict[str, str]:
-        return {room: nic for nic, room in self.where.items() if room.startswith("ll-c-")}
+    def namespaces(self) -> dict[str, str]:
+        return {place: nic for nic, place in self.where.items() if place.startswith("ll-c-")}
 
 
 def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:

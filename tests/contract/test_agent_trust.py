@@ -214,7 +214,7 @@ async def test_a_term_that_cannot_be_written_down_commands_nothing(
     def full(term: int) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(rig.fence, "saw", full)
+    monkeypatch.setattr(rig.fence, "raise_to", full)
     rig.engine.command(7)
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 30)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from container_mgr.kernel.freezer import Cold, find
+from container_mgr.kernel.freezer import FreezerState, find
 from controller.devices.engine import RankState
 from tests.contract.engine_contract import SLEEP, TICKS, output, seen, states, until
 from tests.integration.agent_parts import (
@@ -40,7 +40,7 @@ with socket.create_connection(("10.77.9.2", 7000)) as to:
 """
 
 
-def kernel(private: PrivateEngine) -> list[Cold]:
+def kernel(private: PrivateEngine) -> list[FreezerState]:
     """What the kernel says of both ranks."""
     with private.api() as api:
         raw = [api.inspect_container(name) for name in NAMES]
@@ -59,14 +59,14 @@ async def test_a_freeze_is_the_kernels_and_outlives_the_agent(
     await rig.engine.start([rig.spec(0, *TICKS), rig.spec(1, *TICKS)], 60)
     await until(lambda: output(rig, 0), lambda lines: len(lines) > 2)
     await rig.engine.freeze("red")
-    assert kernel(private) == [Cold.FROZEN] * 2
+    assert kernel(private) == [FreezerState.FROZEN] * 2
     assert docker(private) == ["running"] * 2
     await rig.down()
     await rig.up()
     assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
     frozen = await output(rig, 0)
     await rig.engine.thaw("red")
-    assert kernel(private) == [Cold.THAWED] * 2
+    assert kernel(private) == [FreezerState.THAWED] * 2
     await until(lambda: output(rig, 0), lambda lines: len(lines) > len(frozen))
 
 
@@ -80,7 +80,7 @@ async def test_what_docker_paused_is_shown_thawed_and_stopped(
         assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
         await rig.engine.thaw("red")
         assert docker(private) == ["running"] * 2
-        assert kernel(private) == [Cold.THAWED] * 2
+        assert kernel(private) == [FreezerState.THAWED] * 2
         api.pause(NAMES[0])
     await rig.engine.freeze("red")
     await rig.engine.stop("red", 0)

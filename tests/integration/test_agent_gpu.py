@@ -137,10 +137,10 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
     (gpus.rig.config.dev / "nvidia0").rename(gpus.rig.config.dev / "nvidiactl")
     bind = Nics.bind
 
-    def late(nics: Nics, nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
-        if "-0-" in room:
+    def late(nics: Nics, nic: NicSpec, namespace: str, pid: int, *rest: Any) -> NicReport:
+        if "-0-" in namespace:
             assert has_ended(pid)
-        return bind(nics, nic, room, pid, *rest)
+        return bind(nics, nic, namespace, pid, *rest)
 
     monkeypatch.setattr(Nics, "bind", late)
     await gpus.rig.engine.start([gpus.spec(0, "sh", "-c", "echo ran"), gpus.spec(1, *SLEEP)], 60)

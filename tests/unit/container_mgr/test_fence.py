@@ -10,8 +10,8 @@ from container_mgr.fence import Fence
 def test_a_term_only_grows_and_outlives_the_agent(tmp_path: Path) -> None:
     fence = Fence(tmp_path / "agent" / "term")
     assert fence.term == 0
-    fence.saw(5)
-    fence.saw(3)
+    fence.raise_to(5)
+    fence.raise_to(3)
     assert fence.term == Fence(tmp_path / "agent" / "term").term == 5
 
 

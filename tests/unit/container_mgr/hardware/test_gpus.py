@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from container_mgr.hardware import nvml
-from container_mgr.hardware.gpus import Gpus, Slot, verdict
+from container_mgr.hardware.gpus import Gpus, Slot, unfit_reason
 from container_mgr.hardware.nvml import Reading
 from tests.nvml import mock
 
@@ -156,7 +156,7 @@ def test_old_figures_are_not_shown_as_new() -> None:
 
 
 def test_a_look_that_takes_its_time_is_no_hang() -> None:
-    slot = Slot(begun=10.0, read_at=9.0)
-    assert verdict(slot, 12.9) == ""
-    assert verdict(slot, 13.1) == "NVML hangs on this GPU"
-    assert verdict(Slot(), 0.0) == "the GPU was not read yet"
+    slot = Slot(started=10.0, read_at=9.0)
+    assert unfit_reason(slot, 12.9) == ""
+    assert unfit_reason(slot, 13.1) == "NVML hangs on this GPU"
+    assert unfit_reason(Slot(), 0.0) == "the GPU was not read yet"

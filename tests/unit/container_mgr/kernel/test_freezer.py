@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from container_mgr.kernel import freezer
-from container_mgr.kernel.freezer import Cold, Freezer, find
+from container_mgr.kernel.freezer import Freezer, FreezerState, find
 
 ID = "4f" * 32
 
@@ -91,33 +91,33 @@ def test_a_process_that_is_gone(tmp_path: Path) -> None:
 
 def test_version_1_speaks_in_words(tmp_path: Path) -> None:
     one = group(tmp_path / "x", 1)
-    one.ask(frozen=True)
-    assert one.state() is Cold.FROZEN
-    one.ask(frozen=False)
-    assert one.state() is Cold.THAWED
+    one.request(frozen=True)
+    assert one.state() is FreezerState.FROZEN
+    one.request(frozen=False)
+    assert one.state() is FreezerState.THAWED
     (one.group / "freezer.state").write_text("FREEZING\n")
-    assert one.state() is Cold.FREEZING
+    assert one.state() is FreezerState.FREEZING
 
 
 def test_version_2_is_frozen_when_the_kernel_says_so(tmp_path: Path) -> None:
     one = group(tmp_path / "x", 2)
-    one.ask(frozen=True)
+    one.request(frozen=True)
     assert (one.group / "cgroup.freeze").read_text().startswith("1")
-    assert one.state() is Cold.FREEZING
+    assert one.state() is FreezerState.FREEZING
     (one.group / "cgroup.events").write_text("populated 1\nfrozen 1\n")
-    assert one.state() is Cold.FROZEN
+    assert one.state() is FreezerState.FROZEN
 
 
 def test_nothing_is_made_where_the_kernel_has_no_freezer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Freezer(1, tmp_path).ask(frozen=True)
+        Freezer(1, tmp_path).request(frozen=True)
     assert not list(tmp_path.iterdir())
 
 
 async def test_freezing_is_waited_for(tmp_path: Path) -> None:
     fast, slow = group(tmp_path / "fast", 1), group(tmp_path / "slow", 2)
     for one in (fast, slow):
-        freezer.tell(one, frozen=True)
+        freezer.request(one, frozen=True)
     waiting = asyncio.create_task(freezer.settle([fast, slow], frozen=True, limit_s=30))
     await asyncio.sleep(0.01)
     assert not waiting.done()
@@ -129,7 +129,7 @@ async def test_what_does_not_freeze_in_time_is_named_and_the_dead_are_not_waited
     tmp_path: Path,
 ) -> None:
     stuck, dead = group(tmp_path / "stuck", 2), Freezer(1, tmp_path / "gone")
-    freezer.tell(stuck, frozen=True)
+    freezer.request(stuck, frozen=True)
     late = await freezer.settle([stuck, dead], frozen=True, limit_s=0.01)
-    assert late == {stuck: Cold.FREEZING, dead: None}
-    assert not freezer.tell(dead, frozen=False)
+    assert late == {stuck: FreezerState.FREEZING, dead: None}
+    assert not freezer.request(dead, frozen=False)

@@ -92,7 +92,7 @@ async def test_what_is_written_while_a_file_is_rotated_away_is_not_missed(
     """The engine writes and rotates between the last read of the old file and the look at it."""
     log = tmp_path / "x-json.log"
     log.write_bytes(record("1\n"))
-    look = logs._replaced
+    look = logs._is_rotated
 
     def rotated(handle: BinaryIO, path: Path) -> bool:
         if not (tmp_path / "x-json.log.1").exists():
@@ -102,7 +102,7 @@ async def test_what_is_written_while_a_file_is_rotated_away_is_not_missed(
             log.write_bytes(record("3\n"))
         return look(handle, path)
 
-    monkeypatch.setattr(logs, "_replaced", rotated)
+    monkeypatch.setattr(logs, "_is_rotated", rotated)
     seen = [line.text async for b in read(log, tail=None, follow=True, alive=nobody) for line in b]
     assert seen == ["1", "2", "3"]
 

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import living
 from container_mgr.ranks.living import Sample
@@ -110,8 +110,8 @@ async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove
 ) -> None:
     """It may be removed much later, and nobody is told then."""
 
-    def half(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
-        rig.nics.where[nic.name] = room
+    def half(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
+        rig.nics.where[nic.name] = namespace
         raise AgentError("failed", nic.name, "the kernel refused its address")
 
     monkeypatch.setattr(rig.nics, "bind", half)
@@ -139,7 +139,7 @@ async def test_a_nic_is_not_taken_from_the_living(rig: AgentRig) -> None:
     assert failed.value.code == "not_found"
 
 
-class Gate:
+class BlockedCall:
     """Holds one of the engine's calls up before it takes effect."""
 
     def __init__(self, rig: AgentRig, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +154,16 @@ class Gate:
         await self._act(*arguments)
 
 
-async def overtaken(gate: Gate, first: Awaitable[object], then: Awaitable[object]) -> None:
+async def overtaken(
+    blocked: BlockedCall, first: Awaitable[object], then: Awaitable[object]
+) -> None:
     """Let ``first`` come to the gate, and ``then`` come by meanwhile if it can."""
     async with asyncio.timeout(60):
         one = asyncio.ensure_future(first)
-        await gate.reached.wait()
+        await blocked.reached.wait()
         two = asyncio.ensure_future(then)
         await asyncio.wait({two}, timeout=1)
-        gate.open.set()
+        blocked.open.set()
         await asyncio.gather(one, two)
 
 
@@ -169,9 +171,9 @@ async def test_a_stop_ends_what_a_start_before_it_makes_later(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that gave up a start stops the job; the start goes on and knows nothing."""
-    gate = Gate(rig, "create", monkeypatch)
+    blocked = BlockedCall(rig, "create", monkeypatch)
     start = rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    await overtaken(gate, start, rig.engine.stop("red", 0))
+    await overtaken(blocked, start, rig.engine.stop("red", 0))
     assert await rig.engine.observe() == []
 
 
@@ -179,8 +181,8 @@ async def test_a_thaw_undoes_the_freeze_before_it(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    gate = Gate(rig, "pause", monkeypatch)
-    await overtaken(gate, rig.engine.freeze("red"), rig.engine.thaw("red"))
+    blocked = BlockedCall(rig, "pause", monkeypatch)
+    await overtaken(blocked, rig.engine.freeze("red"), rig.engine.thaw("red"))
     assert await states(rig) == {0: RankState.RUNNING}
 
 
@@ -189,10 +191,10 @@ async def test_an_end_told_late_takes_no_nic_from_the_rank_that_came_after(
 ) -> None:
     """The same rank, stopped and started at once: to wait for the endpoint, the start was first."""
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    gate = Gate(rig, "stop", monkeypatch)
+    blocked = BlockedCall(rig, "stop", monkeypatch)
     again = rig.engine.start([replace(rig.spec(0, *SLEEP), env={"LIGHTLOOM_X": "1"})], 60)
-    await overtaken(gate, rig.engine.stop("red", 0), again)
-    await asyncio.gather(*rig.ranks._chores)
+    await overtaken(blocked, rig.engine.stop("red", 0), again)
+    await asyncio.gather(*rig.ranks._background)
     assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
     assert await states(rig) == {0: RankState.RUNNING}
 
@@ -211,7 +213,7 @@ async def test_a_nic_comes_back_when_its_rank_dies(rig: AgentRig) -> None:
     async def where() -> str:
         return rig.nics.where["e-gpu0"]
 
-    await until(where, lambda room: room == "")
+    await until(where, lambda namespace: namespace == "")
 
 
 async def test_recovery_takes_over_the_living_and_frees_what_the_dead_held(rig: AgentRig) -> None:
@@ -230,9 +232,9 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
 ) -> None:
     """A NIC cannot go to a namespace that is gone: how the rank ended is the news."""
 
-    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+    def too_late(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
         assert has_ended(pid)
-        rig.nics.where[nic.name] = room
+        rig.nics.where[nic.name] = namespace
         raise AgentError("failed", nic.name, "mount failed")
 
     monkeypatch.setattr(rig.nics, "bind", too_late)
@@ -342,7 +344,7 @@ async def test_one_bad_second_is_not_the_last(
 
     monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
     monkeypatch.setattr(rig.ranks, "sample", sample)
-    agent = AgentService("srv0", rig.docker, rig.ranks, Kit(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
+    agent = AgentService("srv0", rig.docker, rig.ranks, Inventory(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
     sampler = asyncio.create_task(agent.sample_forever())
     for _ in range(2):
         async with asyncio.timeout(30):
@@ -371,9 +373,9 @@ async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
     bound: list[int] = []
     bind = rig.nics.bind
 
-    def noted(nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
+    def noted(nic: NicSpec, namespace: str, pid: int, *rest: Any) -> NicReport:
         bound.append(pid)
-        return bind(nic, room, pid, *rest)
+        return bind(nic, namespace, pid, *rest)
 
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     await rig.ranks.close()
@@ -385,7 +387,7 @@ async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
     async def where() -> str:
         return rig.nics.where["e-gpu0"]
 
-    await until(where, lambda room: room == "")
+    await until(where, lambda namespace: namespace == "")
     assert bound == []
     assert not list(rig.ranks._living)
 
@@ -395,7 +397,7 @@ async def test_a_rank_that_takes_long_to_end_has_ended(
 ) -> None:
     """Its namespaces go first; to free its memory may take seconds, and then its end is seen."""
 
-    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+    def too_late(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
         (rig.docker.proc / str(pid) / "ns").unlink()
         raise AgentError("failed", nic.name, "mount failed")
 
