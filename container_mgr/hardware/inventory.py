@@ -113,11 +113,6 @@ class Inventory:
             jobs = {c.gpu_uuid: c.key.job for c in living if c.gpu_uuid}
             JobMap(self._job_map, self._gpus.indices()).write(jobs)
 
-    def stop(self) -> None:
-        """End the watch."""
-        if self._gpus is not None:
-            self._gpus.stop()
-
     def _lives(self, pid: int) -> bool:
         return (self._proc / str(pid)).exists()
 

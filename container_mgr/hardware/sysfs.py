@@ -27,11 +27,6 @@ class Nic:
     physical: str = ""
     rdma_device: str = ""
 
-    @property
-    def is_virtual_function(self) -> bool:
-        """True for an SR-IOV virtual function."""
-        return bool(self.physical)
-
 
 @dataclass(slots=True, frozen=True)
 class RdmaDevice:

@@ -274,9 +274,17 @@ class Archive:
                 kept = target / path.name.replace(log.name, f"rank{_SUFFIX}")
                 left -= _copy_end(path, kept, left)
         with self._lock:
-            dated = sorted(self._dir.iterdir(), key=lambda p: p.stat().st_mtime)
+            with suppress(FileNotFoundError):  # removed: many newer logs came while it was copied
+                self._mark_newest(target)
+            dated = sorted(self._dir.iterdir(), key=lambda p: p.stat().st_mtime_ns)
             for old in dated[:-KEPT_CONTAINERS]:
                 shutil.rmtree(old, ignore_errors=True)
+
+    def _mark_newest(self, target: Path) -> None:
+        """Date ``target`` after all others, also when the system clock was set back meanwhile."""
+        others = [p.stat().st_mtime_ns for p in self._dir.iterdir() if p != target]
+        date = max(target.stat().st_mtime_ns, max(others, default=0) + 1)
+        os.utime(target, ns=(date, date))
 
     def find(self, job: str, rank: int) -> Path | None:
         """The log of the newest epoch of a removed rank."""

@@ -12,12 +12,14 @@ import shutil
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
+from container_mgr import atomic_file
 from container_mgr.docker.arguments import Host
 from container_mgr.docker.engine import (
     DockerHost,
@@ -32,7 +34,6 @@ from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks.batch import Outcome, batch, fault_of
-from container_mgr.ranks.files import put_in
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
@@ -105,7 +106,7 @@ class Ranks:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
         # Whole and at once: a container that starts now must not read half of it, or nothing.
-        put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
+        atomic_file.write(self._entry, SCRIPT, mode=0o555)
         containers = await self._engine.list(self._server)
         self._fence.raise_to(max((c.term for c in containers), default=0))
         for container in containers:
@@ -235,8 +236,11 @@ class Ranks:
         name = container.key.container
         report = await asyncio.to_thread(self._bind, container)
         self._reports[name] = report
+        path = self._dir(container) / NIC_FILE
         try:
-            await asyncio.to_thread(put_in, self._dir(container), NIC_FILE, nic_assignments(report))
+            await asyncio.to_thread(
+                partial(atomic_file.write, path, nic_assignments(report), mode=0o444)
+            )
         except OSError as error:
             raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
         self._living.add(container)

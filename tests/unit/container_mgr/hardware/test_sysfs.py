@@ -23,7 +23,6 @@ def test_a_nic_and_its_rdma_device(tmp_path: Path) -> None:
     )
     virtual = hardware.nic("ens1f0v0", sysfs)
     assert virtual is not None
-    assert virtual.is_virtual_function
     assert (virtual.physical, virtual.rdma_device) == ("0000:c1:00.0", "mlx5_1")
     assert hardware.nic("none", sysfs) is None
 

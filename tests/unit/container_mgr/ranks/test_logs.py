@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -132,6 +133,26 @@ async def test_the_archive_keeps_the_newest(tmp_path: Path) -> None:
     assert await everything(found) == [str(KEPT_CONTAINERS + 1)]
     assert archive.find("red", 1) is None
     assert archive.find("re", 0) is None
+
+
+async def test_the_archive_keeps_the_newest_also_when_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
+    log.write_bytes(record("old\n"))
+    for epoch in range(KEPT_CONTAINERS):
+        archive.store(RankKey("blue", 0, epoch), log)
+    for kept in (tmp_path / "logs").iterdir():
+        date = kept.stat().st_mtime + 3600
+        os.utime(kept, (date, date))
+    for rank in range(2):
+        log.write_bytes(record(f"{rank}\n"))
+        archive.store(RankKey("red", rank, 1), log)
+    for rank in range(2):
+        found = archive.find("red", rank)
+        assert found is not None
+        assert await everything(found) == [str(rank)]
+    assert len(list((tmp_path / "logs").iterdir())) == KEPT_CONTAINERS
 
 
 def test_many_ranks_are_put_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
