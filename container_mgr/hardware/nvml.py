@@ -1,8 +1,8 @@
-"""One look at one GPU through NVML. A figure that the device or its driver does not give is None.
+"""Reads one GPU through NVML. A figure that the device or its driver does not give is None.
 
-NVML is called through nvidia-ml-py alone. The library's path is an argument, so a mock of
-``libnvidia-ml.so`` can take its place. Calls block and may hang for ever when the driver
-does: :mod:`container_mgr.hardware.gpus` gives every GPU a thread of its own.
+All calls go through nvidia-ml-py. The library's path is an argument, so tests can use a mock of
+``libnvidia-ml.so``. Calls block, and hang when the driver hangs:
+:mod:`container_mgr.hardware.gpus` gives every GPU a thread of its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FATAL_XIDS: Mapping[int, str] = {
     120: "GSP error",
     140: "unrecovered ECC error",
 }
-"""Xids after which a GPU is no good for the next job (NVIDIA, Xid Errors). The others are
-errors of the program that ran, and nobody else's matter."""
+"""Xids after which a GPU cannot run the next job (NVIDIA, Xid Errors). The others are errors
+of the program that ran."""
 
 _THROTTLES = (
     (pynvml.nvmlClocksEventReasonSwPowerCap, "sw_power_cap"),
@@ -55,12 +55,12 @@ _MAX_NVLINKS = 18
 
 
 class GpuLostError(Exception):
-    """The GPU does not answer as a GPU should; the message is NVML's own word."""
+    """The GPU does not work; the message is NVML's."""
 
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """Figures of one GPU at one moment. Bytes, hertz, bit/s, degrees Celsius, watts."""
+    """The figures of one GPU at one moment, in bytes, hertz, bit/s, degrees Celsius and watts."""
 
     utilisation: float | None = None
     memory_bytes: int | None = None
@@ -78,14 +78,14 @@ class Reading:
     xid: int | None = None
     throttle_reasons: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
-    """Processes that compute on it."""
+    """The processes that compute on it."""
 
 
 class Device:
     """One GPU, found by its UUID. Methods block."""
 
     def __init__(self, library: str, uuid: str) -> None:
-        """Open NVML and the GPU. GpuLostError when there is no such GPU or no NVML."""
+        """Open NVML and the GPU. GpuLostError when either does not exist."""
         try:
             _load(library)
             pynvml.nvmlInit()
@@ -99,7 +99,7 @@ class Device:
 
     @property
     def index(self) -> int | None:
-        """NVML's index, by which dcgm-exporter names it."""
+        """NVML's index, which dcgm-exporter uses as well."""
         return None if self._index is None else int(self._index)
 
     @property
@@ -108,10 +108,10 @@ class Device:
         return None if self._minor is None else int(self._minor)
 
     def read(self) -> Reading:
-        """Return what the GPU says now. GpuLostError when it is a GPU no more."""
+        """Return the current figures. GpuLostError when the GPU no longer works."""
         handle = self._handle
         try:
-            # Every GPU can say how much memory it has; the call tells whether it lives.
+            # Every GPU supports this call, so it tells whether the GPU works.
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         except pynvml.NVMLError as error:
             if error.value in _GONE:
@@ -119,7 +119,7 @@ class Device:
             memory = None
         busy = _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
         reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        if reasons is None:  # its name before driver 535
+        if reasons is None:  # the call's name before driver 535
             reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         processes = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
         return Reading(
@@ -166,7 +166,7 @@ class Device:
         return sum(states) if states else None
 
     def _listen(self) -> Any:
-        """Ask to be told of Xids; not every GPU can."""
+        """Subscribe to Xids; not every GPU supports that."""
 
         def register() -> Any:
             events = pynvml.nvmlEventSetCreate()
@@ -179,21 +179,21 @@ class Device:
     def _last_xid(self) -> int | None:
         while self._events is not None:
             event = _query(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
-            if event is None:  # none waits
+            if event is None:  # no event waits
                 break
-            if self._xid not in FATAL_XIDS:  # what made it unfit is what is shown
+            if self._xid not in FATAL_XIDS:  # keep showing the fatal one
                 self._xid = int(event.eventData)
         return self._xid
 
 
 def _load(library: str) -> None:
-    """Make nvidia-ml-py use this library; it has no other way to be told."""
+    """Make nvidia-ml-py use this library; it has no function for that."""
     if pynvml.nvmlLib is None:
         pynvml.nvmlLib = ctypes.CDLL(library)
 
 
 def _query(question: Callable[[], Any]) -> Any:
-    """Return the answer, None when the device, the driver or the library has none."""
+    """Return the answer; None when the device, the driver or the library has none."""
     try:
         return question()
     except pynvml.NVMLError:

@@ -1,8 +1,8 @@
-"""Freezes and thaws the ranks of a job, all at once and without asking the engine.
+"""Freezes and thaws the ranks of a job, all at once and without the engine.
 
-The engine's own pause takes tens of milliseconds a container; the kernel's freezer takes less
-than one. The engine goes on saying ``running`` of a container that was frozen so; states are
-therefore read from the freezer, which outlives the agent and shows what others froze, too.
+The engine's pause takes tens of milliseconds per container; the kernel's freezer takes less
+than one. The engine still reports a container frozen in this way as ``running``, so the agent
+reads states from the freezer, which outlives the agent and also shows what others froze.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from container_mgr.ranks.living import LiveContainer
 from container_mgr.values import AgentError, Container
 
 LIMIT_S = 2.0
-"""A process that waits in the kernel for so long (a dead NFS server, a driver) is not frozen."""
+"""A process that waits in the kernel longer (a dead NFS server, a driver) is not frozen."""
 _POLL_S = 0.001
-"""Between two looks at the sockets of the frozen."""
+"""The interval between two readings of the sockets of frozen ranks."""
 
 _log = structlog.get_logger("container_mgr.ranks.freezing")
 
 
 class Freezing:
-    """Lives in one event loop. Where a container's freezer cannot be written, the engine pauses."""
+    """Belongs to one event loop. The engine pauses containers whose freezer cannot be written."""
 
     def __init__(
         self, engine: DockerHost, *, limit_s: float = LIMIT_S, proc: Path = Path("/proc")
@@ -41,10 +41,10 @@ class Freezing:
         self._proc = proc
 
     async def freeze(self, ranks: Sequence[LiveContainer], settle_s: float = 0.0) -> Outcome:
-        """Freeze all; then wait, ``settle_s`` at most, until what they sent is acknowledged.
+        """Freeze all; then wait, ``settle_s`` at most, until the data they sent is acknowledged.
 
-        A rank that cannot be frozen within the limit runs on and is a fault; the others stay
-        frozen until they are thawed.
+        A rank that cannot be frozen within the limit keeps running and is a fault; the others
+        stay frozen until they are thawed.
         """
         ranks = [rank for rank in ranks if not rank.ending]
         mine, others = _request_freeze(ranks)
@@ -57,12 +57,12 @@ class Freezing:
         return Outcome(
             (*frozen, *slow.containers),
             (*faults, *slow.faults),
-            # Nobody sends any more, so what is acknowledged now stays so.
+            # No rank sends any more, so what is acknowledged stays acknowledged.
             settled=await self._settled(ranks, settle_s),
         )
 
     async def thaw(self, ranks: Sequence[LiveContainer]) -> Outcome:
-        """Let all go on, whoever froze them."""
+        """Thaw all, also those that another program froze."""
         mine: dict[Freezer, LiveContainer] = {}
         others = []
         for rank in ranks:
@@ -89,15 +89,15 @@ class Freezing:
         return Outcome((*thawed, *slow.containers), (*faults, *slow.faults))
 
     async def release(self, now: Container, rank: LiveContainer | None) -> None:
-        """Thaw one container of which the engine has just said ``now``. AgentError.
+        """Thaw one container, which the engine has just reported as ``now``. AgentError.
 
-        Also before it is stopped: frozen processes take no signal, on cgroup v1 not even SIGKILL.
+        Also used before a stop: frozen processes get no signal, on cgroup v1 not even SIGKILL.
         """
         one = rank.freezer if rank is not None else None
         if now.engine_paused:
             if one is not None and freezer.read_state(one) is FreezerState.THAWED:
-                # Thawed behind the engine's back. It unpauses only what is frozen, and neither
-                # stops nor removes what it believes paused.
+                # Thawed without the engine, which unpauses only frozen containers, and neither
+                # stops nor removes a container that it believes is paused.
                 freezer.request(one, frozen=True)
                 await freezer.settle([one], frozen=True, limit_s=self._limit_s)
             await self._engine_call(self._engine.unpause, now, done=lambda c: not c.engine_paused)
@@ -130,7 +130,7 @@ class Freezing:
         *,
         done: Callable[[Container], bool],
     ) -> None:
-        """Act once; when the engine is late or says no, look whether it is so all the same."""
+        """Act once; after a time-out or a refusal, inspect whether it took effect all the same."""
         name = container.key.container
         try:
             await act(name)
@@ -141,12 +141,12 @@ class Freezing:
 
     async def _settled(self, ranks: Sequence[LiveContainer], limit_s: float) -> bool | None:
         if any(rank.container.rdma_device for rank in ranks):
-            return None  # the adapter sends on its own, and no socket shows it
+            return None  # the adapter sends by itself, and no socket shows it
         end = time.monotonic() + limit_s
         waiting = [rank.container.pid for rank in ranks]
         while True:
-            looks = (asyncio.to_thread(in_flight.settled, pid, self._proc) for pid in waiting)
-            seen = dict(zip(waiting, await asyncio.gather(*looks), strict=True))
+            readings = (asyncio.to_thread(in_flight.settled, pid, self._proc) for pid in waiting)
+            seen = dict(zip(waiting, await asyncio.gather(*readings), strict=True))
             if None in seen.values():
                 return None
             waiting = [pid for pid, settled in seen.items() if not settled]
@@ -161,13 +161,13 @@ class Freezing:
         return AgentError(
             "timeout",
             _name(rank),
-            f"not frozen within {self._limit_s:g} s: a process of it waits in the kernel",
-            "it runs on; `ps -eo pid,stat,wchan,cmd` on its server shows it in state D",
+            f"not frozen within {self._limit_s:g} s: one of its processes waits in the kernel",
+            "it keeps running; `ps -eo pid,stat,wchan,cmd` on its server shows it in state D",
         )
 
 
 def with_kernel_state(container: Container, rank: LiveContainer | None) -> Container:
-    """Return a container in its true state: the kernel, not the engine, knows who is frozen."""
+    """Return a container with the freezer's state: the engine does not know what is frozen."""
     if rank is None or rank.freezer is None or not container.alive:
         return container
     state = freezer.read_state(rank.freezer)
@@ -179,7 +179,7 @@ def with_kernel_state(container: Container, rank: LiveContainer | None) -> Conta
 def _request_freeze(
     ranks: Sequence[LiveContainer],
 ) -> tuple[dict[Freezer, LiveContainer], list[LiveContainer]]:
-    """Tell all freezers, one right after the other; returns those left to the engine as well."""
+    """Ask all freezers to freeze; return those that did, and the ranks left to the engine."""
     mine: dict[Freezer, LiveContainer] = {}
     others = []
     for rank in ranks:
@@ -188,7 +188,7 @@ def _request_freeze(
             others.append(rank)
             continue
         try:
-            # What stood frozen before we came was frozen by the engine, or by hand.
+            # A container that is already frozen was frozen by the engine or by an operator.
             if freezer.read_state(one) is FreezerState.THAWED and freezer.request(one, frozen=True):
                 rank.frozen_by_us = True
         except OSError as error:
@@ -203,7 +203,7 @@ def _still_frozen(container: Container) -> AgentError:
     return AgentError(
         "failed",
         container.key.container,
-        "is still frozen: the cgroup above it is",
+        "is still frozen: the cgroup above it is frozen",
         "thaw its parent cgroup on the server",
     )
 

@@ -1,7 +1,7 @@
-"""Runs ranks: one container each, with its NIC, by an idempotency key that is the container's name.
+"""Runs ranks: one container each, with its NIC. The container's name is the idempotency key.
 
-The engine and the kernel hold all state. This object only remembers who is alive; after
-a restart :meth:`Ranks.recover` finds everything again from labels and NIC aliases.
+The engine and the kernel hold all state; this module only remembers which containers are alive.
+After a restart :meth:`Ranks.recover` rebuilds that from labels and NIC aliases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = structlog.get_logger("container_mgr.ranks.ranks")
 
 
 class Ranks:
-    """All ranks of one server. Lives in one event loop."""
+    """All ranks of one server. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Ranks:
         state_dir: Path,
         proc: Path = Path("/proc"),
     ) -> None:
-        """``host.entry`` is written here; ranks' directories lie below ``state_dir``."""
+        """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``."""
         self._server = host.server
         self._engine = engine
         self._nics = nics
@@ -70,9 +70,9 @@ class Ranks:
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
         self._oom: set[str] = set()
-        # One change at a time per endpoint: covers the container, its NIC and its directory.
+        # One change at a time per endpoint: of the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # One freeze or thaw at a time per job: two at once would undo each other for seconds.
+        # One freeze or thaw at a time per job: concurrent ones would undo each other.
         self._job_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._background: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class Ranks:
 
     @property
     def archive(self) -> Archive:
-        """Logs of ranks that were removed."""
+        """The logs of removed ranks."""
         return self._archive
 
     @property
@@ -100,12 +100,12 @@ class Ranks:
         return self._fence.term
 
     async def recover(self) -> None:
-        """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
-        # Accounts of this server find nothing here to read or to write.
+        """Take over running ranks, remove what a crash left, and return NICs of ended ranks."""
+        # Other accounts of this server must not read or write here.
         for directory in (self._dirs.parent, self._dirs, self._dirs.parent / "logs"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
-        # Whole and at once: a container that starts now must not read half of it, or nothing.
+        # In one step: a container that starts now must read the whole script.
         atomic_file.write(self._entry, SCRIPT, mode=0o555)
         containers = await self._engine.list(self._server)
         self._fence.raise_to(max((c.term for c in containers), default=0))
@@ -133,29 +133,29 @@ class Ranks:
         _log.info("state rebuilt", containers=len(names), alive=len(wanted), term=self._fence.term)
 
     async def close(self) -> None:
-        """Stop watching. Containers go on: losing the agent ends nothing."""
+        """Stop watching. Containers keep running without the agent."""
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
-        """Start what does not run yet; every rank succeeds or fails by itself."""
-        over = asyncio.get_running_loop().create_future()
+        """Start the ranks that do not run yet; each succeeds or fails by itself."""
+        done = asyncio.get_running_loop().create_future()
         jobs = {spec.key.job for spec in specs}
         for job in jobs:
-            self._starting[job].add(over)
+            self._starting[job].add(done)
         try:
-            begun = await self._launcher.start(specs, self._fence.term)
+            started = await self._launcher.start(specs, self._fence.term)
         finally:
-            over.set_result(None)
+            done.set_result(None)
             for job in jobs:
-                self._starting[job].discard(over)
+                self._starting[job].discard(done)
                 if not self._starting[job]:
                     del self._starting[job]
-        return replace(begun, containers=tuple(self._current(c) for c in begun.containers))
+        return replace(started, containers=tuple(self._current(c) for c in started.containers))
 
     async def stop(self, job: str, grace_s: float) -> Outcome:
-        """End and remove the job's containers, all epochs of them; reports how they ended."""
-        # A start whose caller gave up goes on. What it makes is to be ended, too.
+        """Stop and remove the job's containers of all epochs; report how they ended."""
+        # A start continues after its caller gave up; its containers must be stopped as well.
         if pending := self._starting.get(job):
             await asyncio.wait(set(pending))
         try:
@@ -165,24 +165,24 @@ class Ranks:
         return await batch(containers, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
-        """Freeze the job's living containers; see :meth:`Freezing.freeze`."""
+        """Freeze the job's containers; see :meth:`Freezing.freeze`."""
         async with self._job_lock(job):
             return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
-        """Let the job's living containers go on, whoever froze them."""
+        """Thaw the job's containers, also those that another program froze."""
         async with self._job_lock(job):
             return await self._freezing.thaw(self._of(job))
 
     async def observe(self, job: str | None = None) -> list[Container]:
-        """All containers of this server as they are now."""
+        """Return all containers of this server, or one job's, in their current state."""
         return [self._current(c) for c in await self._engine.list(self._server, job)]
 
     def sample(self) -> list[Sample]:
-        """Measure the living since the last call, and do what their state asks for.
+        """Measure the running containers since the last call, and act on their state.
 
-        Those that became ready are live to their share; those whose light came back say
-        where they are.
+        A container that became ready gets its CPU share. One whose light returned announces its
+        address.
         """
         for live in self._living:
             share = live.container.share
@@ -198,10 +198,10 @@ class Ranks:
         return self._living.sample(self._inventory.reading)
 
     async def is_written(self, container: Container) -> bool:
-        """True while the container's log may still grow.
+        """Say whether the container's log may still grow.
 
-        The engine copies what programs write, later than they write it and even after they have
-        ended; it tells of an end when that is done. An engine that does not answer copies nothing.
+        The engine copies output with a delay, even after the program has ended, and reports the
+        end only after that. An engine that does not answer copies nothing.
         """
         name = container.key.container
         if name in self._living:
@@ -213,13 +213,13 @@ class Ranks:
         return now is not None and now.id == container.id and now.alive
 
     def report(self, container: Container) -> NicReport | None:
-        """Return the NIC of a living container as it was bound."""
+        """Return the NIC of a running container as it was bound."""
         return self._reports.get(container.key.container)
 
     def reason_for(self, container: Container) -> str:
-        """Say why a container is in its state, or what is wrong with it; nothing when all is well.
+        """Say why a container is in its state or what is wrong with it; empty when nothing is.
 
-        A living container whose GPU is lost still runs, but its job must know.
+        A container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
             reason = self._inventory.why_unfit(container.gpu_uuid)
@@ -232,7 +232,7 @@ class Ranks:
         return REASONS.get(container.exit_code or 0, "")
 
     async def _attach_nic(self, container: Container) -> None:
-        """Give a running container its NIC, tell it of it, and watch it."""
+        """Give a running container its NIC and the NIC's file, and watch it."""
         name = container.key.container
         report = await asyncio.to_thread(self._bind, container)
         self._reports[name] = report
@@ -242,17 +242,19 @@ class Ranks:
                 partial(atomic_file.write, path, nic_assignments(report), mode=0o444)
             )
         except OSError as error:
-            raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
+            raise AgentError(
+                "failed", name, f"the file about its NIC cannot be written: {error}"
+            ) from error
         self._living.add(container)
         self._map_jobs()
 
     def _bind(self, container: Container) -> NicReport:
-        # A stranger under its number may be in any namespace, the machine's own among them.
+        # Another process with its number can be in any namespace, even in the machine's own.
         try:
             pidfd = open_first(container, self._proc)
         except ProcessLookupError as error:
             name = container.key.container
-            raise AgentError("failed", name, f"has ended before its NIC came: {error}") from error
+            raise AgentError("failed", name, f"ended before it got its NIC: {error}") from error
         try:
             return self._nics.bind(
                 container.nic,
@@ -285,7 +287,7 @@ class Ranks:
                 live.ending = True
             try:
                 if now.alive:
-                    async with self._job_lock(now.key.job):  # a freeze that is on looks no more
+                    async with self._job_lock(now.key.job):  # no freeze is in progress now
                         await self._freezing.release(now, live)
                     await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
@@ -302,7 +304,7 @@ class Ranks:
         act: Callable[[], Awaitable[None]],
         done: Callable[[Container | None], bool],
     ) -> None:
-        """Act once; when the engine is late or says no, look whether it is so all the same."""
+        """Act once; after a time-out or a refusal, inspect whether it took effect all the same."""
         try:
             await act()
         except (EngineTimeoutError, EngineRefusedError):
@@ -310,14 +312,14 @@ class Ranks:
                 raise
 
     async def _remove(self, container: Container) -> None:
-        """Remove a container; NIC, log and directory are taken care of."""
+        """Archive a container's log, return its NIC, remove it, and delete its directory."""
         name = container.key.container
         if container.log_path:
             await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
         try:
-            # Now: whether and when the engine removes the container is not known.
+            # Before the removal, whose outcome and time are uncertain.
             await asyncio.to_thread(self._nics.release, container.key.namespace)
         finally:
             await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
@@ -340,7 +342,7 @@ class Ranks:
         name = container.key.container
         async with self._locks[container.endpoint]:
             if name in self._living:
-                return  # removed and started again meanwhile: the NIC is the new one's
+                return  # removed and started again meanwhile: the new rank has the NIC
             await asyncio.to_thread(self._nics.release, container.key.namespace)
         self._map_jobs()
         _log.info("rank ended, NIC given back", container=name)
@@ -350,7 +352,7 @@ class Ranks:
         try:
             await self._engine.limit_cpu(name, share)
         except EngineFailure:
-            live.share_applied = False  # the same value again does no harm
+            live.share_applied = False  # setting the same value again is harmless
             raise
         _log.info("CPU share applied", container=name, cores=share)
 
@@ -364,14 +366,14 @@ class Ranks:
         live = self._living.get(container.key.container)
         if container.alive:
             return with_kernel_state(container, live)
-        if live is not None:  # the engine knew of its end before we do
+        if live is not None:  # the engine saw its end first
             live.check_oom()
         oom = container.oom or container.id in self._oom or (live is not None and live.oom)
         return replace(container, oom=oom)
 
-    def _has_status_file(self, live: LiveContainer, sign: str) -> bool:
-        """Say whether a rank has made this sign. Only the rank can: no one else sees the place."""
-        return inside.has(live.container.pid, READY_DIR, sign, self._proc)
+    def _has_status_file(self, live: LiveContainer, name: str) -> bool:
+        """Say whether a rank has created this status file; only the rank can."""
+        return inside.has(live.container.pid, READY_DIR, name, self._proc)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container
@@ -389,14 +391,14 @@ class Ranks:
 
 
 def nic_assignments(report: NicReport) -> str:
-    """Write as shell assignments what a program can only know once its NIC is there."""
+    """Return, as shell assignments, what a program can know only once it has its NIC."""
     known: dict[str, int | str] = {"LIGHTLOOM_MTU": report.mtu}
     if report.rdma_device:
-        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # this device and none that begins so
+        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # "=": not a prefix
     if report.rdma_device and report.gid_index is not None:
         known["NCCL_IB_GID_INDEX"] = report.gid_index
     if report.dscp is not None:
-        known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class holds DSCP and two ECN bits
+        known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class is DSCP and two ECN bits
     return "".join(f"export {name}={value}\n" for name, value in known.items())
 
 

@@ -1,4 +1,4 @@
-"""An agent service in this process behind mutual TLS, over fakes, and engines that call it."""
+"""An agent service in this process with mutual TLS, over fakes, and engines that call it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def now() -> datetime:
 
 
 def raw(directory: Path, name: str) -> Credentials:
-    """Read a daemon's files without the checks that a daemon makes."""
+    """Read a daemon's files without the daemon's checks."""
     ca, cert, key = ((directory / f).read_bytes() for f in ("ca.pem", "cert.pem", "key.pem"))
     return Credentials(name, directory, ca, cert, key, now())
 
 
 @dataclass
 class AgentRig:
-    """The agent of srv0 with four endpoints, and the engine of a controller that it obeys."""
+    """The agent of srv0 with four endpoints, and the engine of its controller."""
 
     address: str
     engine: AgentEngine
@@ -68,7 +68,7 @@ class AgentRig:
 
     @contextlib.asynccontextmanager
     async def controller(self, credentials: Credentials | None) -> AsyncIterator[AgentEngine]:
-        """The engine of a controller with whatever certificates."""
+        """Yield the engine of a controller with these certificates."""
         engine = AgentEngine({"srv0": self.address}, trust=AgentTrust(credentials))
         try:
             yield engine
@@ -82,7 +82,7 @@ async def agent_rig(
 ) -> AsyncIterator[AgentRig]:
     """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
 
-    The authority's directory is ``ca`` below ``directory``. ``inventory_options`` are Inventory's.
+    The authority's directory is ``ca`` below ``directory``. ``inventory_options`` go to Inventory.
     """
     authority = Authority.create(directory / "ca", "test", now=now())
     authority.issue_agent("srv0", directory / "srv0", now=now())

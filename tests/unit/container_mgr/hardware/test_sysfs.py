@@ -27,7 +27,7 @@ def test_a_nic_and_its_rdma_device(tmp_path: Path) -> None:
     assert hardware.nic("none", sysfs) is None
 
 
-def test_devices_are_told_apart(tmp_path: Path) -> None:
+def test_each_device_has_its_own_nic(tmp_path: Path) -> None:
     assert hardware.rdma_devices(rdma_server(tmp_path)) == [
         RdmaDevice("mlx5_0", "uverbs0", ("ens1f0",)),
         RdmaDevice("mlx5_1", "uverbs1", ("ens1f0v0",)),
@@ -63,8 +63,8 @@ def test_a_rank_gets_its_own_device_and_only_in_exclusive_mode(tmp_path: Path) -
 def test_a_device_is_moved_by_name_and_namespace() -> None:
     said: list[list[str]] = []
 
-    def run(words: object) -> str:
-        said.append(list(words))  # type: ignore[call-overload]
+    def run(arguments: object) -> str:
+        said.append(list(arguments))  # type: ignore[call-overload]
         return '[{"ifname": "mlx5_0"}]'
 
     rdma.move("mlx5_0", Path("/run/netns/ll-c-red-0-1"), run)
@@ -72,27 +72,27 @@ def test_a_device_is_moved_by_name_and_namespace() -> None:
 
 
 def test_devices_of_a_namespace_are_listed_in_exclusive_mode_only(tmp_path: Path) -> None:
-    def run(words: object) -> str:
+    def run(arguments: object) -> str:
         return '[{"ifindex": 0, "ifname": "mlx5_0"}]'
 
     assert rdma.own_devices(run, rdma_server(tmp_path / "a")) == ["mlx5_0"]
     assert rdma.own_devices(run, rdma_server(tmp_path / "b", exclusive=False)) == []
 
 
-def test_what_the_tool_refuses_is_told() -> None:
+def test_a_refusal_of_the_tool_is_an_error_with_its_message() -> None:
     with pytest.raises(AgentError) as refused:
         rdma.run_tool(["dev", "set", "ll-none-such", "netns", "/nowhere"])
     assert refused.value.code == "failed"
     assert refused.value.message
 
 
-def test_a_class_of_traffic_is_shifted_past_the_ecn_bits(tmp_path: Path) -> None:
+def test_a_dscp_is_shifted_past_the_ecn_bits(tmp_path: Path) -> None:
     put(tmp_path / "mlx5_0/ports/1/default_roce_tos", "0")
     rdma.set_dscp("mlx5_0", 26, tmp_path)
     assert (tmp_path / "mlx5_0/ports/1/default_roce_tos").read_text() == "104"
 
 
-def test_cdi_files_of_both_kinds_are_read_and_broken_ones_are_not(tmp_path: Path) -> None:
+def test_cdi_files_of_both_formats_are_read_and_broken_ones_skipped(tmp_path: Path) -> None:
     put(tmp_path / "a.yaml", "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}, {name: all}]")
     put(tmp_path / "b.json", '{"kind": "nvidia.com/gpu", "devices": [{"name": "GPU-2"}]}')
     put(tmp_path / "c.json", '{"kind": "vendor.com/nic", "devices": [{"name": "GPU-3"}]}')
@@ -101,7 +101,7 @@ def test_cdi_files_of_both_kinds_are_read_and_broken_ones_are_not(tmp_path: Path
     assert cdi_devices([str(tmp_path), str(tmp_path / "none")]) == {"GPU-1", "GPU-2", "all"}
 
 
-def test_an_endpoints_nic_attaches_as_the_site_says() -> None:
+def test_an_endpoints_nic_attaches_as_configured() -> None:
     served = {"gpu0": ServedEndpoint("gpu0", "ens1f0", attach=Attach.MACVLAN)}
     inventory = Inventory(served, FACTS)
     assert inventory.attach("gpu0") is Attach.MACVLAN
@@ -109,7 +109,7 @@ def test_an_endpoints_nic_attaches_as_the_site_says() -> None:
     assert inventory.health() == [Health("gpu0")]
 
 
-def test_the_disk_below_a_directory_is_whole(tmp_path: Path) -> None:
+def test_the_disk_of_a_directory_is_the_whole_disk(tmp_path: Path) -> None:
     number = tmp_path.stat().st_dev
     import os
 

@@ -1,4 +1,4 @@
-"""Who freezes and who thaws, between the kernel's freezer and an engine with a mind of its own."""
+"""Freezing and thawing with the kernel's freezer and an engine that keeps its own state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from container_mgr.values import AgentError, Container, NicSpec, RankKey
 
 @dataclass
 class Engine:
-    """An engine that believes what it did itself, and has runc's manners."""
+    """An engine that knows only its own pauses, and refuses as runc does."""
 
     believes: dict[str, Container] = field(default_factory=dict)
     freezers: dict[str, Freezer] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def cold(rank: LiveContainer) -> FreezerState:
     return rank.freezer.state()
 
 
-async def test_a_job_freezes_and_thaws_without_a_word_to_the_engine(world: World) -> None:
+async def test_a_job_freezes_and_thaws_without_the_engine(world: World) -> None:
     ranks = [world.rank(0), world.rank(1)]
     done = await world.freezing().freeze(ranks)
     assert [c.state for c in done.containers] == ["paused", "paused"]
@@ -102,7 +102,7 @@ async def test_a_job_freezes_and_thaws_without_a_word_to_the_engine(world: World
     assert world.engine.calls == []
 
 
-async def test_the_kernel_is_believed_not_the_engine(world: World) -> None:
+async def test_the_state_is_the_kernels_not_the_engines(world: World) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
     says = await world.engine.inspect("ll-red-0-1")
@@ -113,26 +113,26 @@ async def test_the_kernel_is_believed_not_the_engine(world: World) -> None:
     assert with_kernel_state(says, None).state == "running"
 
 
-async def test_what_the_engine_paused_it_must_unpause_itself(world: World) -> None:
+async def test_the_engine_unpauses_what_it_paused(world: World) -> None:
     rank, freezing = world.rank(0), world.freezing()
     await world.engine.pause("ll-red-0-1")
-    await freezing.freeze([rank])  # frozen already: changes nothing, and is not ours to undo
+    await freezing.freeze([rank])  # already frozen: the agent did not freeze it
     await freezing.thaw([rank])
     assert world.engine.calls == ["pause ll-red-0-1", "unpause ll-red-0-1"]
     assert cold(rank) is FreezerState.THAWED
 
 
-async def test_what_an_earlier_agent_froze_is_thawed(world: World) -> None:
+async def test_a_rank_that_an_earlier_agent_froze_is_thawed(world: World) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
-    rank.frozen_by_us = False  # all that a new agent knows
+    rank.frozen_by_us = False  # as in a new agent
     assert with_kernel_state(rank.container, rank).state == "paused"
     await world.freezing().thaw([rank])
     assert cold(rank) is FreezerState.THAWED
     assert world.engine.calls == []
 
 
-async def test_an_engine_that_wrongly_believes_paused_is_put_right(world: World) -> None:
+async def test_an_engine_with_a_stale_pause_is_corrected(world: World) -> None:
     rank = world.rank(0)
     await world.engine.pause("ll-red-0-1")
     rank.freezer.request(frozen=False)  # type: ignore[union-attr]
@@ -150,7 +150,7 @@ async def test_without_a_freezer_the_engine_pauses(world: World) -> None:
     assert world.engine.calls == ["pause ll-red-1-1", "unpause ll-red-1-1"]
 
 
-async def test_a_freezer_that_refuses_is_left_to_the_engine(
+async def test_the_engine_pauses_a_rank_whose_freezer_refuses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank = world.rank(0)
@@ -166,7 +166,7 @@ async def test_a_freezer_that_refuses_is_left_to_the_engine(
     assert world.engine.calls == ["pause ll-red-0-1"]
 
 
-async def test_a_rank_that_cannot_be_frozen_is_told_and_runs_on(
+async def test_a_rank_that_cannot_be_frozen_is_a_fault_and_keeps_running(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, stuck = world.rank(0), world.rank(1)
@@ -187,7 +187,7 @@ async def test_a_rank_that_cannot_be_frozen_is_told_and_runs_on(
     assert cold(good) is FreezerState.THAWED
 
 
-async def test_a_frozen_parent_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frozen_parent_is_a_fault(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
     monkeypatch.setattr(Freezer, "state", lambda self: FreezerState.FROZEN)
@@ -197,14 +197,14 @@ async def test_a_frozen_parent_is_told(world: World, monkeypatch: pytest.MonkeyP
         await world.freezing(limit_s=0.01).release(rank.container, rank)
 
 
-async def test_a_rank_on_its_way_out_is_not_frozen(world: World) -> None:
+async def test_a_rank_that_is_being_stopped_is_not_frozen(world: World) -> None:
     rank = world.rank(0)
     rank.ending = True
     await world.freezing().freeze([rank])
     assert cold(rank) is FreezerState.THAWED
 
 
-async def test_a_rank_that_ended_meanwhile_is_nobodys_fault(world: World) -> None:
+async def test_a_rank_that_ended_meanwhile_is_not_a_fault(world: World) -> None:
     rank = world.rank(0)
     assert rank.freezer is not None
     (rank.freezer.group / "freezer.state").unlink()
@@ -214,7 +214,7 @@ async def test_a_rank_that_ended_meanwhile_is_nobodys_fault(world: World) -> Non
     assert (await world.freezing().thaw([rank])).faults == ()
 
 
-async def test_an_rdma_adapters_bytes_in_flight_cannot_be_seen(world: World) -> None:
+async def test_data_in_flight_of_an_rdma_adapter_is_unknown(world: World) -> None:
     rank = world.rank(0)
     rank.container = replace(rank.container, rdma_device="mlx5_0")
     assert (await world.freezing().freeze([rank])).settled is None
