@@ -287,7 +287,7 @@ class Ranks:
                 live.ending = True
             try:
                 if now.alive:
-                    async with self._job_lock(now.key.job):  # no freeze is in progress now
+                    async with self._job_lock(now.key.job):  # no freeze is in progress
                         await self._freezing.release(now, live)
                     await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
@@ -394,7 +394,7 @@ def nic_assignments(report: NicReport) -> str:
     """Return, as shell assignments, what a program can know only once it has its NIC."""
     known: dict[str, int | str] = {"LIGHTLOOM_MTU": report.mtu}
     if report.rdma_device:
-        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # "=": not a prefix
+        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # without "=" NCCL matches prefixes
     if report.rdma_device and report.gid_index is not None:
         known["NCCL_IB_GID_INDEX"] = report.gid_index
     if report.dscp is not None:
