@@ -153,7 +153,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Start ranks."""
         if len(request.ranks) > MAX_RANKS_PER_CALL:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks a call"
+                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks per call"
             )
         specs = [messages.spec_of(rank) for rank in request.ranks]
         return await self._outcome(lambda: self._ranks.start(specs))
