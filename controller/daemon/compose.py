@@ -22,7 +22,7 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.daemon.listen import PeopleOptions
-from controller.daemon.pulse import READY, Pulse, beat
+from controller.daemon.pulse import READY, Pulse, beat, tell_moving
 from controller.daemon.trust import read_trust
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.aggregators import AggregatorEvent, Aggregators
@@ -132,6 +132,7 @@ async def _serve(
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
         await service.start()
+        ours.spawn(tell_moving(pulse, lambda: service.moving), "tell of transactions")
         ours.spawn(_collect_after(service), "collect garbage")
         # Only now: what the aggregators have to tell needs the state that start() has loaded.
         address = await made[0].start()

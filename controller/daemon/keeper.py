@@ -1,12 +1,15 @@
 """The controller's parent: it holds what must outlive a crash, and starts the next controller.
 
 The parent keeps no state of the fabric. It holds the listening sockets, the aggregators'
-connections (``controller.daemon.relay``) and, once its child serves, the whole program, loaded: a
-child that dies is followed by a fork that has nothing left to load. A child that was told to end
-ends the parent, and so does the first one when it refuses to start; it says so by a status that
-Python has no use for, so that no exception is ever taken for it. A child whose loop is silent
-(``controller.daemon.pulse``) is killed. When the parent dies, the kernel kills the child (prctl(2),
-PR_SET_PDEATHSIG), and the service manager starts both again.
+connections (``controller.daemon.relay``) and, soon after its first child began, the whole program,
+loaded: a child that dies is followed by a fork that has nothing left to load. Children that die
+again and again before they are ready are followed later and later, but within a second while a
+transaction is open, because jobs stand still then.
+
+A child that was told to end ends the parent, and so does the first one when it refuses to start; it
+says so by an exit status that Python never uses, so no exception is mistaken for it. A child whose
+loop is silent (``controller.daemon.pulse``) is killed. When the parent dies, the kernel kills the
+child (prctl(2), PR_SET_PDEATHSIG), and the service manager starts both again.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
 
 from controller.daemon.handover import HandedOver
-from controller.daemon.pulse import BEAT, READY, Pulse, into, notify
+from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY, Pulse, into, notify
 from controller.daemon.relay import PLAIN, Front
 from controller.devices.openflow.session.tls import Speech
 
@@ -52,16 +56,23 @@ LOAD_AFTER_S = 5.0
 """The first child loads the program itself, undisturbed; the parent does so this much later."""
 LOADED_YET_S = 0.05
 """How often a parent that has to start the next child asks whether it is still loading."""
-STEADY_S = 10.0
-"""A controller that lived for less was killed by something that may still be there."""
 LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_OPEN_S = 1.0
+"""While a transaction is open: a regroup holds jobs, and they die of a long pause."""
 _PR_SET_PDEATHSIG = 1
 _SIGNS_BYTES = 1 << 16
 
 
-def pause_s(short_lives: int) -> float:
-    """Return how long to wait before the next start, after so many short lives in a row."""
-    return 0.0 if short_lives <= 1 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
+def pause_s(early_deaths: int, *, moving: bool) -> float:
+    """Return how long to wait before the next start.
+
+    ``early_deaths``: children in a row that died before they were ready. ``moving``: a transaction
+    is open.
+    """
+    if early_deaths <= 1:
+        return 0.0
+    longest = LONGEST_PAUSE_OPEN_S if moving else LONGEST_PAUSE_S
+    return min(2.0 ** min(early_deaths - 2, 16), longest)
 
 
 def keep(
@@ -103,6 +114,14 @@ class _Watch:
         return self._silent >= limit + ABORT_LOOKS + STUCK_LOOKS
 
 
+@dataclass(slots=True, frozen=True)
+class _Death:
+    status: int
+    """Exit status; negative for a signal."""
+    ready: bool
+    """The child had been ready before."""
+
+
 class _Keeper:
     def __init__(
         self,
@@ -118,26 +137,35 @@ class _Keeper:
         self._load = load
         self._loading: threading.Thread | None = None
         self._child = 0
-        self._ready = False
-        """Whether any child has served."""
+        self._child_ready = False
+        self._any_ready = False
+        """Whether any child was ever ready."""
+        self._moving = False
+        """A transaction is open, as far as any child has told."""
         self._leaving = threading.Event()
 
     def run(self) -> int:
         """Start children until one ends on purpose."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._leave)
-        short_lives = 0
+        early_deaths = 0
         while True:
             born = time.monotonic()
-            status = self._one_life()
-            refused = status in REFUSALS and not self._ready
-            if status == MEANT or refused or self._leaving.is_set():
+            death = self._one_life()
+            refused = death.status in REFUSALS and not self._any_ready
+            if death.status == MEANT or refused or self._leaving.is_set():
                 self._front.close()
-                return _told(status)
-            lived_s = time.monotonic() - born
-            short_lives = short_lives + 1 if lived_s < STEADY_S else 1
-            rest_s = pause_s(short_lives)
-            log.error("controller_died", status=status, lived_s=round(lived_s, 1), again_in=rest_s)
+                return _told(death.status)
+            early_deaths = 0 if death.ready else early_deaths + 1
+            rest_s = pause_s(early_deaths, moving=self._moving)
+            log.error(
+                "controller_died",
+                status=death.status,
+                lived_s=round(time.monotonic() - born, 1),
+                was_ready=death.ready,
+                transaction_open=self._moving,
+                again_in=rest_s,
+            )
             self._rest(rest_s)
             if self._leaving.is_set():
                 self._front.close()
@@ -160,15 +188,16 @@ class _Keeper:
             self._front.turn(min(left, 0.5))
             notify(BEAT)
 
-    def _one_life(self) -> int:
-        """Start a child, relay for it, and return its exit status; negative for a signal."""
+    def _one_life(self) -> _Death:
+        """Start a child, relay for it, and return how it ended."""
         sys.stdout.flush()
         sys.stderr.flush()
         signals = (signal.SIGTERM, signal.SIGINT)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the child's pid is known
         if self._leaving.is_set():  # told while there was no child to pass it on to
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            return 0
+            return _Death(0, ready=False)
+        self._child_ready = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         signs, sign = os.pipe()
         os.set_blocking(signs, False)
@@ -207,17 +236,20 @@ class _Keeper:
         self._front.unwatch(died)
         for fd in (died, signs):
             os.close(fd)
-        return ended[0]
+        return _Death(ended[0], self._child_ready)
 
     def _hear(self, signs: int) -> bytes:
-        """Take the child's signs of life; tell the service manager when it serves."""
+        """Take what the child tells; tell the service manager when it is ready."""
         try:
             heard = os.read(signs, _SIGNS_BYTES)
         except BlockingIOError:
             heard = b""
         if READY in heard:
-            self._ready = True
+            self._child_ready = self._any_ready = True
             notify(READY)
+        opened, closed = heard.rfind(OPEN), heard.rfind(CLOSED)
+        if opened != closed:  # a child that told neither leaves what its predecessor told
+            self._moving = opened > closed
         return heard
 
     def _look(self, watch: _Watch, signs: int) -> None:

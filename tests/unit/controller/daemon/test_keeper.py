@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from controller.daemon import keeper
+from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY
 from testbed.rack import procfs
 from tests.contract.openflow_tls import Trust, shows
 from tests.unit.controller.daemon.test_compose import site_file, start
@@ -159,8 +160,15 @@ def test_without_a_parent_it_is_one_process(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_one_that_dies_again_and_again_is_started_less_and_less_often() -> None:
-    assert [keeper.pause_s(n) for n in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+def test_one_that_dies_early_again_and_again_is_started_less_and_less_often() -> None:
+    pauses = [keeper.pause_s(n, moving=False) for n in range(9)]
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 30, 30]
+    assert keeper.pause_s(10**6, moving=False) == 30
+
+
+def test_while_a_transaction_is_open_the_next_one_starts_within_a_second() -> None:
+    pauses = [keeper.pause_s(n, moving=True) for n in (0, 1, 2, 3, 9, 10**6)]
+    assert pauses == [0, 0, 1, 1, 1, 1]
 
 
 KEEPER = """
@@ -238,6 +246,21 @@ load = lambda: None
 """
 
 
+PAUSES = """
+lives = {lives}
+keeper.pause_s = lambda early, moving: print("pause", early, moving, flush=True) or 0.0
+def serve(handed, pulse):
+    life = len(list(Path(".").glob("life-*")))
+    Path(f"life-{{life}}").touch()
+    if life == len(lives):
+        return 0
+    for sign in lives[life]:
+        pulse(bytes([sign]))
+    os.abort()
+load = lambda: None
+"""
+
+
 def keeping(injected: str, directory: Path, **more: str) -> subprocess.Popen[str]:
     """A keeper without a controller."""
     return subprocess.Popen(
@@ -311,6 +334,34 @@ keeper.notify = lambda sign: Path("seen").touch() if sign == READY else None
     try:
         assert process.wait(PATIENCE_S) == 0
         assert len(list(tmp_path.glob("life-*"))) == 3
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("lives", "pauses"),
+    [
+        ([READY] * 7, ["0 False"] * 7),  # killed while it served: no crash loop
+        ([b""] * 3, ["1 False", "2 False", "3 False"]),
+        ([b"", b"", READY, b""], ["1 False", "2 False", "0 False", "1 False"]),
+        # What a child told outlives it, until a later one tells otherwise.
+        (
+            [OPEN, b"", CLOSED + READY + OPEN, BEAT, CLOSED],
+            ["1 True", "2 True", "0 True", "1 True", "2 False"],
+        ),
+        ([READY + OPEN + CLOSED, b""], ["0 False", "1 False"]),
+    ],
+)
+def test_what_the_pause_before_the_next_start_depends_on(
+    tmp_path: Path, lives: list[bytes], pauses: list[str]
+) -> None:
+    process = keeping(PAUSES.format(lives=lives), tmp_path)
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+        asked = [line.removeprefix("pause ") for line in out.splitlines() if "pause " in line]
+        assert asked == pauses
     finally:
         process.kill()
         process.communicate(timeout=PATIENCE_S)
