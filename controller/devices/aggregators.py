@@ -89,7 +89,8 @@ class Forwarding:
     held: frozenset[str] = frozenset()
     """Endpoints whose traffic is dropped, and which probes reach."""
     spared: frozenset[str] = frozenset()
-    """Endpoints whose present forwarding stays, although the intent does not name it."""
+    """Endpoints whose forwarding stays as a session found it, although the intent does not name it.
+    Does not keep what an earlier ``converge`` made and is known to be there."""
 
 
 @dataclass(slots=True, frozen=True)
