@@ -33,15 +33,15 @@ from functools import partial
 
 import structlog
 
+from controller.base.token_bucket import TokenBucket
 from controller.daemon.handover import HandedOver
 from controller.devices.openflow.session.listen import Listener
-from controller.devices.openflow.session.meter import Allowance
 from controller.devices.openflow.session.peer import Peer
 from controller.devices.openflow.session.tls import CLIENT_HELLO, Secured, Speech, TlsRefusedError
+from controller.devices.openflow.wire.framing import BadFrameError, take_frames
 
 log = structlog.get_logger(__name__)
 
-HEADER_BYTES = 8
 HELLO, ECHO_REQUEST, ECHO_REPLY = 0, 2, 3
 MAX_LINES = 8192
 """Switch connections at once, as far as the limit of open files allows; more are closed."""
@@ -58,33 +58,6 @@ MAX_HANDSHAKES = 512
 """TLS handshakes at once; one more ends the oldest one of the address that has the most."""
 _RECV_BYTES = 1 << 16
 PLAIN = Speech()
-
-
-class BadFrameError(Exception):
-    """A message whose length is shorter than its own header."""
-
-
-def whole(buffer: bytearray) -> int:
-    """Return where the last whole message in ``buffer`` ends. BadFrameError."""
-    end = 0
-    while len(buffer) - end >= HEADER_BYTES:
-        length = int.from_bytes(buffer[end + 2 : end + 4])
-        if length < HEADER_BYTES:
-            raise BadFrameError(f"message length {length}")
-        if end + length > len(buffer):
-            break
-        end += length
-    return end
-
-
-def frames(data: bytes) -> list[bytes]:
-    """Split whole messages."""
-    found, at = [], 0
-    while at < len(data):
-        length = int.from_bytes(data[at + 2 : at + 4])
-        found.append(data[at : at + length])
-        at += length
-    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +96,7 @@ class Front:
         self._listener = listener
         self._clock = clock
         self._speech = speech
-        self._words = Allowance(WORDS_RATE, clock())
+        self._words = TokenBucket(WORDS_RATE, WORDS_RATE)
         self._control: socket.socket | None = None
         self._lines: set[_Line] = set()
         self._unproven: dict[_Line, float] = {}
@@ -333,15 +306,13 @@ class Front:
     def _take(self, line: _Line, data: bytes) -> None:
         """Pass whole messages on, or answer for a controller that is not there."""
         line.heard += data
-        end = whole(line.heard)
-        ready = bytes(line.heard[:end])
-        del line.heard[:end]
-        if not line.hello and ready:
-            line.hello = frames(ready)[0]
+        frames = list(take_frames(line.heard))
+        if not line.hello and frames:
+            line.hello = frames[0]
         if line.near is not None:
-            line.to_near += ready
+            line.to_near += b"".join(frames)
             return
-        for frame in frames(ready):
+        for frame in frames:
             if frame[1] == ECHO_REQUEST and line.greeted:
                 self._say(line, bytes((frame[0], ECHO_REPLY)) + frame[2:])
 
@@ -366,14 +337,12 @@ class Front:
             if not data:
                 return False
             line.said += data
-            end = whole(line.said)
             said = bytearray()
-            for frame in frames(bytes(line.said[:end])):
+            for frame in take_frames(line.said):
                 if frame[1] == HELLO and line.greeted:
                     continue
                 line.greeted |= frame[1] == HELLO
                 said += frame
-            del line.said[:end]
             try:
                 self._say(line, said)
             except TlsRefusedError as error:

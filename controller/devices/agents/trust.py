@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 import grpc
 
+from controller.base.addresses import split_address
 from pki import Credentials, agent_name, why_refused
 from protos import agent_pb2 as pb
 
@@ -46,11 +47,9 @@ class AgentTrust:
         """Return why the agent and we do not believe each other, None when that is not it."""
         if self._credentials is None:
             return None
-        host, _, port = address.rpartition(":")
+        host, port = split_address(address)
         name = agent_name(server)
-        return await asyncio.to_thread(
-            why_refused, host.strip("[]"), int(port), self._credentials, name
-        )
+        return await asyncio.to_thread(why_refused, host, port, self._credentials, name)
 
 
 MAX_ENTRIES = 1024

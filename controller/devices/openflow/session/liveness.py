@@ -15,11 +15,11 @@ SILENT_INTERVALS = 5
 BARRIER_PATIENCE_S = 30.0
 
 
-class Verdict(Enum):
-    """What to do with a session that was quiet for one interval."""
+class Alive(Enum):
+    """Whether a session is alive that was quiet for one interval."""
 
-    ECHO = "send an echo request"
-    DEAD = "close the session"
+    UNKNOWN = "send an echo request"
+    NO = "close the session"
 
 
 class Liveness:
@@ -45,13 +45,13 @@ class Liveness:
         with self._lock:
             self._barriers.pop(xid, None)
 
-    def quiet(self, now: float) -> Verdict:
+    def quiet(self, now: float) -> Alive:
         """Judge a session from which nothing came for one echo interval."""
         with self._lock:
             self._silent += 1
             if self._silent < SILENT_INTERVALS:
-                return Verdict.ECHO
+                return Alive.UNKNOWN
             oldest = min(self._barriers.values(), default=None)
             if oldest is None or now - oldest >= BARRIER_PATIENCE_S:
-                return Verdict.DEAD
-            return Verdict.ECHO
+                return Alive.NO
+            return Alive.UNKNOWN

@@ -25,7 +25,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -46,17 +46,12 @@ from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.base.token_bucket import TokenBucket
 from controller.devices.openflow.session.listen import Acceptor, Listener
-from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Liveness
-from controller.devices.openflow.session.liveness import Verdict as Life
-from controller.devices.openflow.session.meter import (
-    CPU_BURST_S,
-    CPU_SHARE,
-    Allowance,
-    Meter,
-    Verdict,
-)
+from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Alive, Liveness
+from controller.devices.openflow.session.meter import CPU_BURST_S, CPU_SHARE, Handling, Meter
 from controller.devices.openflow.session.peer import Peer, is_pinned, pinned
+from controller.devices.openflow.wire.framing import BadFrameError, take_frames
 from controller.devices.openflow.wire.port_stats import reply_parser
 from sitefile.model import AggregatorCable
 
@@ -72,7 +67,6 @@ __all__ = [
     "set_ev_cls",
 ]
 
-HEADER_BYTES = 8
 HANDSHAKE_LIMIT_S = 10.0
 SEND_LIMIT_S = 30.0
 SEND_QUEUE_BYTES = 64 << 20
@@ -118,19 +112,6 @@ class ProtocolError(Exception):
     """The far end does not speak OpenFlow 1.3 properly; its session is closed."""
 
 
-def take_frames(buffer: bytearray) -> Iterator[bytes]:
-    """Take every whole message off the front of ``buffer``. ProtocolError on a bad length."""
-    while len(buffer) >= HEADER_BYTES:
-        length = int.from_bytes(buffer[2:4])
-        if length < HEADER_BYTES:
-            raise ProtocolError(f"message length {length}")
-        if len(buffer) < length:
-            return
-        frame = bytes(buffer[:length])
-        del buffer[:length]
-        yield frame
-
-
 class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
     """One switch's connection: os-ken's datapath with a receiver and a sender that end together.
 
@@ -151,7 +132,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         self._queued_bytes = 0
         self._malformed = 0
         self._liveness = Liveness()
-        self._meter = Meter(time.monotonic())
+        self._meter = Meter()
         self._asked: dict[int, None] = {}
         """Transaction ids of requests under way, oldest first."""
         super().__init__(sock, (peer.host, peer.port))
@@ -232,7 +213,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         try:
             self.send_msg(self.ofproto_parser.OFPHello(self))
             self._recv_loop()
-        except ProtocolError as error:
+        except (ProtocolError, BadFrameError) as error:
             log.warning("openflow_protocol_error", peer=str(self.peer), error=str(error))
         except OSError as error:
             log.info("openflow_connection_lost", peer=str(self.peer), error=str(error))
@@ -260,7 +241,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         born = time.monotonic()
-        work = Allowance(CPU_SHARE, born, CPU_BURST_S)
+        work = TokenBucket(CPU_SHARE, CPU_BURST_S)
         buffer = bytearray()
         while self.state != DEAD_DISPATCHER:
             if self.state != MAIN_DISPATCHER and time.monotonic() - born > HANDSHAKE_LIMIT_S:
@@ -277,7 +258,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             for frame in take_frames(buffer):
                 if self._is_wanted(frame):
                     self._received(frame)
-            pause_s = work.spend(time.thread_time() - began, time.monotonic())
+            pause_s = work.spend(time.monotonic(), time.thread_time() - began)
             if pause_s:  # it is not read for meanwhile, so TCP holds it back
                 self._over_or(pause_s)
 
@@ -290,17 +271,17 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
     def _is_wanted(self, frame: bytes) -> bool:
         """Whether a message is to be decoded. ProtocolError when there are too many of a kind."""
         kind, xid = frame[1], int.from_bytes(frame[4:8])
-        verdict = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
-        if verdict is Verdict.END:
+        handling = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
+        if handling is Handling.END:
             raise ProtocolError(f"too many messages of type {kind}")
         more = int.from_bytes(frame[10:12]) & ofproto.OFPMPF_REPLY_MORE
         if kind in _LAST_ANSWERS or (kind == ofproto.OFPT_MULTIPART_REPLY and not more):
             with self._lock:
                 self._asked.pop(xid, None)
-        return verdict is Verdict.TAKE
+        return handling is Handling.DECODE
 
     def _quiet(self) -> None:
-        if self._liveness.quiet(time.monotonic()) is Life.DEAD:
+        if self._liveness.quiet(time.monotonic()) is Alive.NO:
             log.warning("openflow_switch_silent", dpid=self.id, peer=str(self.peer))
             self.close()
         else:

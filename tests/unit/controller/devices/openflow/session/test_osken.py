@@ -296,12 +296,6 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
     assert "as0" in control.aggregators.connected()
 
 
-def test_frames_are_taken_whole():
-    buffer = bytearray(message(2, 7) + message(3, 8, b"abc") + b"\x04")
-    assert [frame[1] for frame in osken.take_frames(buffer)] == [2, 3]
-    assert buffer == b"\x04"
-
-
 def test_eventlet_is_never_imported():
     script = (
         "import sys, controller.devices.openflow.aggregators; sys.exit('eventlet' in sys.modules)"
@@ -309,7 +303,7 @@ def test_eventlet_is_never_imported():
     assert python(script).wait(60) == 0
 
 
-def test_ofkit_alone_imports_os_ken():
+def test_one_module_alone_imports_os_ken():
     importing = re.compile(r"^\s*(import|from)\s+os_ken", re.MULTILINE)
     ours = [path for part in PARTS for path in (ROOT / part).rglob("*.py")]
     found = [path.name for path in ours if importing.search(path.read_text(encoding="utf-8"))]

@@ -19,7 +19,8 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.session import app, conversation
 from controller.devices.openflow.session.app import Reply, SessionDown, SessionUp
 from controller.devices.openflow.session.osken import ofproto as ofp
-from controller.devices.openflow.session.osken import parser, take_frames
+from controller.devices.openflow.session.osken import parser
+from controller.devices.openflow.wire.framing import take_frames
 from tests.unit.controller.devices.openflow.conftest import Control
 from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch
 from tests.unit.controller.devices.openflow.sites import attach, make_site
