@@ -18,9 +18,9 @@ from collections.abc import Callable
 BEAT_EVERY_S = 1.0
 BEAT, READY = b".", b"!"
 OPEN, CLOSED = b"+", b"-"
-"""A transaction is open, or none is any more; the last one of the two counts."""
+"""A transaction is open; none is open any more. The last one of the two counts."""
 COMPARE_EVERY_S = 0.05
-"""How much later than a transaction's begin the parent may learn of it."""
+"""The longest time from the begin of a transaction until the parent is told."""
 
 Pulse = Callable[[bytes], None]
 """Called with one of the signs above; never blocks, never raises OSError."""
@@ -31,14 +31,16 @@ def into(fd: int) -> Pulse:
     os.set_blocking(fd, False)
 
     def beat(sign: bytes) -> None:
-        with contextlib.suppress(OSError):  # full: enough is said; broken: the parent is gone
+        with contextlib.suppress(
+            OSError
+        ):  # full: the parent has enough to read; broken: it is gone
             os.write(fd, sign)
 
     return beat
 
 
 def notify(sign: bytes) -> None:
-    """Tell the service manager, where there is one (``NOTIFY_SOCKET``)."""
+    """Tell the service manager, if there is one (``NOTIFY_SOCKET``)."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     state = {BEAT: b"WATCHDOG=1", READY: b"READY=1"}.get(sign)
     if not path or state is None:

@@ -219,7 +219,7 @@ def test_plain_openflow_beyond_this_machine_needs_an_address(trust: Trust) -> No
     plain = tls_site(as0={"tls": False}, as1={"tls": False})
     assert read_speech(plain, None).context is None
     open_to_all = dataclasses.replace(plain, openflow_listen="0.0.0.0:6653")
-    with pytest.raises(ServiceError, match="pinned to no address") as found:
+    with pytest.raises(ServiceError, match="not pinned to an address") as found:
         read_speech(open_to_all, None)
     assert found.value.object == "aggregator/as0"
     pinned = {"tls": False, "address": "10.0.0.7"}

@@ -87,7 +87,7 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
         (("--api-listen", "nowhere"), 1, "host:port"),
         (("--public-url", "ctl.example"), 1, "no public URL"),
         (("--public-url", "http://ctl.example"), 1, "in the clear"),
-        (("--trusted-proxy", "*"), 1, "no address of a proxy"),
+        (("--trusted-proxy", "*"), 1, "not the address of a proxy"),
         (("--openflow-listen", "nowhere"), 1, "host:port"),
         (("--openflow-netns", "no-such-namespace"), 1, "cannot listen for OpenFlow"),
     ],

@@ -177,9 +177,9 @@ async def test_an_audit_does_not_take_a_change_that_waits_behind_it_for_drift(
     monkeypatch.setattr(switch, "_multipart", lambda *question: asked.append(question))
     audit = asyncio.create_task(control.aggregators.audit("as0"))
     await control.until(lambda: asked)
-    link = control.aggregators._links["as0"]
+    conversation = control.aggregators._conversations["as0"]
     install = asyncio.create_task(control.aggregators.install({"as0": new}, deadline_s=DEADLINE_S))
-    await control.until(lambda: link.wanted is new)
+    await control.until(lambda: conversation.wanted is new)
     monkeypatch.setattr(switch, "_multipart", answer)
     answer(*asked[0])
     assert await audit == []
@@ -228,15 +228,15 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
 async def test_a_greeting_that_breaks_is_made_again(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = conversation.Link._read
+    read = conversation.Conversation._read
 
     async def broken(*_: Any) -> Any:
         raise ValueError("something in the tables that nobody has foreseen")
 
-    monkeypatch.setattr(conversation.Link, "_read", broken)
+    monkeypatch.setattr(conversation.Conversation, "_read", broken)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(switch.has_left)
-    monkeypatch.setattr(conversation.Link, "_read", read)
+    monkeypatch.setattr(conversation.Conversation, "_read", read)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
