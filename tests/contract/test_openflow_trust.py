@@ -112,7 +112,7 @@ async def test_who_shows_no_aggregators_certificate_is_refused(trust: Trust, who
 
 
 async def test_a_fingerprint_pins_one_certificate(trust: Trust) -> None:
-    mine = trust.switch("as1")  # whatever its name is
+    mine = trust.switch("as1")  # its name does not matter
     der = ssl.PEM_cert_to_DER_cert((mine / "cert.pem").read_text())
     pin = {"fingerprint": hashlib.sha256(der).hexdigest()}
     async with tls_control(tls_site(as0=pin), trust.controller) as control:

@@ -132,7 +132,7 @@ async def reaches(rack: OpenFlowRack, source: str, target: str, within_s: int = 
     return await asyncio.to_thread(rack.ping, source, target, within_s=within_s)
 
 
-async def test_jobs_reach_their_own_members_across_bridges_and_nobody_else(rack, control):
+async def test_jobs_reach_their_own_members_across_bridges_and_no_others(rack, control):
     assert await reaches(rack, "gpu0", "gpu1")
     assert await reaches(rack, "gpu0", "gpu4")
     assert await reaches(rack, "gpu3", "gpu2")
@@ -189,7 +189,7 @@ async def test_probes_cross_to_every_endpoint_and_leave_no_neighbour_behind(rack
         assert compiler.PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
 
 
-async def test_a_probe_finds_nobody_at_the_wrong_port(control):
+async def test_a_probe_gets_no_answer_at_the_wrong_port(control):
     cable = SITE.endpoint("gpu0")
     probe = control.aggregators.probe("as0", 2, cable.ip, cable.mac, deadline_s=0.6)
     assert await probe is None

@@ -19,7 +19,7 @@ ARGUMENTS = ("--api-listen", "127.0.0.1:0", "--openflow-listen", "127.0.0.1:0")
 
 
 def site_file(directory: Path) -> Path:
-    """The paper's rack, with devices nobody serves and no namespace."""
+    """The paper's rack, without devices and without a namespace."""
     text = PAPER.read_text()
     for old, new in [
         (", netns: ll-fab", ", tls: false"),

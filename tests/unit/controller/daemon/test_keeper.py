@@ -83,7 +83,7 @@ def test_a_crash_breaks_no_connection_and_a_successor_takes_over(tmp_path: Path)
             assert kinds.count(HELLO) == 1
             os.kill(first, signal.SIGKILL)
             again = kinds_until(switch, FEATURES_REQUEST)
-            assert HELLO not in again  # the same conversation goes on, with somebody else
+            assert HELLO not in again  # the same conversation goes on, with another controller
         assert ready(process) == listening
         token = (tmp_path / "state" / "admin.token").read_text().strip()
         answer = httpx.get(

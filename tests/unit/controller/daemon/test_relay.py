@@ -229,7 +229,7 @@ def test_a_side_that_does_not_read_is_not_read_for(
     stage.hears(near, 8)
     big = message(PORT_STATUS, 1, b"z" * 60_000)
     sent = 0
-    for _ in range(3000):  # until nothing more goes in, whatever the sockets' own buffers hold
+    for _ in range(3000):  # until nothing more goes in, regardless of the sockets' own buffers
         try:
             sent += switch.send(big[sent % len(big) :])
         except BlockingIOError:

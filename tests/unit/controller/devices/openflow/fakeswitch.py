@@ -155,7 +155,7 @@ class FakeSwitch:
 
 
 def foreign_rule() -> tuple[FlowRule, bytes]:
-    """A rule somebody else left behind: drop all IPv6."""
+    """A rule of another controller: drop all IPv6."""
     fields = parser.OFPMatch(eth_type=0x86DD)
     buffer = bytearray()
     fields.serialize(buffer, 0)

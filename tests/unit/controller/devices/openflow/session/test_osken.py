@@ -147,7 +147,7 @@ async def test_trap_5_only_the_given_address_is_served(others, control):
 
 
 async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
-    """How long it may be silent is left out until it is silent for ever: this loop may be late."""
+    """How long it may be silent is left out until it stays silent: this loop may be late."""
     patience = of_liveness.SILENT_INTERVALS
     monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
@@ -254,7 +254,7 @@ async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
 
 
 async def test_answers_to_a_controller_before_this_one_do_no_harm(control):
-    """The heir of one that died in a handshake gets them in the connection that it was left."""
+    """The successor of one that died in a handshake gets them in the connection that it was left."""
     switch = Answering(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)

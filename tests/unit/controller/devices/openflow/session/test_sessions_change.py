@@ -1,7 +1,7 @@
 """A switch that comes back before its old session's askers were woken, and what else may cross.
 
 The loop takes everything that came while it was busy in one go: an answer, the end of the session
-and its heir.
+and its successor.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ async def test_a_greeting_that_fails_does_not_end_the_next_session() -> None:
     old = crossing.comes()
     await crossing.until(lambda: old.asked)
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.serves(heir, crossing.aggregators.connected)
-    assert not heir.over
+    successor = crossing.comes()
+    await crossing.serves(successor, crossing.aggregators.connected)
+    assert not successor.over
     assert crossing.events == [AggregatorConnected("as0")]
 
 
@@ -134,11 +134,11 @@ async def test_a_session_is_announced_only_once_its_own_tables_are_known() -> No
     await crossing.until(lambda: old.asked)
     crossing.answers(old)  # the last of the greeting
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.until(lambda: heir.asked)
+    successor = crossing.comes()
+    await crossing.until(lambda: successor.asked)
     assert crossing.events == []
     assert not crossing.aggregators.connected()
-    await crossing.serves(heir, crossing.aggregators.connected)
+    await crossing.serves(successor, crossing.aggregators.connected)
     assert crossing.events == [AggregatorConnected("as0")]
 
 
@@ -155,12 +155,12 @@ async def test_a_change_goes_on_in_no_other_session(batch: int) -> None:
         await crossing.until(lambda: old.asked)
         crossing.answers(old)
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.serves(heir, crossing.aggregators.connected)
+    successor = crossing.comes()
+    await crossing.serves(successor, crossing.aggregators.connected)
     with pytest.raises(AggregatorError) as caught:
         await install
     assert caught.value.code == "unavailable"
-    assert heir.changes() == len(wanted.rules)
+    assert successor.changes() == len(wanted.rules)
     assert not crossing.aggregators.lacking({"as0": wanted})
 
 
@@ -231,7 +231,7 @@ async def test_a_greeting_that_breaks_is_made_again(
     read = conversation.Conversation._read
 
     async def broken(*_: Any) -> Any:
-        raise ValueError("something in the tables that nobody has foreseen")
+        raise ValueError("unforeseen content of the tables")
 
     monkeypatch.setattr(conversation.Conversation, "_read", broken)
     switch = FakeSwitch(0xA0)
