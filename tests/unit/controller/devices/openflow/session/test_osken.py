@@ -254,7 +254,7 @@ async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
 
 
 async def test_answers_to_a_controller_before_this_one_do_no_harm(control):
-    """The successor of one that died in a handshake gets them in the connection that it was left."""
+    """The successor of one that died in a handshake gets them in the inherited connection."""
     switch = Answering(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
