@@ -237,7 +237,7 @@ class ExecutionEngine(Protocol):
     ) -> AsyncIterator[LogLine]:
         """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
 
-        An engine may limit a tail to 100,000 lines per rank.
+        An engine may hold a tail to 100,000 lines a rank.
         """
         ...
 

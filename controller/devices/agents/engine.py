@@ -291,9 +291,9 @@ class AgentEngine:
     async def logs(
         self, job: str, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLine]:
-        """Lines of one rank or of all, merged as they arrive. Raises EngineError when none exist.
+        """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
 
-        Asks only servers that hold the job, or held it last; all servers when they are unknown.
+        Only servers that hold the job, or held it last, are asked; all where that is not known.
         """
         servers = self._holders(job) or self._places_of_ended.get(job) or self._stubs.keys()
         where = [
