@@ -199,6 +199,11 @@ class Service(Looks):
         return self._state.epoch
 
     @property
+    def moving(self) -> bool:
+        """Whether a transaction is open: one of this controller, or of its predecessor."""
+        return bool(self._interrupted) or bool(self._state.moving())
+
+    @property
     def journal(self) -> Journal:
         """What keeps the answers to changes with a key, among all else that is durable."""
         return self._state.journal

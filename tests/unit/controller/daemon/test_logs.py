@@ -1,4 +1,4 @@
-"""Whoever reads the log reads JSON lines, whatever part of the program wrote them."""
+"""The log has JSON lines only, from all parts of the program."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def restart(rack: Rack, circuits: FakeOcs) -> None:
 
 async def died_in_switch(rack: Rack, *, after: bool) -> None:
     stuck = Stuck(rack.switch, after=after)
-    rack.service._switches._lines["ocs0"].driver = stuck
+    rack.service._switches._switches["ocs0"].driver = stuck
     before = {e.name: e.home for e in await rack.service.endpoints()}
     await plan_and_begin(rack)
     await asyncio.wait_for(stuck.reached.wait(), 60)
