@@ -68,7 +68,7 @@ def stray_ranks(
 SUSPECT_WINDOW_S = 10.0
 
 
-class Vanished:
+class LossDetector:
     """Detects that most devices vanished within a short time: the fault is then probably here.
 
     A control plane that fails static: a controller that lost its own network must not "repair" a
@@ -79,7 +79,7 @@ class Vanished:
         self._there: frozenset[str] = frozenset()
         self._lost: deque[tuple[float, str]] = deque()
 
-    def see(self, there: Collection[str], now: float) -> str:
+    def observe(self, there: Collection[str], now: float) -> str:
         """Note the devices that answer at ``now``; return why the fault may be here, or ""."""
         present = frozenset(there)
         self._lost.extend((now, name) for name in sorted(self._there - present))

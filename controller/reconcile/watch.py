@@ -15,7 +15,7 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.ranks.calls import look
 from controller.reconcile.adopt import Adopter
-from controller.reconcile.drift import LightDrift, Vanished, is_mass, light_drift, stray_ranks
+from controller.reconcile.drift import LightDrift, LossDetector, is_mass, light_drift, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.state.state import State
 from controller.transaction.circuits import ours, recognise
@@ -50,7 +50,7 @@ class DriftWatch:
         self._intent = intent
         self._adopter = adopter
         self._policy = policy
-        self._vanished = Vanished()
+        self._losses = LossDetector()
         self._reported: dict[str, tuple[str, ...]] = {}
         self._stray: Mapping[str, tuple[str, str]] = {}
         self._next_audit = 0
@@ -63,7 +63,7 @@ class DriftWatch:
         names = {f"aggregator/{name}" for name in there.aggregators()}
         names |= {f"switch/{name}" for name in there.switches()}
         names |= {f"server/{name}" for name, answers in there.servers().items() if answers}
-        why = self._vanished.see(names, state.clock())
+        why = self._losses.observe(names, state.clock())
         if state.command_lost:
             return True  # permanently
         if why and not state.suspect:

@@ -10,7 +10,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
 from controller.fabric import executor
-from controller.reconcile.drift import Vanished, stray_ranks
+from controller.reconcile.drift import LossDetector, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.fabric import EventView
 from controller.schema.plans import AttachRequest, PlanRequest
@@ -289,16 +289,16 @@ async def test_when_most_devices_vanish_at_once_no_device_is_touched(rack: Rack)
 
 
 def test_devices_that_vanish_one_by_one_are_not_a_mass() -> None:
-    watch, names = Vanished(), [f"d{i}" for i in range(8)]
-    assert [watch.see(names[i:], i * 60.0) for i in range(8)] == [""] * 8
+    detector, names = LossDetector(), [f"d{i}" for i in range(8)]
+    assert [detector.observe(names[i:], i * 60.0) for i in range(8)] == [""] * 8
 
 
 def test_a_suspicion_ends_when_devices_come_back_and_not_before() -> None:
-    watch, names = Vanished(), [f"d{i}" for i in range(8)]
-    watch.see(names, 0)
-    assert watch.see(names[:2], 1)
-    assert watch.see(names[:2], 3600)
-    assert not watch.see(names[:5], 3601)
+    detector, names = LossDetector(), [f"d{i}" for i in range(8)]
+    detector.observe(names, 0)
+    assert detector.observe(names[:2], 1)
+    assert detector.observe(names[:2], 3600)
+    assert not detector.observe(names[:5], 3601)
 
 
 async def test_the_first_start_raises_no_suspicion(tmp_path: Path) -> None:
