@@ -26,7 +26,7 @@ from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.ranks import calls
@@ -177,7 +177,7 @@ class Service(Looks):
             meter=self._meter,
         )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
-        self._exchange = Exchange(self._state, self._plans)
+        self._exchange = AllocationFiles(self._state, self._plans)
         self._feed = Feed()
         self._optics = Optics(site, self._switches, clock)
         facts = FactsKeeper(self._state, self._aggregators, self._switches, self._power.seen)
@@ -319,7 +319,7 @@ class Service(Looks):
     async def _look_for_drift(self) -> None:
         while True:
             await asyncio.sleep(DRIFT_EVERY_S)
-            await self._drift.look()
+            await self._drift.check()
 
     # --- what devices post ----------------------------------------------------------------
 
