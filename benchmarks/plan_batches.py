@@ -15,7 +15,7 @@ from typing import Any
 from plan_states import scattered
 
 from scheduler.model import Limits
-from scheduler.regroup.batches import SequenceError, sequence
+from scheduler.regroup.batches import BatchError, cut_into_batches
 from scheduler.regroup.plan import plan
 
 
@@ -46,9 +46,9 @@ def main() -> int:
             }
             started = time.perf_counter()
             try:
-                found = sequence(fabric, made, max_dark, whole=whole)
+                found = cut_into_batches(fabric, made, max_dark, whole=whole)
                 row |= {"batches": len(found.batches), "least": found.least}
-            except SequenceError as error:
+            except BatchError as error:
                 row |= {"batches": None, "needed": error.needed}
             rows.append(row | {"seconds": round(time.perf_counter() - started, 4)})
     sys.stdout.write(json.dumps(rows, indent=1) + "\n")

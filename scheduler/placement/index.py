@@ -77,18 +77,18 @@ class FabricIndex:
         self._pools: dict[frozenset[int], Pool] = {}
         self._pools_of: list[list[Pool]] = [[] for _ in kinds]
         self._wired = any(s == self.fixed_slot for s in self.slot)
-        self._asked: dict[tuple[str, str | None, int], Pool] = {}
-        self._fill(fabric)
+        self._pool_by_request: dict[tuple[str, str | None, int], Pool] = {}
+        self._load(fabric)
 
-    def _fill(self, fabric: Fabric) -> None:
+    def _load(self, fabric: Fabric) -> None:
         for e, (a, s) in enumerate(zip(self.home, self.slot, strict=True)):
             (self.idle_dark if a == DARK else self.idle_at[a])[s].append(e)
             self.on_server[self.server[e]].append(e)
-            self._light(e, 1)
+            self._count_lit(e, 1)
         self.free = self.size
         self.withhold(sorted(fabric.unavailable & self.number.keys()))
         for job in fabric.jobs:
-            self._take(job)
+            self._assign(job)
 
     # --- changes --------------------------------------------------------------------------
 
@@ -103,17 +103,17 @@ class FabricIndex:
                 raise ValueError(f"{name} is not idle, job {job.name} can not have it")
         if moves:
             self.rehome(moves)
-        self._take(job)
+        self._assign(job)
 
-    def _take(self, job: Job) -> None:
+    def _assign(self, job: Job) -> None:
         self.jobs[job.name] = job
         number, owner = self.number, self.owner
         members = [number[name] for name in job.endpoints]
         for e in members:
             owner[e] = job.name
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
-        self._leave(idle)
-        self._hold(idle, 1, stuck=job.pinned)
+        self._remove_idle(idle)
+        self._count_held(idle, 1, stuck=job.pinned)
         excess = self.excess_of(members)
         self._excess[job.name] = excess
         self.total_excess += excess
@@ -126,8 +126,8 @@ class FabricIndex:
         for e in members:
             owner[e] = None
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
-        self._hold(idle, -1, stuck=job.pinned)
-        self._join(idle)
+        self._count_held(idle, -1, stuck=job.pinned)
+        self._add_idle(idle)
         self.total_excess -= self._excess.pop(name)
         return job
 
@@ -142,16 +142,16 @@ class FabricIndex:
             stuck = lost or (owner is not None and self.jobs[owner].pinned)
             idle = owner is None and not lost
             if idle:
-                self._leave([e])
+                self._remove_idle([e])
             else:
-                self._hold([e], -1, stuck=stuck)
-            self._light(e, -1)
+                self._count_held([e], -1, stuck=stuck)
+            self._count_lit(e, -1)
             self.home[e] = target
-            self._light(e, 1)
+            self._count_lit(e, 1)
             if idle:
-                self._join([e])
+                self._add_idle([e])
             else:
-                self._hold([e], 1, stuck=stuck)
+                self._count_held([e], 1, stuck=stuck)
             if owner is not None:
                 touched[owner] = None
         for name in touched:
@@ -165,39 +165,27 @@ class FabricIndex:
             e = self.number[name]
             if e in self.unavailable:
                 continue
-            self._strike(e, 1)
+            self._count_lost(e)
             if self.owner[e] is None:
-                self._leave([e])
-                self._hold([e], 1, stuck=True)
+                self._remove_idle([e])
+                self._count_held([e], 1, stuck=True)
             self.unavailable.add(e)
 
-    def release(self, names: Iterable[str]) -> None:
-        """Make endpoints available again."""
-        for name in names:
-            e = self.number[name]
-            if e not in self.unavailable:
-                continue
-            self.unavailable.remove(e)
-            if self.owner[e] is None:
-                self._hold([e], -1, stuck=True)
-                self._join([e])
-            self._strike(e, -1)
-
-    def _strike(self, e: int, delta: int) -> None:
+    def _count_lost(self, e: int) -> None:
         """Count an endpoint as lost; a running member of a movable job becomes stuck."""
         for pool in self._pools_of[self.kind[e]]:
-            pool.lost += delta
+            pool.lost += 1
         owner = self.owner[e]
         a, s = self.home[e], self.slot[e]
         if owner is not None and not self.jobs[owner].pinned and a != DARK and s != self.fixed_slot:
-            self.stuck[a, s] += delta
+            self.stuck[a, s] += 1
 
-    def _light(self, e: int, delta: int) -> None:
+    def _count_lit(self, e: int, delta: int) -> None:
         a, s = self.home[e], self.slot[e]
         if a != DARK and s != self.fixed_slot:
             self.lit[a, s] += delta
 
-    def _hold(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
+    def _count_held(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
         """Count the ports of endpoints that are busy or unavailable."""
         home, slot, held = self.home, self.slot, self.held
         for e in members:
@@ -207,7 +195,7 @@ class FabricIndex:
                 if stuck:
                     self.stuck[a, s] += delta
 
-    def _leave(self, members: Sequence[int]) -> None:
+    def _remove_idle(self, members: Sequence[int]) -> None:
         """Take endpoints out of the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
@@ -215,7 +203,7 @@ class FabricIndex:
             (self.idle_dark if a == DARK else idle_at[a])[slot[e]].remove(e)
         self._count(members, -1)
 
-    def _join(self, members: Sequence[int]) -> None:
+    def _add_idle(self, members: Sequence[int]) -> None:
         """Put endpoints back to the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
@@ -239,9 +227,9 @@ class FabricIndex:
                 last += 1
             change = delta * (last - first)
             for pool in self._pools_of[sort]:
-                wanting = pool.wanting
+                by_slot = pool.idle_by_slot
                 for e in members[first:last]:
-                    wanting[slot[e]] += delta
+                    by_slot[slot[e]] += delta
                 pool.idle += change
                 if a != DARK:
                     pool.lit += change
@@ -254,7 +242,7 @@ class FabricIndex:
         """Tell the pools of one endpoint, as ``_count`` does: most jobs have no more."""
         a, s = self.home[e], self.slot[e]
         for pool in self._pools_of[self.kind[e]]:
-            pool.wanting[s] += delta
+            pool.idle_by_slot[s] += delta
             pool.idle += delta
             if a != DARK:
                 pool.lit += delta
@@ -276,23 +264,23 @@ class FabricIndex:
         """Return the pool of the endpoints that suit a request."""
         if request.endpoints:
             named = {self.number[n] for n in request.endpoints if n in self.number}
-            kinds = self._suiting(request)
+            kinds = self._matching_kinds(request)
             return self._new_pool([e in named and self.kind[e] in kinds for e in range(self.size)])
         key = request.kind, request.model, request.min_memory_bytes
-        pool = self._asked.get(key)
+        pool = self._pool_by_request.get(key)
         if pool is None:
-            kinds = self._suiting(request)
+            kinds = self._matching_kinds(request)
             pool = self._pools.get(kinds)
             if pool is None:
                 whole = len(kinds) == len(self._kinds)
-                suits = None if whole else [kind in kinds for kind in self.kind]
-                pool = self._pools[kinds] = self._new_pool(suits)
+                matches = None if whole else [kind in kinds for kind in self.kind]
+                pool = self._pools[kinds] = self._new_pool(matches)
                 for kind in kinds:
                     self._pools_of[kind].append(pool)
-            self._asked[key] = pool
+            self._pool_by_request[key] = pool
         return pool
 
-    def _suiting(self, request: Request) -> frozenset[int]:
+    def _matching_kinds(self, request: Request) -> frozenset[int]:
         return frozenset(
             i
             for i, (kind, model, memory) in enumerate(self._kinds)
@@ -301,20 +289,20 @@ class FabricIndex:
             and memory >= request.min_memory_bytes
         )
 
-    def _new_pool(self, suits: Sequence[bool] | None) -> Pool:
-        pool = Pool(suits, len(self.ports), self.fixed_slot + 1)
+    def _new_pool(self, matches: Sequence[bool] | None) -> Pool:
+        pool = Pool(matches, len(self.ports), self.fixed_slot + 1)
         free = [0] * len(self.ports)
         for e in pool.of(range(self.size)):
             a, s = self.home[e], self.slot[e]
             pool.total += 1
-            pool.all_wanting[s] += 1
+            pool.total_by_slot[s] += 1
             if s == self.fixed_slot:
-                pool.all_fixed[a] += 1
+                pool.total_fixed[a] += 1
             if e in self.unavailable:
                 pool.lost += 1
             elif self.owner[e] is None:
                 pool.idle += 1
-                pool.wanting[s] += 1
+                pool.idle_by_slot[s] += 1
                 if s == self.fixed_slot:
                     pool.fixed[a] += 1
                 if a != DARK:

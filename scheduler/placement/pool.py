@@ -16,22 +16,22 @@ class Pool:
     """The endpoints that one sort of request can use, and which of them are idle."""
 
     __slots__ = (
-        "all_fixed",
-        "all_wanting",
         "by_free",
         "fixed",
         "idle",
+        "idle_by_slot",
         "least",
         "lit",
         "lost",
+        "matches",
         "servers",
-        "suits",
         "total",
-        "wanting",
+        "total_by_slot",
+        "total_fixed",
     )
 
-    def __init__(self, suits: Sequence[bool] | None, aggregators: int, slots: int) -> None:
-        self.suits = suits
+    def __init__(self, matches: Sequence[bool] | None, aggregators: int, slots: int) -> None:
+        self.matches = matches
         """Whether an endpoint will do, by number; None when all do."""
         self.total = 0
         """Endpoints of the site that would do, idle or not."""
@@ -40,12 +40,12 @@ class Pool:
         self.idle = 0
         self.lit = 0
         """Idle ones that have a home."""
-        self.wanting = [0] * slots
+        self.idle_by_slot = [0] * slots
         """Idle ones per slot."""
         self.fixed: Ints = np.zeros(aggregators, np.int64)
         """Idle hard-wired ones per aggregator."""
-        self.all_wanting: Ints = np.zeros(slots, np.int64)
-        self.all_fixed: Ints = np.zeros(aggregators, np.int64)
+        self.total_by_slot: Ints = np.zeros(slots, np.int64)
+        self.total_fixed: Ints = np.zeros(aggregators, np.int64)
         """The same for all endpoints that would do, idle or not."""
         self.by_free = Buckets([0] * aggregators)
         """Aggregators by the lit idle ones under them."""
@@ -56,5 +56,5 @@ class Pool:
 
     def of(self, members: Sequence[int]) -> Sequence[int]:
         """Return those of the endpoints that will do."""
-        suits = self.suits
-        return members if suits is None else [e for e in members if suits[e]]
+        matches = self.matches
+        return members if matches is None else [e for e in members if matches[e]]

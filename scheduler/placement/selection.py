@@ -70,11 +70,11 @@ def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
     return chosen
 
 
-def one(index: FabricIndex, pool: Pool) -> int:
+def best_fit_one(index: FabricIndex, pool: Pool) -> int:
     """Choose as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
     a = pool.by_free.tightest(1)
     slots = index.idle_at[0 if a is None else a]
-    if pool.suits is not None:
+    if pool.matches is not None:
         slots = [list(pool.of(idle)) for idle in slots]
     return max(slots, key=len)[0]
 
@@ -104,8 +104,8 @@ def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[in
     ``limits`` must suffice for ``count``.
     """
     level = min(taken) + count // len(limits)
-    wanted = _up_to(level, limits, taken)
-    while sum(further := _up_to(level + 1, limits, taken)) <= count and further != limits:
+    wanted = _filled_to(level, limits, taken)
+    while sum(further := _filled_to(level + 1, limits, taken)) <= count and further != limits:
         level, wanted = level + 1, further
     open_ = [s for s in range(len(limits)) if wanted[s] < further[s]]
     open_.sort(key=lambda s: wanted[s] - limits[s])
@@ -114,49 +114,49 @@ def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[in
     return wanted
 
 
-def _up_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
+def _filled_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
     """Return what brings every switch to the level, as far as its limit goes."""
     return [max(min(n, level - t), 0) for n, t in zip(limits, taken, strict=True)]
 
 
 @dataclass(slots=True, frozen=True)
-class Rooms:
+class Capacity:
     """How many endpoints may sit where when idle ones move for free.
 
-    ``room[a, k]`` counts the optical ports that no busy or unavailable endpoint takes,
-    ``wanting[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
+    ``ports[a, k]`` counts the optical ports that no busy or unavailable endpoint takes,
+    ``candidates[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
     """
 
-    room: Ints
-    wanting: Ints
+    ports: Ints
+    candidates: Ints
     fixed: Ints
     here: Sequence[int] | None = None
     """Candidates per present home, to settle ties."""
 
     @staticmethod
-    def now(index: FabricIndex, pool: Pool) -> Rooms:
+    def now(index: FabricIndex, pool: Pool) -> Capacity:
         """Return the rooms that busy and unavailable endpoints leave to the idle ones."""
-        wanting = np.array(pool.wanting[:-1], np.int64)
-        return Rooms(index.ports - index.held, wanting, pool.fixed, pool.by_free.counts)
+        candidates = np.array(pool.idle_by_slot[:-1], np.int64)
+        return Capacity(index.ports - index.held, candidates, pool.fixed, pool.by_free.counts)
 
     @staticmethod
-    def empty(index: FabricIndex, pool: Pool) -> Rooms:
+    def empty(index: FabricIndex, pool: Pool) -> Capacity:
         """Return the rooms of the site without any job."""
-        return Rooms(index.ports, pool.all_wanting[:-1], pool.all_fixed)
+        return Capacity(index.ports, pool.total_by_slot[:-1], pool.total_fixed)
 
     def limits(self, chosen: Sequence[int]) -> Ints:
         """Return how many candidates these aggregators can hold per slot, fixed last."""
         rows = list(chosen)
-        optical = np.minimum(self.room[rows].sum(axis=0), self.wanting)
+        optical = np.minimum(self.ports[rows].sum(axis=0), self.candidates)
         return np.append(optical, self.fixed[rows].sum())
 
-    def whole(self) -> int:
+    def total(self) -> int:
         """Return how many candidates all aggregators can hold together."""
-        return int(np.minimum(self.room.sum(axis=0), self.wanting).sum() + self.fixed.sum())
+        return int(np.minimum(self.ports.sum(axis=0), self.candidates).sum() + self.fixed.sum())
 
     def cover(self, base: Ints | int = 0) -> Ints:
         """Return how many candidates each aggregator can hold, together with ``base``."""
-        fits = np.minimum(self.room + base, self.wanting)
+        fits = np.minimum(self.ports + base, self.candidates)
         return np.asarray(fits.sum(axis=1) + self.fixed)
 
     def fewest(self, count: int) -> tuple[int, ...] | None:
@@ -165,7 +165,7 @@ class Rooms:
         Optical switches are independent of each other, so a set holds the job exactly when
         its cover does. None when no set does.
         """
-        if self.whole() < count:
+        if self.total() < count:
             return None
         cover = self.cover()
         fitting = np.flatnonzero(cover >= count)
@@ -183,15 +183,15 @@ class Rooms:
         return self._greedy(count)
 
     def _tightest(self, fitting: Ints) -> int:
-        width = self.room[fitting].sum(axis=1)
+        width = self.ports[fitting].sum(axis=1)
         ties = fitting[width == width.min()][:_TIES_UP_TO].tolist()
         here = self.here
         return int(ties[0] if here is None else max(ties, key=here.__getitem__))
 
     def _best_of(self, count: int, size: int) -> tuple[int, ...] | None:
-        sets = np.array(list(combinations(range(len(self.room)), size)), np.int64)
-        room = self.room[sets].sum(axis=1)
-        cover = np.minimum(room, self.wanting).sum(axis=1) + self.fixed[sets].sum(axis=1)
+        sets = np.array(list(combinations(range(len(self.ports)), size)), np.int64)
+        room = self.ports[sets].sum(axis=1)
+        cover = np.minimum(room, self.candidates).sum(axis=1) + self.fixed[sets].sum(axis=1)
         here = np.zeros(len(sets)) if self.here is None else np.asarray(self.here)[sets].sum(axis=1)
         fitting = np.flatnonzero(cover >= count)
         if not fitting.size:
@@ -201,7 +201,7 @@ class Rooms:
 
     def _greedy(self, count: int) -> tuple[int, ...]:
         chosen: list[int] = []
-        base: Ints = np.zeros_like(self.wanting)
+        base: Ints = np.zeros_like(self.candidates)
         fixed = 0
         while True:
             cover = self.cover(base) + fixed
@@ -211,7 +211,7 @@ class Rooms:
                 return (*chosen, self._tightest(fitting))
             best = int(cover.argmax())
             chosen.append(best)
-            base = base + self.room[best]
+            base = base + self.ports[best]
             fixed += int(self.fixed[best])
 
 
@@ -249,11 +249,11 @@ def nearest(
     return chosen
 
 
-def settle(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
+def homes_under(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
     """Return new homes in which the idle ``chosen`` sit under ``target``.
 
     Other idle endpoints leave only where their port is wanted: they swap with the one that
-    comes. ``target`` must have room for the chosen (see Rooms.limits).
+    comes. ``target`` must have room for the chosen (see Capacity.limits).
     """
     kept = set(chosen)
     after: dict[int, int] = {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from scheduler.model import Fabric, Job, Placement, Request
 from scheduler.placement.index import FabricIndex
-from scheduler.queue.lanes import Account, Key, Lane, Shape, Turn, shape_of
+from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, shape_of
 from scheduler.queue.model import (
     Began,
     Decisions,
@@ -51,7 +51,7 @@ class Queue:
         self._began: dict[str, list[Began]] = {}
         for start in began:
             self._began.setdefault(start.project, []).append(start)
-        self._old: set[str] = set()
+        self._overdue: set[str] = set()
         self._accounts = {p.name: Account(p) for p in projects}
         self._ends: list[tuple[float, str]] = []
         self._lanes: dict[Shape, Lane] = {}
@@ -78,8 +78,8 @@ class Queue:
             lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
             self._lanes[shape] = lane
         self._submitted += 1
-        turn = Turn.SHARE if job.promise is None else Turn.OWED
-        key = (turn, self._aged(job), self._submitted)
+        precedence = Precedence.FAIR_SHARE if job.promise is None else Precedence.PROMISED
+        key = (precedence, self._effective_time(job), self._submitted)
         lane.insert(key, job)
         self._where[name] = lane, key
         if job.reserved_at is not None:
@@ -92,7 +92,7 @@ class Queue:
         lane, key = self._where.pop(name)
         self.reserved_at.pop(name, None)
         self.promises.pop(name, None)
-        self._old.discard(name)
+        self._overdue.discard(name)
         job = lane.remove(key)
         if not lane.jobs:
             del self._lanes[lane.key]
@@ -116,15 +116,6 @@ class Queue:
         if known.expected_end is not None:
             del self._ends[bisect_left(self._ends, (known.expected_end, name))]
         self.account(known.project).held -= len(self.index.finish(name).endpoints)
-
-    def expect(self, name: str, end: float | None) -> None:
-        """Change when a running job is expected to end."""
-        known = self.running[name]
-        if known.expected_end is not None:
-            del self._ends[bisect_left(self._ends, (known.expected_end, name))]
-        if end is not None:
-            insort(self._ends, (end, name))
-        self.running[name] = replace(known, expected_end=end)
 
     def _run(self, running: Running) -> None:
         self.running[running.job] = running
@@ -173,54 +164,56 @@ class Queue:
         made = Round(self, now, explain=explain).run()
         for preempt in made.preemptions:
             self.promises[preempt.job] = preempt.promise
-            self._turn(preempt.job, Turn.OWED)
+            self._set_precedence(preempt.job, Precedence.PROMISED)
         return made
 
     def _classify(self, now: float) -> None:
         """Give every waiting job the class that it has now."""
         for name, promise in self.promises.items():
-            if not promise.holds(now) and self._where[name][1][0] is Turn.OWED:
-                self._turn(name, Turn.SHARE)
-        for name in self._old:
-            self._turn(name, Turn.SHARE)
-        self._old.clear()
+            if not promise.holds(now) and self._where[name][1][0] is Precedence.PROMISED:
+                self._set_precedence(name, Precedence.FAIR_SHARE)
+        for name in self._overdue:
+            self._set_precedence(name, Precedence.FAIR_SHARE)
+        self._overdue.clear()
         if not self.policy.fair_share:
             return
         limit = now - self.policy.patience_s
-        for project, (_, job) in self._firsts().items():
+        for project, (_, job) in self._oldest_jobs().items():
             if job.submitted_at > limit:
                 continue
             lately = [b for b in self._began.get(project, ()) if b.started_at > limit]
             self._began[project] = lately
-            aged = self._aged(job)
-            if not any(self._aged(b) <= aged and b.job != job.name for b in lately):
-                self._turn(job.name, Turn.OLD, job.submitted_at)
-                self._old.add(job.name)
+            aged = self._effective_time(job)
+            if not any(self._effective_time(b) <= aged and b.job != job.name for b in lately):
+                self._set_precedence(job.name, Precedence.OVERDUE, job.submitted_at)
+                self._overdue.add(job.name)
 
-    def _firsts(self) -> dict[str, tuple[Key, Pending]]:
+    def _oldest_jobs(self) -> dict[str, tuple[Key, Pending]]:
         """Return the first waiting job of every project by age, of those that may ever start."""
-        firsts: dict[str, tuple[Key, Pending]] = {}
+        oldest: dict[str, tuple[Key, Pending]] = {}
         for lane in self._lanes.values():
-            at = lane.first(Turn.SHARE)
+            at = lane.first(Precedence.FAIR_SHARE)
             admitted = self.account(lane.project).admits(lane.shape.count)
             if (
                 at < len(lane.keys)
                 and admitted
                 and lane.pool.total - lane.pool.lost >= lane.shape.count
             ):
-                key, known = lane.keys[at], firsts.get(lane.project)
+                key, known = lane.keys[at], oldest.get(lane.project)
                 if known is None or key < known[0]:
-                    firsts[lane.project] = key, lane.jobs[at]
-        return firsts
+                    oldest[lane.project] = key, lane.jobs[at]
+        return oldest
 
-    def _turn(self, name: str, turn: Turn, since: float | None = None) -> None:
+    def _set_precedence(
+        self, name: str, precedence: Precedence, since: float | None = None
+    ) -> None:
         lane, key = self._where[name]
         job = lane.remove(key)
-        key = (turn, self._aged(job) if since is None else since, key[2])
+        key = (precedence, self._effective_time(job) if since is None else since, key[2])
         lane.insert(key, job)
         self._where[name] = lane, key
 
-    def _aged(self, job: Pending | Began) -> float:
+    def _effective_time(self, job: Pending | Began) -> float:
         return job.submitted_at - job.priority * self.policy.aging_s
 
     def _nothing_fits(self) -> bool:

@@ -11,18 +11,18 @@ from scheduler.placement.pool import Pool
 from scheduler.queue.model import Pending, Project
 
 
-class Turn(IntEnum):
+class Precedence(IntEnum):
     """The classes of waiting jobs, in the order of the queue."""
 
-    OWED = 0
+    PROMISED = 0
     """Other jobs were stopped for it."""
-    OLD = 1
+    OVERDUE = 1
     """The first of its project, which had no turn for longer than the patience."""
-    SHARE = 2
+    FAIR_SHARE = 2
     """Its project has to get the turn."""
 
 
-Key = tuple[Turn, float, int]
+Key = tuple[Precedence, float, int]
 """The class, a time and the order of submission.
 
 The time is when the job would have come had it no priority; of an old job it is when it came.
@@ -73,9 +73,9 @@ class Lane:
         del self.keys[at]
         return self.jobs.pop(at)
 
-    def first(self, turn: Turn) -> int:
+    def first(self, precedence: Precedence) -> int:
         """Return the place of the first job of this class or a later one."""
-        return bisect_left(self.keys, (turn, float("-inf"), 0))
+        return bisect_left(self.keys, (precedence, float("-inf"), 0))
 
 
 @dataclass(slots=True)

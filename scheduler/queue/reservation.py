@@ -23,7 +23,7 @@ class Head:
     wait: Wait
     reserved_at: float
     """Since when it has been the first."""
-    owed: bool = False
+    promised: bool = False
     """Other jobs were stopped for it."""
 
 

@@ -11,7 +11,7 @@ from scheduler.model import Job, Locality, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.queue.explain import Reasons
-from scheduler.queue.lanes import Account, Key, Lane, Turn
+from scheduler.queue.lanes import Account, Key, Lane, Precedence
 from scheduler.queue.model import (
     Decisions,
     Hold,
@@ -54,15 +54,15 @@ class QueueState(Protocol):
 
 def fit(index: FabricIndex, request: Request) -> Placement | Wait:
     """Place a request; where re-homing idle endpoints alone makes it fit, that is done."""
-    verdict = place(index, request)
-    if isinstance(verdict, Placement):
-        return verdict
-    dark = verdict.code == "unavailable" and index.pool(request).idle >= request.count
-    if verdict.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
+    placed = place(index, request)
+    if isinstance(placed, Placement):
+        return placed
+    dark = placed.code == "unavailable" and index.pool(request).idle >= request.count
+    if placed.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
         reached = place(index, replace(request, locality=Locality.REGROUP))
         if isinstance(reached, Placement):
             return reached
-    return verdict
+    return placed
 
 
 class Round:
@@ -91,7 +91,7 @@ class Round:
         for lane in self._order():
             head = self._head
             if head is None:
-                self._consider(lane)
+                self._start_next(lane)
                 continue
             if self._preemptions or not policy.backfill or self._depth <= 0:
                 break
@@ -105,7 +105,7 @@ class Round:
 
     def _order(self) -> Iterator[Lane]:
         """Yield the lane whose next job comes next; by project only after the first classes."""
-        last = Turn.OLD if self._queue.policy.fair_share else Turn.SHARE
+        last = Precedence.OVERDUE if self._queue.policy.fair_share else Precedence.FAIR_SHARE
         heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= last]
         heapify(heap)
         while heap:
@@ -122,7 +122,7 @@ class Round:
         turns = []
         for project, lanes in projects.items():
             heapify(lanes)
-            turns.append(self._claim(project, lanes[0][1]))
+            turns.append(self._project_order(project, lanes[0][1]))
         heapify(turns)
         while turns:
             project = heappop(turns)[-1]
@@ -133,9 +133,9 @@ class Round:
             if key is not None:
                 heappush(lanes, (key, lane))
             if lanes:
-                heappush(turns, self._claim(project, lanes[0][1]))
+                heappush(turns, self._project_order(project, lanes[0][1]))
 
-    def _claim(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
+    def _project_order(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
         """Order the projects; of equal shares the one whose next job came first, without priority.
 
         Otherwise people would take other projects' turns by the priorities of their own jobs.
@@ -152,19 +152,19 @@ class Round:
         at = self._at[lane]
         return lane.keys[at] if at < len(lane.keys) and lane not in self._closed else None
 
-    def _consider(self, lane: Lane) -> None:
+    def _start_next(self, lane: Lane) -> None:
         """Start the next job of a lane, or make it the first that waits."""
         job = lane.jobs[self._at[lane]]
         if not self._queue.account(lane.project).admits(lane.shape.count):
             self._closed[lane] = "quota"
             return
-        verdict = fit(self._queue.index, job.request)
-        if isinstance(verdict, Wait):
-            self._closed[lane] = verdict
-            self._lead(job, verdict)
+        placed = fit(self._queue.index, job.request)
+        if isinstance(placed, Wait):
+            self._closed[lane] = placed
+            self._set_head(job, placed)
         else:
-            self._queue.start(job, verdict, self._now)
-            self._starts.append(Start(job.name, verdict))
+            self._queue.start(job, placed, self._now)
+            self._starts.append(Start(job.name, placed))
 
     def _backfill(self, lane: Lane, head: Head) -> None:
         """Start the next job of a lane that may go past the first that waits."""
@@ -188,25 +188,27 @@ class Round:
             end = None if run_time is None else now + run_time
             if reservation.may_admit(lane.pool, count, end):
                 self._at[lane] = at
-                self._try(lane, jobs[at], end, reservation)
+                self._try_backfill(lane, jobs[at], end, reservation)
                 return
             at += 1
         self._at[lane] = at
 
-    def _try(self, lane: Lane, job: Pending, end: float | None, reservation: Reservation) -> None:
+    def _try_backfill(
+        self, lane: Lane, job: Pending, end: float | None, reservation: Reservation
+    ) -> None:
         queue = self._queue
-        verdict = fit(queue.index, job.request)
-        if isinstance(verdict, Wait):
-            self._closed[lane] = verdict
+        placed = fit(queue.index, job.request)
+        if isinstance(placed, Wait):
+            self._closed[lane] = placed
             return
-        chosen = [queue.index.number[name] for name in verdict.endpoints]
+        chosen = [queue.index.number[name] for name in placed.endpoints]
         if reservation.admits(queue.index, chosen, end):
-            queue.start(job, verdict, self._now)
-            self._starts.append(Start(job.name, verdict, backfilled=True))
+            queue.start(job, placed, self._now)
+            self._starts.append(Start(job.name, placed, backfilled=True))
         else:
             self._at[lane] += 1
 
-    def _lead(self, job: Pending, wait: Wait) -> None:
+    def _set_head(self, job: Pending, wait: Wait) -> None:
         """Make a job the first that waits, unless nothing that ends could ever help it."""
         queue, policy = self._queue, self._queue.policy
         pool = queue.index.pool(job.request)
@@ -216,7 +218,9 @@ class Round:
         if self._now - since >= policy.patience_s and not queue.possible(job.request):
             return
         promise = queue.promises.get(job.name)
-        self._head = Head(job, wait, since, owed=promise is not None and promise.holds(self._now))
+        self._head = Head(
+            job, wait, since, promised=promise is not None and promise.holds(self._now)
+        )
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
@@ -272,7 +276,7 @@ class Round:
     def _reserve(self, head: Head) -> Reservation:
         if self._reservation is None:
             queue = self._queue
-            closed = head.owed or self._now - head.reserved_at >= queue.policy.patience_s
+            closed = head.promised or self._now - head.reserved_at >= queue.policy.patience_s
             # Room that is about to be made is needed now, not when the next job ends.
             start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
             self._reservation = reserve(
@@ -285,16 +289,16 @@ class Round:
         reservation = None if head is None else self._reserve(head)
         reasons = Reasons(self._queue.policy, self._now, head, reservation, self._queue.account)
         waiting = [
-            (lane.keys[i], reasons.of(lane, job, self._why(lane), passed=i < at))
+            (lane.keys[i], reasons.hold_for(lane, job, self._closed_why(lane), passed=i < at))
             for lane, at in self._at.items()
             for i, job in enumerate(lane.jobs)
         ]
         return tuple(hold for _, hold in sorted(waiting, key=lambda pair: pair[0]))
 
-    def _why(self, lane: Lane) -> Wait | str | None:
+    def _closed_why(self, lane: Lane) -> Wait | str | None:
         """Return why a lane is closed; what was too big at a glance is looked at now."""
         closed = self._closed.get(lane)
         if closed != "busy":
             return closed
-        verdict = fit(self._queue.index, lane.shape)
-        return verdict if isinstance(verdict, Wait) else "behind"
+        placed = fit(self._queue.index, lane.shape)
+        return placed if isinstance(placed, Wait) else "behind"

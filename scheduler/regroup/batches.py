@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from scheduler.model import Fabric, Move, Plan
 from scheduler.occupancy import Slot, all_homes, capacities, occupied
 
-_TRIES, _TRIES_IN_NEED = 32, 1_000
+_TRIES, _TRIES_OF_EMPTY = 32, 1_000
 """Jobs whose way is cleared on purpose, for one batch at most; and where nothing moves else."""
 
 
-class SequenceError(ValueError):
+class BatchError(ValueError):
     """No order was found that keeps so few endpoints dark.
 
     ``needed`` is what the next batch would have had at least, as far as was found.
@@ -41,13 +41,8 @@ class Batches:
     least: int
     """Proven: no order has fewer batches (none that keeps jobs whole, if they were to be)."""
 
-    @property
-    def fewest(self) -> bool:
-        """Tell whether no order has fewer batches."""
-        return len(self.batches) == self.least
 
-
-def sequence(
+def cut_into_batches(
     fabric: Fabric, plan: Plan, max_dark: int | None = None, *, whole: bool = True
 ) -> Batches:
     """Put a plan for this fabric into few batches of at most ``max_dark`` endpoints.
@@ -59,7 +54,7 @@ def sequence(
     of batches (bin packing). To find the fewest is bin packing with precedence and NP-hard;
     this is first fit by decreasing size, and what waits for each other's ports goes together.
 
-    Raises ValueError when ``max_dark`` is below 1 and SequenceError when a job, with those that
+    Raises ValueError when ``max_dark`` is below 1 and BatchError when a job, with those that
     have to make way for it at the same time, is more than that.
     """
     if max_dark is not None and max_dark < 1:
@@ -69,25 +64,25 @@ def sequence(
     if max_dark is None or max_dark >= len(plan.moves):
         return Batches((plan.moves,), plan.homes_after, 1)
     jobs = _groups(fabric, plan.moves, whole=whole)
-    work = _Work(fabric, jobs, max_dark)
+    packing = _Packing(fabric, jobs, max_dark)
     found = []
-    while work.waiting:
-        batch = work.batch()
+    while packing.waiting:
+        batch = packing.batch()
         if not batch:
-            names = list(dict.fromkeys(group.job for group in work.knot))
+            names = list(dict.fromkeys(group.job for group in packing.blocked))
             some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise SequenceError(
+            raise BatchError(
                 f"found no order with at most {max_dark} endpoints dark at once:"
-                f" {some} would take {work.needed}",
-                work.needed,
+                f" {some} would take {packing.needed}",
+                packing.needed,
             )
         found.append(batch)
     running = sum(len(group.moves) for group in jobs)
     least = max(
         least_batches([len(group.moves) for group in jobs], max_dark),
-        -(-(running + work.idle_at_least) // max_dark),
+        -(-(running + packing.idle_at_least) // max_dark),
     )
-    return Batches(tuple(found), work.homes, least)
+    return Batches(tuple(found), packing.homes, least)
 
 
 def least_batches(sizes: Iterable[int], room: int) -> int:
@@ -152,14 +147,14 @@ class _Batch:
     room: int
 
 
-class _Work:
+class _Packing:
     """What is still to be moved, which ports are free by now, and which idle endpoints hold."""
 
     def __init__(self, fabric: Fabric, groups: Sequence[_Group], max_dark: int) -> None:
         self._max_dark, self._groups = max_dark, groups
         self.homes = all_homes(fabric)
         self.waiting = dict.fromkeys(range(len(groups)))
-        self.knot: list[_Group] = []
+        self.blocked: list[_Group] = []
         """Jobs that have to move together and are too many, when no batch is possible."""
         self.needed = 0
         taken = occupied(fabric.site.endpoints, self.homes)
@@ -182,20 +177,20 @@ class _Work:
     def batch(self) -> tuple[Move, ...]:
         """Take the next batch off; empty when nothing can move."""
         batch = _Batch({}, Counter(), self._max_dark)
-        self.knot, self.needed = [], 0
+        self.blocked, self.needed = [], 0
         for i in self.waiting:
             if not batch.room:
                 break
             if len(self._groups[i].moves) <= batch.room:
-                self._try(batch, (i,))
+                self._add(batch, (i,))
         for tried, i in enumerate(self.waiting):
-            if not batch.room or tried >= (_TRIES if batch.chosen else _TRIES_IN_NEED):
+            if not batch.room or tried >= (_TRIES if batch.chosen else _TRIES_OF_EMPTY):
                 break
             if i not in batch.chosen:
-                self._clear(batch, i)
+                self._add_with_blockers(batch, i)
         return self._carry_out(batch.chosen, batch.change)
 
-    def _try(self, batch: _Batch, added: tuple[int, ...]) -> int | None:
+    def _add(self, batch: _Batch, added: tuple[int, ...]) -> int | None:
         """Add jobs to a batch if they fit; returns how many endpoints they darken, if they can."""
         after = self._with(batch.change, added)
         size = self._size(batch.change, after, added)
@@ -204,13 +199,13 @@ class _Work:
             batch.change, batch.room = after, batch.room - size
         return size
 
-    def _clear(self, batch: _Batch, i: int) -> None:
+    def _add_with_blockers(self, batch: _Batch, i: int) -> None:
         """Add a job and all that have to make way for it; if that fails, remember the least."""
         limit = batch.room if batch.chosen else self.needed or None
-        added = self._cleared(i, batch, limit)
-        size = None if added is None else self._try(batch, added)
+        added = self._with_blockers(i, batch, limit)
+        size = None if added is None else self._add(batch, added)
         if added and size and not batch.chosen and not 0 < self.needed <= size:
-            self.knot, self.needed = [self._groups[k] for k in added], size
+            self.blocked, self.needed = [self._groups[k] for k in added], size
 
     def _with(self, change: Counter[Slot], added: Iterable[int]) -> Counter[Slot]:
         after = change.copy()
@@ -233,7 +228,9 @@ class _Work:
             grown += max(after[slot] - free, 0) - max(before[slot] - free, 0)
         return grown
 
-    def _cleared(self, first: int, batch: _Batch, limit: int | None) -> tuple[int, ...] | None:
+    def _with_blockers(
+        self, first: int, batch: _Batch, limit: int | None
+    ) -> tuple[int, ...] | None:
         """Return a job and those that have to make way for it, and for them in their turn.
 
         All waiting jobs together always fit, so this ends. None beyond ``limit`` endpoints.
@@ -250,7 +247,7 @@ class _Work:
             # Whoever makes room here and asks for least elsewhere.
             i = min(
                 (k for k in self._leaving[slot] if k not in added and k not in batch.chosen),
-                key=lambda k: (self._asks(k, after), len(self._groups[k].moves), k),
+                key=lambda k: (self._ports_lacking(k, after), len(self._groups[k].moves), k),
             )
             added[i] = None
             size += len(self._groups[i].moves)
@@ -261,7 +258,7 @@ class _Work:
             touched.extend(self._groups[i].change)
         return tuple(added)
 
-    def _asks(self, i: int, after: Counter[Slot]) -> int:
+    def _ports_lacking(self, i: int, after: Counter[Slot]) -> int:
         """Return how many ports a job lacks that are not there yet."""
         return sum(
             max(after[slot] + n - self._free[slot] - len(self._idle[slot]), 0)

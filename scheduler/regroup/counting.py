@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.metrics import SpanBound
 from scheduler.model import Endpoint, Fabric, Job, Limits
-from scheduler.occupancy import all_homes, capacities, make_way, occupied
+from scheduler.occupancy import all_homes, capacities, displace_idle, occupied
 from scheduler.regroup.counts import Counts, Layout, Problem, Unit, moved_members
 
 
@@ -32,7 +32,7 @@ def movable(fabric: Fabric, endpoint: Endpoint, job: Job | None) -> bool:
     return endpoint.ocs is not None and endpoint.name not in fabric.unavailable and not pinned
 
 
-class _Tally:
+class _MemberCount:
     """Members of one job by slot, while the endpoints are gone through."""
 
     __slots__ = ("dark", "held", "held_dark", "lit")
@@ -53,13 +53,13 @@ def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted
         raise ValueError(f"there is no job {limits.only_job}")
     site = fabric.site
     switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
-    ledger = _Ledger(fabric, switches)
+    counter = _EndpointCount(fabric, switches)
     for endpoint in site.endpoints:
-        ledger.enter(endpoint)
-    units, constant = _units(fabric, limits, ledger.tallies, waiting)
-    taken, single = np.zeros_like(ledger.room), np.zeros_like(ledger.room)
-    for job, tally in zip(fabric.jobs, ledger.tallies, strict=True):
-        for slot, n in tally.lit.items():
+        counter.add(endpoint)
+    units, constant = _units(fabric, limits, counter.by_job, waiting)
+    taken, single = np.zeros_like(counter.room), np.zeros_like(counter.room)
+    for job, members_of in zip(fabric.jobs, counter.by_job, strict=True):
+        for slot, n in members_of.lit.items():
             taken[slot] += n
             single[slot] += len(job.endpoints) == 1
     problem = Problem(
@@ -67,10 +67,10 @@ def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted
         units=units,
         switches=len(switches),
         aggregators=len(site.aggregators),
-        room=ledger.room,
+        room=counter.room,
         single=single,
-        idle=ledger.idle,
-        spare=(ledger.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
+        idle=counter.idle,
+        spare=(counter.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
         excess_limit=0.0,
     )
     before = problem.cost(problem.start).total_excess
@@ -78,7 +78,7 @@ def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted
     return Counted(fabric, by_name, replace(problem, excess_limit=before), switches, constant)
 
 
-class _Ledger:
+class _EndpointCount:
     """Endpoints entered one by one: whose they are, where, and whether they may move."""
 
     def __init__(self, fabric: Fabric, switches: tuple[str, ...]) -> None:
@@ -87,42 +87,42 @@ class _Ledger:
         self._at_k = {ocs: k for k, ocs in enumerate(switches)}
         self._at_a = {a.name: i for i, a in enumerate(fabric.site.aggregators)}
         self._owner = {name: j for j, job in enumerate(fabric.jobs) for name in job.endpoints}
-        self.tallies = [_Tally() for _ in fabric.jobs]
+        self.by_job = [_MemberCount() for _ in fabric.jobs]
         self.room = np.zeros(len(switches) * len(self._at_a), np.int64)
         self.idle = np.zeros_like(self.room)
         for (name, ocs), ports in capacities(fabric.site).items():
             if ocs in self._at_k:
                 self.room[self._at_k[ocs] * len(self._at_a) + self._at_a[name]] = ports
 
-    def enter(self, endpoint: Endpoint) -> None:
+    def add(self, endpoint: Endpoint) -> None:
         """Count one endpoint."""
         j, home = self._owner.get(endpoint.name), self._homes[endpoint.name]
         job = None if j is None else self._fabric.jobs[j]
         stays = not movable(self._fabric, endpoint, job)
         if j is not None:
-            self._enter_member(self.tallies[j], endpoint, home, stays=stays)
+            self._add_member(self.by_job[j], endpoint, home, stays=stays)
         if endpoint.ocs is not None and home is not None:
             slot = self._at_k[endpoint.ocs] * len(self._at_a) + self._at_a[home]
             self.room[slot] -= stays
             self.idle[slot] += not stays and j is None
 
-    def _enter_member(
-        self, tally: _Tally, endpoint: Endpoint, home: str | None, *, stays: bool
+    def _add_member(
+        self, members_of: _MemberCount, endpoint: Endpoint, home: str | None, *, stays: bool
     ) -> None:
         if stays and home is None:
-            tally.held_dark += 1
+            members_of.held_dark += 1
         elif stays:
-            tally.held.add(self._at_a[home or ""])
+            members_of.held.add(self._at_a[home or ""])
         elif endpoint.ocs is not None:
             k = self._at_k[endpoint.ocs]
-            where, at = (tally.dark, k)
+            where, at = (members_of.dark, k)
             if home is not None:
-                where, at = tally.lit, k * len(self._at_a) + self._at_a[home]
+                where, at = members_of.lit, k * len(self._at_a) + self._at_a[home]
             where[at] = where.get(at, 0) + 1
 
 
 def _units(
-    fabric: Fabric, limits: Limits, tallies: list[_Tally], waiting: str | None
+    fabric: Fabric, limits: Limits, by_job: list[_MemberCount], waiting: str | None
 ) -> tuple[tuple[Unit, ...], float]:
     """Return the jobs that count, and the weighted excess of the others."""
     bound = SpanBound(fabric.site)
@@ -132,13 +132,13 @@ def _units(
     scale = 1.0 / most if most > 0 else 0.0
     width = len(fabric.site.aggregators)
     units, constant = [], 0.0
-    for j, (job, tally) in enumerate(zip(fabric.jobs, tallies, strict=True)):
+    for j, (job, members_of) in enumerate(zip(fabric.jobs, by_job, strict=True)):
         if len(job.endpoints) < 2:
             continue
         own = float(limits.only_job == job.name)
         weight = job.weight * scale if limits.only_job is None else own
-        members = Counter(tally.dark)
-        for slot, n in tally.lit.items():
+        members = Counter(members_of.dark)
+        for slot, n in members_of.lit.items():
             members[slot // width] += n
         unit = Unit(
             job=j,
@@ -147,10 +147,10 @@ def _units(
             weight=weight,
             all_weight=job.weight * scale,
             members=dict(members),
-            start=tally.lit,
-            dark=tally.dark,
-            held=frozenset(tally.held),
-            held_dark=tally.held_dark,
+            start=members_of.lit,
+            dark=members_of.dark,
+            held=frozenset(members_of.held),
+            held_dark=members_of.held_dark,
             price=int(job.name != waiting),
         )
         if members:
@@ -170,16 +170,16 @@ def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:
     homes = all_homes(fabric)
     for unit, lit, dark in zip(problem.units, layout.lit, layout.dark, strict=True):
         if moved_members(unit, lit, dark):
-            _arrange(counted, fabric.jobs[unit.job], lit, homes)
-    _make_singles_way(counted, layout, homes)
+            _assign_members(counted, fabric.jobs[unit.job], lit, homes)
+    _displace_singles(counted, layout, homes)
     idle = fabric.idle()
     names = {e.name for e in idle}
     others = [e for e in fabric.site.endpoints if e.name not in names]
-    make_way(fabric.site.aggregators, idle, homes, occupied(others, homes))
+    displace_idle(fabric.site.aggregators, idle, homes, occupied(others, homes))
     return homes
 
 
-def _arrange(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | None]) -> None:
+def _assign_members(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | None]) -> None:
     """Give the movable members of one job their homes."""
     fabric, width = counted.fabric, counted.problem.aggregators
     names = [a.name for a in fabric.site.aggregators]
@@ -200,7 +200,7 @@ def _arrange(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | Non
         homes.update(zip(leaving, left.elements(), strict=False))
 
 
-def _make_singles_way(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
+def _displace_singles(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
     """Re-home the one-endpoint jobs whose ports are wanted."""
     problem, fabric = counted.problem, counted.fabric
     used = problem.used(layout)

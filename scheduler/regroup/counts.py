@@ -19,7 +19,6 @@ from scheduler.model import Limits, Objective
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 Number = TypeVar("Number", np.int64, np.float64)
 

@@ -9,9 +9,9 @@ from scheduler import metrics
 from scheduler.model import Bound, Fabric, Job, Limits, Locality, Plan, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.placement.selection import Rooms, balanced, best_fit, nearest
+from scheduler.placement.selection import Capacity, balanced, best_fit, nearest
 from scheduler.regroup import plan as regroup
-from scheduler.regroup.one_job import Gathering, gather
+from scheduler.regroup.one_job import Consolidation, consolidate
 
 _CANDIDATE = ""
 """Name of the waiting job while it is planned for as if it ran: no real job is called so."""
@@ -31,8 +31,8 @@ def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     found: list[Sequence[int]] = []
     if pool.lit >= count:
         found.append(best_fit(index, pool, count))
-    widest = Rooms.empty(index, pool).fewest(count)
-    limits = [*pool.wanting[:-1], 0]
+    widest = Capacity.empty(index, pool).fewest(count)
+    limits = [*pool.idle_by_slot[:-1], 0]
     if widest is not None and sum(limits) >= count:
         wanted = balanced(limits, count, [0] * len(limits))
         found.insert(0, nearest(index, pool, wanted, widest))
@@ -40,15 +40,17 @@ def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(n for n in names if len(n) == count))
 
 
-def quick(index: FabricIndex, request: Request, movable: Callable[[str], bool]) -> Gathering | None:
+def estimate(
+    index: FabricIndex, request: Request, movable: Callable[[str], bool]
+) -> Consolidation | None:
     """Return what would make room, found at once and without a proof; None when nothing is.
 
     ``index`` is left as it was.
     """
-    best: Gathering | None = None
+    best: Consolidation | None = None
     for chosen in candidates(index, request):
         index.start(Job(_CANDIDATE, chosen))
-        found = gather(index, _CANDIDATE, movable)
+        found = consolidate(index, _CANDIDATE, movable)
         index.finish(_CANDIDATE)
         if found is not None and (best is None or found.others_gpus < best.others_gpus):
             best = found
@@ -70,10 +72,10 @@ def make_room(
     known and 0. Raises scheduler.occupancy.FabricError for a fabric that contradicts itself.
     """
     index = FabricIndex(fabric)
-    verdict = place(index, replace(request, locality=Locality.STRICT))
-    if not isinstance(verdict, Wait) or verdict.code != "locality":
+    placed = place(index, replace(request, locality=Locality.STRICT))
+    if not isinstance(placed, Wait) or placed.code != "locality":
         return None
-    least = 0 if verdict.moves_needed is None else verdict.moves_needed
+    least = 0 if placed.moves_needed is None else placed.moves_needed
     found: list[Plan] = []
     tries = candidates(index, request)
     for chosen in tries:

@@ -17,7 +17,7 @@ from scheduler.model import Objective
 from scheduler.regroup.counts import Layout, Problem, disruption_at_zero_excess, least_excess
 from scheduler.regroup.improve import greedy, neighbours
 from scheduler.regroup.improve.board import Board
-from scheduler.regroup.improve.disruption import Squeeze
+from scheduler.regroup.improve.disruption import DisruptionSearch
 from scheduler.regroup.improve.swap import swap
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.parts import columns_needed
@@ -131,9 +131,9 @@ class Search:
             moves, paused = disruption_at_zero_excess(self._problem)
             self._floors |= {MOVES: float(moves), PAUSED: float(paused)}
         for criterion, share in zip(self._order[1:3], _SHARES, strict=True):
-            if self._open(criterion) and self.timer.left() > 0:
-                self._squeeze(criterion, self.timer.left() * share)
-            if self._open(criterion) and not self._parts_say_all:
+            if self._improvable(criterion) and self.timer.left() > 0:
+                self._lower_disruption(criterion, self.timer.left() * share)
+            if self._improvable(criterion) and not self._parts_are_exact:
                 self._lower_whole(criterion, self.timer.left() * share)
             self._reached[criterion] = self._value(criterion)
         if self._value(IDLE) > 0 and columns_needed(self._problem) <= _IDLE_UP_TO:
@@ -154,25 +154,25 @@ class Search:
         }[criterion]
 
     @property
-    def _parts_say_all(self) -> bool:
+    def _parts_are_exact(self) -> bool:
         """Tell whether units as parts leave no layout out that is as good so far."""
         compact = self._reached.get(EXCESS, 1.0) <= EPSILON
         return compact and all(u.weight > 0 for u in self._problem.units)
 
-    def _open(self, criterion: str) -> bool:
+    def _improvable(self, criterion: str) -> bool:
         return self._value(criterion) > self._floors[criterion] + EPSILON
 
     def _lower_excess(self) -> None:
         """Bring as many jobs together as possible."""
-        if self._open(EXCESS) and self.timer.left() > 0:
-            neighbours.gather(self._board, self.timer, self._rng)
+        if self._improvable(EXCESS) and self.timer.left() > 0:
+            neighbours.consolidate(self._board, self.timer, self._rng)
         for elastic in (True, False):
-            if self._open(EXCESS) and self.timer.left() > 0:
-                self._choose(elastic=elastic)
-        if self._open(EXCESS):
+            if self._improvable(EXCESS) and self.timer.left() > 0:
+                self._select_compact(elastic=elastic)
+        if self._improvable(EXCESS):
             self._lower_whole(EXCESS, self.timer.left())
 
-    def _choose(self, *, elastic: bool) -> None:
+    def _select_compact(self, *, elastic: bool) -> None:
         """Choose which units become compact; the others stay, or are fitted in around."""
         if columns_needed(self._problem) > _MODEL_UP_TO:
             return
@@ -181,24 +181,26 @@ class Search:
         outcome = model.minimise(EXCESS, self._board.layout, self.timer.left() / 3)
         self.timer.add(outcome.seconds)
         if elastic:
-            self._raise(EXCESS, outcome.bound)
+            self._raise_floor(EXCESS, outcome.bound)
         if outcome.places is not None:
             found = neighbours.completed(self._problem, outcome.places)
             greedy.pull(found, lambda: self.timer.left() > 0)
-            self._learn(found)
+            self._keep_better(found)
 
-    def _squeeze(self, criterion: str, seconds: float) -> None:
+    def _lower_disruption(self, criterion: str, seconds: float) -> None:
         """Lower a criterion and raise no earlier one."""
         caps = {c: self._reached[c] for c in self._order[: self._order.index(criterion)]}
-        squeeze = Squeeze(self._board, criterion, caps, self._rng, self.timer.slice(seconds))
-        squeeze.run(self._floors[criterion])
-        self._learn(squeeze.board)
-        self._floors[criterion] = max(self._floors[criterion], squeeze.floor)
+        search = DisruptionSearch(
+            self._board, criterion, caps, self._rng, self.timer.slice(seconds)
+        )
+        search.run(self._floors[criterion])
+        self._keep_better(search.board)
+        self._floors[criterion] = max(self._floors[criterion], search.floor)
 
     def _lower_whole(self, criterion: str, seconds: float) -> None:
         """Solve for one criterion by counts, which leaves no layout out, where that is small."""
         problem = self._problem
-        counts = not self._parts_say_all
+        counts = not self._parts_are_exact
         if seconds <= 0 or (counts and len(problem.units) * len(problem.room) > _COUNTS_UP_TO):
             return
         compact = self._reached.get(EXCESS, 1.0) <= EPSILON
@@ -208,12 +210,12 @@ class Search:
         outcome = model.minimise(criterion, self._board.layout, seconds)
         self.timer.add(outcome.seconds)
         if outcome.layout is not None:
-            self._learn(Board(problem, outcome.layout))
-        self._raise(criterion, outcome.bound)
+            self._keep_better(Board(problem, outcome.layout))
+        self._raise_floor(criterion, outcome.bound)
 
     # --- what is known --------------------------------------------------------------------
 
-    def _learn(self, found: Board) -> None:
+    def _keep_better(self, found: Board) -> None:
         """Keep what is sound and better, idle endpoints included."""
         if not found.allowed or found.key > self._board.key:
             return
@@ -225,7 +227,7 @@ class Search:
         if keys[1] < keys[0]:
             self._board = found
 
-    def _raise(self, criterion: str, bound: float) -> None:
+    def _raise_floor(self, criterion: str, bound: float) -> None:
         """Take note of a proven bound, to the next integer where the criterion is one."""
         whole = criterion != EXCESS or all(u.weight == round(u.weight) for u in self._problem.units)
         if isfinite(bound) and whole:

@@ -72,14 +72,14 @@ class Cluster:
     scattered: dict[str, None] = field(default_factory=dict)
     """Running jobs with excess span, in the order in which they became so."""
 
-    def fresh(self, name: str) -> bool:
+    def just_started(self, name: str) -> bool:
         """Tell whether the job starts at this very moment, so that moving it costs nothing."""
         live = self.live[name]
         return live.started == self.now and live.pauses == 0
 
     def movable(self, name: str) -> bool:
         """Tell whether the job may be touched now."""
-        return self.fresh(name) or self.live[name].left_alone_until <= self.now
+        return self.just_started(name) or self.live[name].left_alone_until <= self.now
 
     def gain_s(self, live: Live) -> float:
         """Return the GPU-seconds that bringing the job together now would save."""

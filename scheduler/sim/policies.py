@@ -8,7 +8,7 @@ from dataclasses import replace
 from scheduler.model import Limits, Locality, Placement, Request
 from scheduler.placement.place import place
 from scheduler.regroup import plan as regroup
-from scheduler.regroup.one_job import gather
+from scheduler.regroup.one_job import consolidate
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
 from scheduler.sim.engine import Policy
 from scheduler.sim.rivals.evict_restart import EvictRestart
@@ -77,12 +77,12 @@ class LightRegroup(BestFit):
 
     def _find(self, cluster: Cluster, live: Live) -> Regroup | None:
         name = live.job.name
-        found = gather(cluster.index, name, cluster.movable)
+        found = consolidate(cluster.index, name, cluster.movable)
         if found is not None:
             paused = sum(
                 len(cluster.index.jobs[other].endpoints)
                 for other in found.others
-                if not cluster.fresh(other)
+                if not cluster.just_started(other)
             )
             moves = found.moves
         elif cluster.index.size <= _EXACT_UP_TO:
@@ -91,12 +91,12 @@ class LightRegroup(BestFit):
             plan = regroup.plan(replace(fabric, jobs=jobs), Limits(only_job=name, time_limit_s=1.0))
             if plan.excess_span_after >= plan.excess_span_before:
                 return None
-            names = (n for n in plan.jobs_paused if n != name and not cluster.fresh(n))
+            names = (n for n in plan.jobs_paused if n != name and not cluster.just_started(n))
             paused = sum(len(cluster.index.jobs[n].endpoints) for n in names)
             moves = plan.moves
         else:
             return None
-        if not cluster.fresh(name):
+        if not cluster.just_started(name):
             paused += live.job.gpus
         if paused and cluster.gain_s(live) <= paused * cluster.settings.pause_s:
             return None

@@ -43,10 +43,6 @@ class StepProfile:
         ring = self.latency_s(size) + self.wire_s(size) / rate
         return max(self.compute_s, self.exposed_compute_s() + ring)
 
-    def slowdown(self, size: int, rate: float) -> float:
-        """Return the step at ``rate`` over the step at the whole access rate."""
-        return self.step_s(size, rate) / self.step_s(size)
-
 
 PAPER_PROFILE = StepProfile(compute_s=420.0, ring_s=151.0, hide=0.5)
 """Fit to the four completion times of Yan et al. (OFC 2022): totals over all samples in

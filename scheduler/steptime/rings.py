@@ -27,18 +27,6 @@ def links_of(order: Sequence[str], homes: Mapping[str, str | None]) -> Counter[L
     return Counter((here, there) for here, there in edges if here != there)
 
 
-def uplinks_of(order: Sequence[str], homes: Mapping[str, str | None]) -> Counter[Link]:
-    """Return how often a ring crosses each aggregator's way out to a non-blocking core.
-
-    What leaves an aggregator also comes back to it, so both directions carry the same.
-    Raises ValueError for a dark member.
-    """
-    out: Counter[Link] = Counter()
-    for link, count in links_of(order, homes).items():
-        out[link[0]] += count
-    return out
-
-
 def _lit(name: str, homes: Mapping[str, str | None]) -> str:
     home = homes.get(name)
     if home is None:

@@ -9,7 +9,7 @@ from scheduler.steptime.rings import Link, Loads, links_of, max_min
 
 
 @dataclass(slots=True, frozen=True)
-class Roads:
+class SharedLinks:
     """What rings share: the links between aggregators, each way, in bit/s."""
 
     access_bps: float

@@ -36,11 +36,11 @@ _UNITS, _FEWEST, _MOST = 40, 10, 600
 _QUICK_S, _LIMIT_S = 0.1, 0.6
 """A part that is solved sooner may be larger; seconds for one at most."""
 
-_DULL = 40
+_STALLED = 40
 """Largest parts in a row without a better layout after which nothing more is expected."""
 
 
-class Squeeze:
+class DisruptionSearch:
     """One criterion; ``run`` leaves ``board`` and ``floor``."""
 
     def __init__(
@@ -80,11 +80,11 @@ class Squeeze:
         """Search until the floor is reached or the time is over."""
         self.floor = floor
         if columns_needed(self._problem) <= _HUGE:
-            self._at_once()
+            self._solve_whole()
         else:
             self._by_parts()
 
-    def _at_once(self) -> None:
+    def _solve_whole(self) -> None:
         """Solve the whole problem as far as the time goes, and improve it in parts."""
         model = self._model(self._shape)
         share = _WHOLE_SHARES[model.size > _SMALL]
@@ -103,7 +103,7 @@ class Squeeze:
         """Solve the linear relaxation; what it leaves whole is a good start."""
         relaxed = model.relax(self._criterion, self._clock.left() * _RELAX_SHARE)
         self._clock.add(relaxed.seconds)
-        self._raise(relaxed.bound)
+        self._raise_floor(relaxed.bound)
         if relaxed.places is not None and not self._done():
             self._consider(neighbours.completed(self._problem, relaxed.places))
 
@@ -113,7 +113,7 @@ class Squeeze:
             model.at_most(cap, value)
         return model
 
-    def _raise(self, bound: float) -> None:
+    def _raise_floor(self, bound: float) -> None:
         if isfinite(bound):
             self.floor = max(self.floor, float(ceil(bound - _EPSILON)))
 
@@ -121,7 +121,7 @@ class Squeeze:
         """Mend a layout that may leave units scattered, and keep it if it is better."""
         greedy.pull(found, self._in_time)
         if found.excess > self._caps[EXCESS] + _EPSILON:
-            neighbours.gather(found, self._clock, self._rng)
+            neighbours.consolidate(found, self._clock, self._rng)
         self._clock.add(swap(found, self._clock.left()))
         greedy.polish(found, self._in_time)
         if found.allowed and found.key < self.board.key:
@@ -132,7 +132,7 @@ class Squeeze:
         outcome = model.minimise(self._criterion, self.board.layout, seconds)
         self._clock.add(outcome.seconds)
         if proof:
-            self._raise(outcome.bound)
+            self._raise_floor(outcome.bound)
         if outcome.layout is not None:
             found = Board(self._problem, outcome.layout)
             self._clock.add(swap(found, self._clock.left()))
@@ -143,11 +143,11 @@ class Squeeze:
 
     def _by_parts(self) -> None:
         """Improve the units around one badly placed unit, then around the next."""
-        wanted, dull = float(_UNITS), 0
-        under = _Under(self.board)
-        while not self._done() and dull < _DULL:
+        wanted, stalled = float(_UNITS), 0
+        under = _UnitsByAggregator(self.board)
+        while not self._done() and stalled < _STALLED:
             inside, units = self._around(under, int(wanted))
-            everybody = len(units) == len(under.places)
+            all_units = len(units) == len(under.places)
             before, seconds = self._value, 0.0
             if units:
                 block = Block(self.board, inside, units)
@@ -155,16 +155,16 @@ class Squeeze:
                 seconds = block.improve(self._criterion, self._caps, limit_s)
                 self._clock.add(seconds)
                 under.update(units)
-            largest = everybody or wanted >= _MOST
-            dull = dull + 1 if largest and self._value >= before else 0
-            if everybody and seconds < _LIMIT_S:
+            largest = all_units or wanted >= _MOST
+            stalled = stalled + 1 if largest and self._value >= before else 0
+            if all_units and seconds < _LIMIT_S:
                 return
             if seconds < _QUICK_S:
                 wanted = min(wanted * 1.3, _MOST)
             elif seconds >= _LIMIT_S:
                 wanted = max(wanted * 0.7, _FEWEST)
 
-    def _around(self, under: _Under, wanted: int) -> tuple[list[int], list[int]]:
+    def _around(self, under: _UnitsByAggregator, wanted: int) -> tuple[list[int], list[int]]:
         """Return aggregators that a moved unit has to do with, and the compact units in them."""
         board, width = self.board, self._problem.aggregators
         chosen: dict[int, None] = {}
@@ -185,7 +185,7 @@ class Squeeze:
         return sorted(inside), sorted(units)
 
 
-class _Under:
+class _UnitsByAggregator:
     """Which compact units are under which aggregator."""
 
     def __init__(self, board: Board) -> None:

@@ -10,7 +10,7 @@ from scheduler.regroup.improve.board import Board
 _PASSES = 4
 """Times the scattered jobs are gone through at most."""
 
-_LOOK_EVERY = 64
+_CLOCK_EVERY = 64
 """Units between two looks at the clock."""
 
 
@@ -43,7 +43,7 @@ def pull(board: Board, in_time: Callable[[], bool] = lambda: True) -> None:
     """Consolidate jobs into free ports, dearest excess first, as long as it pays."""
     units = board.problem.units
     order = sorted(range(len(units)), key=lambda j: (-units[j].weight, -units[j].size, j))
-    _repeat(
+    _improve_each(
         board, [j for j in order if units[j].members], lambda j: board.shares[j].excess > 0, in_time
     )
 
@@ -51,10 +51,12 @@ def pull(board: Board, in_time: Callable[[], bool] = lambda: True) -> None:
 def polish(board: Board, in_time: Callable[[], bool] = lambda: True) -> None:
     """Move single units to better places as long as that helps."""
     units = [j for j, unit in enumerate(board.problem.units) if unit.members]
-    _repeat(board, units, lambda j: bool(board.shares[j].moves or board.shares[j].excess), in_time)
+    _improve_each(
+        board, units, lambda j: bool(board.shares[j].moves or board.shares[j].excess), in_time
+    )
 
 
-def _repeat(
+def _improve_each(
     board: Board,
     units: Sequence[int],
     wanting: Callable[[int], bool],
@@ -63,7 +65,7 @@ def _repeat(
     for _ in range(_PASSES):
         improved = False
         for i, j in enumerate(units):
-            if i % _LOOK_EVERY == _LOOK_EVERY - 1 and not in_time():
+            if i % _CLOCK_EVERY == _CLOCK_EVERY - 1 and not in_time():
                 return
             if wanting(j):
                 improved |= pull_one(board, j)
@@ -92,7 +94,7 @@ def regathered(
     for j in order:
         board.lift(j)
     for i, j in enumerate(order):
-        if i % _LOOK_EVERY == _LOOK_EVERY - 1 and not in_time():
+        if i % _CLOCK_EVERY == _CLOCK_EVERY - 1 and not in_time():
             return None
         board.put(j, *board.fit(j))
     return board

@@ -52,7 +52,7 @@ def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) 
     return board
 
 
-def gather(board: Board, clock: Clock, rng: np.random.Generator) -> None:
+def consolidate(board: Board, clock: Clock, rng: np.random.Generator) -> None:
     """Solve around every scattered unit until nothing gets better any more."""
     units = board.problem.units
     for _ in range(_ROUNDS):
@@ -63,12 +63,12 @@ def gather(board: Board, clock: Clock, rng: np.random.Generator) -> None:
             if clock.left() <= 0:
                 return
             if board.shares[j].excess > 0:
-                improved |= _gather_one(board, j, clock, rng)
+                improved |= _consolidate_around(board, j, clock, rng)
         if not improved:
             return
 
 
-def _gather_one(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
+def _consolidate_around(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
     """Pack a neighbourhood anew so that the fewest of its units are left out."""
     around = _around(board, j, rng)
     block = Block(board, around, units_inside(board, around))

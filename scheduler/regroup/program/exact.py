@@ -42,8 +42,6 @@ class Outcome:
     whole; None altogether when nothing was found."""
     bound: float
     """Lower bound of the criterion within the model, -inf without one."""
-    infeasible: bool
-    """No layout of the model keeps the rows."""
     seconds: float
     """The solver's own run time."""
 
@@ -195,13 +193,13 @@ class Model:
     def _outcome(self, solved: Solved) -> Outcome:
         values = solved.values
         if values is None:
-            return Outcome(None, solved.bound, solved.infeasible, solved.seconds)
+            return Outcome(None, solved.bound, solved.seconds)
         parted = iter(read(self._pool, list(self._parted.values()), values))
         places = [
             self._counted[j].read(values) if j in self._counted else next(parted)
             for j in range(len(self._problem.units))
         ]
-        return Outcome(places, solved.bound, solved.infeasible, solved.seconds)
+        return Outcome(places, solved.bound, solved.seconds)
 
     def _columns(self, layout: Layout) -> list[float] | None:
         """Return the column values of a known layout, None when the model leaves it out."""

@@ -177,7 +177,7 @@ class PartColumns:
         return (here, elsewhere) if len(here) + elsewhere.total() == self.unit.least else None
 
 
-class _Free:
+class _FreeParts:
     """Parts elsewhere that nobody has taken yet."""
 
     def __init__(self, pool: Pool, values: Floats) -> None:
@@ -206,7 +206,7 @@ def read(
 ) -> list[tuple[Counts, Counts] | None]:
     """Turn column values into places; None for a unit that has none, or not a whole one."""
     width = pool.terms.problem.aggregators
-    free = _Free(pool, values)
+    free = _FreeParts(pool, values)
     places: list[tuple[Counts, Counts] | None] = []
     later: list[tuple[int, dict[int, int], list[Vector]]] = []
     for i, columns in enumerate(units):

@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.regroup.counts import Floats
 
-_LARGE, _PATIENCE = 20_000, 0.6
+_LARGE, _TIME_SHARE = 20_000, 0.6
 """HiGHS looks at the clock between linear programs only: with more columns than this it is
 given this share of the time, so that it ends in time."""
 
@@ -34,14 +34,13 @@ class Program:
         self.integer.append(integer)
         return len(self.upper) - 1
 
-    def row(self, terms: Mapping[int, float], lower: float, upper: float) -> int:
-        """Add a row; returns its number."""
+    def row(self, terms: Mapping[int, float], lower: float, upper: float) -> None:
+        """Add a row."""
         self.starts.append(len(self.indices))
         self.indices.extend(terms)
         self.values.extend(terms.values())
         self.row_lower.append(lower)
         self.row_upper.append(upper)
-        return len(self.starts) - 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,7 +51,6 @@ class Solved:
     """Column values, None when it found nothing feasible."""
     bound: float
     """Proven lower bound of the objective, -inf without one."""
-    infeasible: bool
     seconds: float
     """The solver's own run time."""
 
@@ -77,7 +75,7 @@ def solve(
         "output_flag": False,
         "parallel": "off",
         "threads": 1,
-        "time_limit": max(time_limit_s * (_PATIENCE if columns > _LARGE else 1.0), 0.0),
+        "time_limit": max(time_limit_s * (_TIME_SHARE if columns > _LARGE else 1.0), 0.0),
         "mip_rel_gap": 0.0,
         "mip_abs_gap": gap,
     }
@@ -100,7 +98,6 @@ def solve(
     return Solved(
         values=np.asarray(solution.col_value) if found else None,
         bound=bound,
-        infeasible=status == highspy.HighsModelStatus.kInfeasible,
         seconds=float(solver.getRunTime()),
     )
 

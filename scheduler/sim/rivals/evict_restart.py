@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from scheduler.placement.index import FabricIndex
 from scheduler.sim.cluster import Cluster, Live, Regroup, Restart, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -28,7 +28,7 @@ class EvictRestart:
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
         """Place compactly, by eviction if need be, else scattered."""
-        index, free = cluster.index, free_counts(cluster)
+        index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -42,7 +42,7 @@ class GradientDescent:
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
         """Go down the gradient; ties go to the tightest room."""
-        free, count = free_counts(cluster), job.gpus
+        free, count = idle_by_aggregator(cluster), job.gpus
         if sum(free) < count:
             return None
         best = min(

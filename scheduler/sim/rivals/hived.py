@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from scheduler.placement.index import DARK
 from scheduler.sim.cluster import ANY_GPU, Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts
+from scheduler.sim.rivals.leaves import idle_by_aggregator
 from scheduler.sim.trace import TraceJob
 
 Cell = tuple[int, int]
@@ -40,7 +40,7 @@ class BuddyCells:
         """Give the job a cell, or let it wait for one."""
         if not self._row:
             self._cut(cluster)
-        free = free_counts(cluster)
+        free = idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         cells = self._allocate(job.gpus, free)

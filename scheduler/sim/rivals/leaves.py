@@ -6,7 +6,7 @@ from scheduler.placement.index import FabricIndex
 from scheduler.sim.cluster import ANY_GPU, Cluster
 
 
-def free_counts(cluster: Cluster) -> list[int]:
+def idle_by_aggregator(cluster: Cluster) -> list[int]:
     """Return the idle endpoints under each aggregator. Not to be changed."""
     return cluster.index.pool(ANY_GPU).by_free.counts
 

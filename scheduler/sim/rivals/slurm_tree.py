@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -23,7 +23,7 @@ class SlurmTree:
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
         """Place on one leaf if any holds the job, else on few."""
-        index, free = cluster.index, free_counts(cluster)
+        index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)

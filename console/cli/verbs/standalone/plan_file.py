@@ -11,7 +11,7 @@ from console.cli.ask.files import reading
 from console.cli.errors import CliError
 from scheduler.model import Limits, Objective, Plan
 from scheduler.occupancy import all_homes, moves_between
-from scheduler.regroup.batches import SequenceError, sequence
+from scheduler.regroup.batches import BatchError, cut_into_batches
 from scheduler.regroup.plan import plan
 from sitefile import load_state
 
@@ -41,8 +41,8 @@ def plan_state(
     if max_dark is None:
         return document(made)
     try:
-        order = sequence(fabric, made, max_dark, whole=whole)
-    except SequenceError as error:
+        order = cut_into_batches(fabric, made, max_dark, whole=whole)
+    except BatchError as error:
         hint = f"give --max-dark {error.needed}"
         raise CliError(
             "invalid",

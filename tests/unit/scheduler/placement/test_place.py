@@ -22,7 +22,7 @@ from scheduler.model import (
 from scheduler.occupancy import all_homes, check
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.placement.selection import best_fit, one
+from scheduler.placement.selection import best_fit, best_fit_one
 from tests.unit.scheduler.racks import PAPER_HOMES, fabrics, paper, uniform
 
 
@@ -300,4 +300,4 @@ def test_one_endpoint_is_chosen_as_best_fit_would(fabric: Fabric) -> None:
     index = FabricIndex(fabric)
     pool = index.pool(Request("new", 1))
     if pool.lit:
-        assert [one(index, pool)] == best_fit(index, pool, 1)
+        assert [best_fit_one(index, pool)] == best_fit(index, pool, 1)

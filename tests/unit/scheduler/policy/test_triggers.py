@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.policy.budgets import PauseBudget, free_at, why_not
+from scheduler.policy.budgets import PauseBudget, free_at, refusal_reason
 from scheduler.policy.triggers import (
     Blocked,
     Moment,
@@ -18,10 +18,10 @@ from scheduler.policy.triggers import (
     excess_since,
     fire,
 )
-from scheduler.policy.worth import USUAL_RUN_S, Stake, Verdict, remaining_s, slowdown, weigh
+from scheduler.policy.worth import USUAL_RUN_S, Stake, WorthVerdict, remaining_s, slowdown, weigh
 from scheduler.steptime.calibrate import Calibration, Interval
 from scheduler.steptime.profile import StepProfile
-from scheduler.steptime.sites import Roads
+from scheduler.steptime.sites import SharedLinks
 
 NOON = 86400.0 * 100 + 43200.0
 QUIET = Moment(NOON, excess_span=0, excess_since=None, scheduled_at=NOON - 10)
@@ -91,7 +91,7 @@ def test_who_asks_first_never_exceeds_the_budget(
     pauses: list[float] = []
     for now in sorted(asked):
         free = free_at(budget, pauses, now) <= now
-        assert free == (not why_not(budget, pauses, now))
+        assert free == (not refusal_reason(budget, pauses, now))
         if free:
             pauses.append(now)
     gaps = [b - a for a, b in pairwise(pauses)]
@@ -105,9 +105,9 @@ def test_who_asks_first_never_exceeds_the_budget(
 
 def test_a_budget_of_none_is_never() -> None:
     assert free_at(PauseBudget(0, 0), [], 1.0) == float("inf")
-    assert "budget of pauses is 0" in why_not(PauseBudget(0, 0), [], 1.0)
-    assert "cool-down is 60 s" in why_not(PauseBudget(60), [100.0], 130.0)
-    assert "free in 3000 s" in why_not(PauseBudget(0, 1), [400.0], 1000.0)
+    assert "budget of pauses is 0" in refusal_reason(PauseBudget(0, 0), [], 1.0)
+    assert "cool-down is 60 s" in refusal_reason(PauseBudget(60), [100.0], 130.0)
+    assert "free in 3000 s" in refusal_reason(PauseBudget(0, 1), [400.0], 1000.0)
 
 
 def stake(low: float, high: float, pause_s: float = 1.0) -> Stake:
@@ -117,17 +117,17 @@ def stake(low: float, high: float, pause_s: float = 1.0) -> Stake:
 def test_worth_of_a_plan() -> None:
     sure = weigh([stake(2.0, 2.0)])
     assert (sure.verdict, sure.gain_gpu_s, sure.cost_gpu_s) == (
-        Verdict.YES,
+        WorthVerdict.YES,
         Interval(200.0, 200.0),
         4.0,
     )
-    assert weigh([stake(1.0, 2.0)]).verdict is Verdict.OPEN
-    assert weigh([stake(1.0, 1.0)]).verdict is Verdict.NO
-    assert weigh([stake(1.0, 1.0, pause_s=0.0)]).verdict is Verdict.YES  # nobody pauses
+    assert weigh([stake(1.0, 2.0)]).verdict is WorthVerdict.OPEN
+    assert weigh([stake(1.0, 1.0)]).verdict is WorthVerdict.NO
+    assert weigh([stake(1.0, 1.0, pause_s=0.0)]).verdict is WorthVerdict.YES  # nobody pauses
     slower = weigh([stake(0.5, 0.5)])
-    assert slower.verdict is Verdict.NO
+    assert slower.verdict is WorthVerdict.NO
     assert slower.gain_gpu_s.low == -400.0
-    assert weigh([stake(1.0, 1.0)], admitted_gpu_s=5.0).verdict is Verdict.YES
+    assert weigh([stake(1.0, 1.0)], admitted_gpu_s=5.0).verdict is WorthVerdict.YES
     with pytest.raises(ValueError, match="above 0"):
         weigh([stake(0.0, 1.0)])
 
@@ -159,12 +159,12 @@ def test_slowdown_is_an_interval_until_two_placements_were_measured() -> None:
 
 
 def test_rates_of_a_site() -> None:
-    roads = Roads(250e6, 114e6)
+    roads = SharedLinks(250e6, 114e6)
     homes = {"a": "as0", "b": "as0", "c": "as1", "d": "as1", "e": None}
     ordered = roads.rates({"red": ["a", "b", "c", "d"], "dark": ["a", "e"]}, homes)
     assert ordered == {"red": pytest.approx(114 / 250)}
     mixed = roads.rates({"red": ["a", "c", "b", "d"]}, homes)
     assert mixed["red"] == pytest.approx(114 / 250 / 2)
-    doubled = Roads(250e6, 114e6, {frozenset({"as0", "as1"}): 2})
+    doubled = SharedLinks(250e6, 114e6, {frozenset({"as0", "as1"}): 2})
     assert doubled.rates({"red": ["a", "b", "c", "d"]}, homes)["red"] == pytest.approx(228 / 250)
     assert roads.rates({"red": ["a", "b"]}, homes) == {"red": 1.0}

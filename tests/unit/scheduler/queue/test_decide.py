@@ -210,8 +210,6 @@ def test_the_incremental_queue_keeps_its_books() -> None:
         queue.submit(job("b", 1))
     assert started(queue.decide(2.0)) == ["a"]
     assert hold(queue.decide(3.0), "b").earliest_start == 12.0
-    queue.expect("a", 20.0)
-    assert hold(queue.decide(3.0), "b").earliest_start == 20.0
     assert queue.withdraw("b").name == "b"
     queue.finish("a")
     assert started(queue.decide(21.0, explain=False)) == ["c"]

@@ -60,7 +60,7 @@ def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, coun
 def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> None:
     index = FabricIndex(fabric)
     before = index.snapshot()
-    found = make_room.quick(index, Request("new", count, Locality.STRICT), lambda name: True)
+    found = make_room.estimate(index, Request("new", count, Locality.STRICT), lambda name: True)
     assert index.snapshot() == before
     if found is None:
         return

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.metrics import total_excess_span
 from scheduler.model import Job, Limits
-from scheduler.regroup.one_job import gather
+from scheduler.regroup.one_job import consolidate
 from scheduler.regroup.plan import plan
 from scheduler.sim.cluster import Cluster, Live, Settings, Start, empty_cluster
 from scheduler.sim.engine import Policy
@@ -103,7 +103,7 @@ def test_a_gathering_helps_its_job_and_harms_nobody(
             continue
         before = {other: index.excess(other) for other in running}
         spared = running[0]
-        found = gather(index, name, lambda other, spared=spared: other != spared)
+        found = consolidate(index, name, lambda other, spared=spared: other != spared)
         if found is None:
             continue
         moved = {index.owner[index.number[move.endpoint]] for move in found.moves}
