@@ -16,7 +16,7 @@ from plan_states import scattered
 
 from scheduler.model import Limits
 from scheduler.regroup.batches import BatchError, cut_into_batches
-from scheduler.regroup.plan import plan
+from scheduler.regroup.plan import plan_regroup
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         aggregators = round(given.endpoints / given.ports)
         fabric = scattered(aggregators, given.ports, load, given.sizes, given.seed)
         limits = Limits(time_limit_s=given.time_limit)
-        made = plan(fabric, limits, clock=time.perf_counter)
+        made = plan_regroup(fabric, limits, clock=time.perf_counter)
         for max_dark, whole in product(map(int, given.max_dark.split(",")), (True, False)):
             row = {
                 "endpoints": given.endpoints,

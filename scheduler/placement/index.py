@@ -1,7 +1,7 @@
-"""A fabric that changes: who is idle where, kept up to date by every start, end and move.
+"""Indexes a changing fabric: idle endpoints by place, updated by every start, end and move.
 
-Everything inside goes by number: endpoint, aggregator and *slot*, which is the number of the
-optical switch an endpoint hangs on, or the last one for a hard-wired endpoint.
+Endpoints, aggregators and *slots* are numbers; an endpoint's slot is the number of its
+optical switch, or the last one if it is hard-wired.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.placement.buckets import Buckets
 from scheduler.placement.pool import Ints, Pool
 
 DARK = -1
-"""Home of an endpoint that is under no aggregator."""
+"""Home of a dark endpoint."""
 
 
 class FabricIndex:
@@ -64,11 +64,11 @@ class FabricIndex:
                 if ocs in at_k:
                     self.ports[a, at_k[ocs]] = ports
         self.lit: Ints = np.zeros_like(self.ports)
-        """Ports that any endpoint takes."""
+        """Ports in use by any endpoint."""
         self.held: Ints = np.zeros_like(self.ports)
-        """Ports that busy and unavailable endpoints take."""
+        """Ports in use by busy and unavailable endpoints."""
         self.stuck: Ints = np.zeros_like(self.ports)
-        """Those of them that no plan may move."""
+        """Held ports whose endpoints no plan may move."""
         self.idle_at: list[list[list[int]]] = [[[] for _ in range(slots)] for _ in range(size)]
         """Idle endpoints per aggregator and slot, in site order."""
         self.idle_dark: list[list[int]] = [[] for _ in range(slots)]
@@ -93,14 +93,14 @@ class FabricIndex:
     # --- changes --------------------------------------------------------------------------
 
     def start(self, job: Job, moves: Sequence[Move] = ()) -> None:
-        """Give a job its idle endpoints, after re-homing idle ones (``Placement.moves``)."""
+        """Start a job on idle endpoints, after ``moves`` of idle ones (``Placement.moves``)."""
         if job.name in self.jobs:
             raise ValueError(f"job {job.name} is running already")
         number, owner, lost = self.number, self.owner, self.unavailable
         for name in job.endpoints:
             e = number[name]
             if owner[e] is not None or e in lost:
-                raise ValueError(f"{name} is not idle, job {job.name} can not have it")
+                raise ValueError(f"{name} is not idle, job {job.name} cannot have it")
         if moves:
             self.rehome(moves)
         self._assign(job)
@@ -119,7 +119,7 @@ class FabricIndex:
         self.total_excess += excess
 
     def finish(self, name: str) -> Job:
-        """Take a job's endpoints back; returns the job."""
+        """End a job: its endpoints are idle again. Returns the job."""
         job = self.jobs.pop(name)
         number, owner = self.number, self.owner
         members = [number[n] for n in job.endpoints]
@@ -132,7 +132,7 @@ class FabricIndex:
         return job
 
     def rehome(self, moves: Iterable[Move]) -> None:
-        """Carry out moves of idle or running endpoints, all at once."""
+        """Apply moves of idle or busy endpoints, all at once."""
         touched: dict[str, None] = {}
         for move in moves:
             e = self.number[move.endpoint]
@@ -160,7 +160,7 @@ class FabricIndex:
             self._excess[name] = excess
 
     def withhold(self, names: Iterable[str]) -> None:
-        """Make endpoints unavailable (quarantine, lost server); running jobs keep theirs."""
+        """Make endpoints unavailable (quarantine, lost server); running jobs keep them."""
         for name in names:
             e = self.number[name]
             if e in self.unavailable:
@@ -172,7 +172,7 @@ class FabricIndex:
             self.unavailable.add(e)
 
     def _count_lost(self, e: int) -> None:
-        """Count an endpoint as lost; a running member of a movable job becomes stuck."""
+        """Count an endpoint as lost; a member of a movable job becomes stuck."""
         for pool in self._pools_of[self.kind[e]]:
             pool.lost += 1
         owner = self.owner[e]
@@ -186,7 +186,7 @@ class FabricIndex:
             self.lit[a, s] += delta
 
     def _count_held(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
-        """Count the ports of endpoints that are busy or unavailable."""
+        """Count the ports of busy or unavailable endpoints."""
         home, slot, held = self.home, self.slot, self.held
         for e in members:
             a, s = home[e], slot[e]
@@ -196,7 +196,7 @@ class FabricIndex:
                     self.stuck[a, s] += delta
 
     def _remove_idle(self, members: Sequence[int]) -> None:
-        """Take endpoints out of the idle ones."""
+        """Remove endpoints from the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
             a = home[e]
@@ -204,7 +204,7 @@ class FabricIndex:
         self._count(members, -1)
 
     def _add_idle(self, members: Sequence[int]) -> None:
-        """Put endpoints back to the idle ones."""
+        """Add endpoints to the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
             a = home[e]
@@ -212,7 +212,7 @@ class FabricIndex:
         self._count(members, 1)
 
     def _count(self, members: Sequence[int], delta: int) -> None:
-        """Tell the pools; neighbours of one kind under one aggregator go in one step."""
+        """Update the pools; neighbours of one kind under one aggregator in one step."""
         self.free += delta * len(members)
         home, slot, kind = self.home, self.slot, self.kind
         if len(members) == 1:
@@ -239,7 +239,7 @@ class FabricIndex:
             first = last
 
     def _count_one(self, e: int, delta: int) -> None:
-        """Tell the pools of one endpoint, as ``_count`` does: most jobs have no more."""
+        """Update the pools for one endpoint: the common case of ``_count``."""
         a, s = self.home[e], self.slot[e]
         for pool in self._pools_of[self.kind[e]]:
             pool.idle_by_slot[s] += delta
@@ -251,7 +251,7 @@ class FabricIndex:
                     self._count_others(pool, (e,), delta)
 
     def _count_others(self, pool: Pool, members: Sequence[int], delta: int) -> None:
-        """Count what few sites and requests ask for: hard-wired endpoints, and servers."""
+        """Update the counts that few sites and requests need: hard-wired endpoints and servers."""
         for e in members:
             if self.slot[e] == self.fixed_slot:
                 pool.fixed[self.home[e]] += delta
@@ -261,7 +261,7 @@ class FabricIndex:
     # --- look-ups -------------------------------------------------------------------------
 
     def pool(self, request: Request) -> Pool:
-        """Return the pool of the endpoints that suit a request."""
+        """Return the pool of the endpoints that match a request."""
         if request.endpoints:
             named = {self.number[n] for n in request.endpoints if n in self.number}
             kinds = self._matching_kinds(request)
@@ -312,7 +312,7 @@ class FabricIndex:
         return pool
 
     def servers(self, pool: Pool) -> Buckets:
-        """Return the servers by how many lit idle endpoints of the pool they have."""
+        """Return the servers by their number of lit idle endpoints of the pool."""
         if pool.servers is None:
             free = [0] * len(self.on_server)
             for slots in self.idle_at:
@@ -323,17 +323,17 @@ class FabricIndex:
         return pool.servers
 
     def is_idle(self, e: int) -> bool:
-        """Tell whether an endpoint is free to be given to a job."""
+        """Return whether an endpoint can be given to a job."""
         return self.owner[e] is None and e not in self.unavailable
 
     def span_of(self, members: Sequence[int]) -> int:
-        """Return the number of aggregators these endpoints touch; a dark one is its own."""
+        """Return the span of these endpoints; each dark one counts as a place of its own."""
         homes = [self.home[e] for e in members]
         dark = homes.count(DARK)
         return len(set(homes)) - (dark > 0) + dark
 
     def excess_of(self, members: Sequence[int]) -> int:
-        """Return how many more aggregators these endpoints touch than the least possible."""
+        """Return the excess span of these endpoints."""
         if len(members) == 1:
             return 0
         span = self.span_of(members)
@@ -351,6 +351,6 @@ class FabricIndex:
         return {n: names[a] for n, a in zip(self.names, self.home, strict=True)}
 
     def snapshot(self) -> Fabric:
-        """Return the fabric as a value, for the planner and the metrics."""
+        """Return the fabric as an immutable value."""
         lost = frozenset(self.names[e] for e in self.unavailable)
         return Fabric(self.site, self.homes(), tuple(self.jobs.values()), lost, self.epoch)

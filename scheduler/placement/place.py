@@ -1,4 +1,4 @@
-"""Which endpoints a submitted job gets now, or why it has to wait."""
+"""Places a submitted job on endpoints, or explains why it has to wait."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NO_MOVES: dict[int, int] = {}
 
 
 def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
-    """Choose endpoints for a request; never moves an endpoint that belongs to a job.
+    """Select endpoints for a request; never moves an endpoint that belongs to a job.
 
-    A FabricIndex answers in microseconds and is left as it is; a Fabric is indexed first.
+    With a FabricIndex this takes microseconds and changes nothing; a Fabric is indexed first.
 
-    Wait codes: ``no_match`` (no such endpoint), ``not_enough_endpoints`` (more than the site
-    has ever), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
-    ``locality`` (strict only: the least span is not to be had with the present homes).
+    Wait codes: ``no_match`` (no endpoint matches), ``not_enough_endpoints`` (more than the
+    site has), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
+    ``locality`` (strict only: the present homes do not allow the least span).
     Raises ValueError when ``request.count`` is below 1.
     """
     if request.count < 1:
@@ -48,7 +48,7 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
     pool = index.pool(request)
     alone = request.count == 1 and pool.lit and not request.endpoints
     if alone and request.locality is not Locality.ANY:
-        # Most jobs of most workloads; one endpoint is always as local as can be.
+        # The common case: one endpoint always has the least span.
         return Placement(request.job, (index.names[best_fit_one(index, pool)],))
     attempt = _Attempt(index, request, pool)
     refusal = attempt.refusal()
@@ -66,7 +66,7 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One request against one index."""
+    """The placement of one request on one index."""
 
     index: FabricIndex
     request: Request
@@ -87,7 +87,7 @@ class _Attempt:
         return Wait(self.request.job, code, reason, moves_needed)
 
     def refusal(self) -> Wait | None:
-        """Say why there are not enough idle endpoints, or None."""
+        """Return why there are not enough idle endpoints, None if there are."""
         pool, count = self.pool, self.request.count
         if self.request.endpoints:
             refusal = self.refusal_of_named()
@@ -104,7 +104,7 @@ class _Attempt:
         return None
 
     def refusal_of_named(self) -> Wait | None:
-        """Say why the exact set of endpoints can not be had, or None."""
+        """Return why the named endpoints cannot be used, None if they can."""
         named, index = self.request.endpoints, self.index
         if len(set(named)) != len(named) or len(named) != self.request.count:
             return self.wait(
@@ -124,7 +124,7 @@ class _Attempt:
         return None
 
     def refusal_of_count(self) -> Wait:
-        """Say why that many endpoints can not be had."""
+        """Return why there are fewer idle endpoints than requested."""
         count, have, total = self.request.count, self.pool.total, self.index.size
         if have == 0 and total > 0:
             return self.wait(
@@ -143,13 +143,13 @@ class _Attempt:
         return self.wait("busy", f"needs {self.wanted}, {self.pool.idle} of {have} are idle")
 
     def in_place(self) -> list[int]:
-        """Choose among the lit idle endpoints without moving any; there must be enough."""
+        """Select lit idle endpoints without moves; there must be enough."""
         if self.request.endpoints:
             return [self.index.number[n] for n in self.request.endpoints]
         return best_fit(self.index, self.pool, self.request.count)
 
     def placement(self, chosen: Sequence[int], after: dict[int, int] = _NO_MOVES) -> Placement:
-        """Turn a choice into ranks; ``after`` has the new homes of idle endpoints."""
+        """Order the selected endpoints as ranks; ``after`` has the new homes of idle endpoints."""
         index = self.index
         homes = [after.get(e, index.home[e]) for e in chosen]
         names = tuple([index.names[e] for e in chosen])
@@ -177,13 +177,13 @@ class _Attempt:
         )
 
     def by_rehoming(self) -> Placement | Wait:
-        """Place with the least span that re-homing idle endpoints reaches."""
+        """Place with the least span that moves of idle endpoints reach."""
         index, pool, count = self.index, self.pool, self.request.count
         in_place: list[int] | None = None
         if pool.lit >= count:
             in_place = self.in_place()
             span = index.span_of(in_place)
-            # On an empty site it would not be less: no need to look for a better room.
+            # An empty site would not give less: no move helps.
             if span == 1 or span <= self._least(in_place):
                 return self.placement(in_place)
         capacity = Capacity.now(index, pool)
@@ -201,7 +201,7 @@ class _Attempt:
         return self.placement(chosen, homes_under(index, chosen, target))
 
     def with_least_span(self, chosen: Sequence[int]) -> Placement | Wait:
-        """Place only with the least span an empty site would give; else say what it takes."""
+        """Place with the least span of an empty site; otherwise wait and say what it takes."""
         best = self.index.span_of(chosen)
         least = 1 if best == 1 else self._least(chosen)
         if best <= least:
@@ -221,7 +221,7 @@ class _Attempt:
         )
 
     def _least(self, chosen: Sequence[int]) -> int:
-        """Return the least span that this request has on the site without any job."""
+        """Return the least span that this request has on the site without jobs."""
         index, count = self.index, self.request.count
         if self.request.endpoints:
             return index.bound.least([index.site.endpoints[e] for e in chosen])
@@ -234,10 +234,10 @@ class _Attempt:
         return least
 
     def _moves_needed(self, least: int) -> int | None:
-        """Count the running endpoints that must leave to make room, None when unknown.
+        """Return how many busy endpoints must leave to make room, None if it is impossible.
 
-        They need a port of their optical switch elsewhere; whether their own jobs stay
-        compact there is for the planner to say.
+        They need a port of their optical switch elsewhere; the planner decides whether their
+        own jobs stay compact.
         """
         index = self.index
         capacity = Capacity.now(index, self.pool)

@@ -1,4 +1,4 @@
-"""Which idle endpoints a job gets: spread, best fit, or whatever free moves can reach."""
+"""Selects idle endpoints for a job: spread, by best fit, or with moves of idle endpoints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scheduler.placement.index import DARK, FabricIndex
 from scheduler.placement.pool import Ints, Pool
 
 _ENUMERATE_UP_TO = 2000
-"""Sets of aggregators looked at one by one; beyond, the largest rooms are taken first."""
+"""Sets of aggregators that are enumerated; beyond, the largest are taken greedily."""
 
 _TIES_UP_TO = 64
-"""Equally tight aggregators among which the one with most candidates is looked for."""
+"""Equally tight aggregators of which the one with most candidates is selected."""
 
 
 def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
-    """Choose as a scheduler that sees servers but no fabric: one at a time from the emptiest.
+    """Select as a scheduler without a model of the fabric: one at a time, emptiest server first.
 
     Each pick goes to the server with the most free endpoints, ties in site order: the
     least-allocated scoring of the default Kubernetes scheduler.
@@ -44,11 +44,11 @@ def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
 
 
 def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
-    """Choose from as few aggregators as the present homes allow, leaving the least over.
+    """Select from as few aggregators as the present homes allow, leaving the fewest idle.
 
-    One aggregator that fits with the fewest free endpoints; else the fullest rooms first
-    and the tightest one for the rest. Dark endpoints are not candidates; there must be
-    ``count`` others.
+    The tightest aggregator that fits; otherwise those with most idle endpoints first and the
+    tightest one for the rest. Dark endpoints are not candidates; there must be ``count``
+    others.
     """
     free = pool.by_free
     first = free.tightest(count)
@@ -71,7 +71,7 @@ def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
 
 
 def best_fit_one(index: FabricIndex, pool: Pool) -> int:
-    """Choose as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
+    """Select as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
     a = pool.by_free.tightest(1)
     slots = index.idle_at[0 if a is None else a]
     if pool.matches is not None:
@@ -97,10 +97,10 @@ def _pick(index: FabricIndex, pool: Pool, a: int, count: int, taken: list[int] |
 
 
 def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[int]:
-    """Choose how many endpoints to take per optical switch.
+    """Return how many endpoints to take per optical switch.
 
-    Always from the switch of which the job has least, ties from the one with most free:
-    a job that is balanced over its switches fits under one aggregator after any regroup.
+    Each comes from the switch of which the job has fewest, of equal ones from the one with
+    most free: a job that is balanced over its switches fits under one aggregator after a regroup.
     ``limits`` must suffice for ``count``.
     """
     level = min(taken) + count // len(limits)
@@ -115,15 +115,15 @@ def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[in
 
 
 def _filled_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
-    """Return what brings every switch to the level, as far as its limit goes."""
+    """Return the counts that bring every switch to the level, within its limit."""
     return [max(min(n, level - t), 0) for n, t in zip(limits, taken, strict=True)]
 
 
 @dataclass(slots=True, frozen=True)
 class Capacity:
-    """How many endpoints may sit where when idle ones move for free.
+    """How many candidates each aggregator can hold when idle endpoints move for free.
 
-    ``ports[a, k]`` counts the optical ports that no busy or unavailable endpoint takes,
+    ``ports[a, k]`` counts the optical ports without a busy or unavailable endpoint,
     ``candidates[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
     """
 
@@ -131,21 +131,21 @@ class Capacity:
     candidates: Ints
     fixed: Ints
     here: Sequence[int] | None = None
-    """Candidates per present home, to settle ties."""
+    """Candidates per present home, to break ties."""
 
     @staticmethod
     def now(index: FabricIndex, pool: Pool) -> Capacity:
-        """Return the rooms that busy and unavailable endpoints leave to the idle ones."""
+        """Return the capacity that busy and unavailable endpoints leave."""
         candidates = np.array(pool.idle_by_slot[:-1], np.int64)
         return Capacity(index.ports - index.held, candidates, pool.fixed, pool.by_free.counts)
 
     @staticmethod
     def empty(index: FabricIndex, pool: Pool) -> Capacity:
-        """Return the rooms of the site without any job."""
+        """Return the capacity of the site without jobs."""
         return Capacity(index.ports, pool.total_by_slot[:-1], pool.total_fixed)
 
     def limits(self, chosen: Sequence[int]) -> Ints:
-        """Return how many candidates these aggregators can hold per slot, fixed last."""
+        """Return how many candidates these aggregators can hold per slot, hard-wired ones last."""
         rows = list(chosen)
         optical = np.minimum(self.ports[rows].sum(axis=0), self.candidates)
         return np.append(optical, self.fixed[rows].sum())
@@ -163,7 +163,7 @@ class Capacity:
         """Return the smallest, then tightest set of aggregators that can hold ``count``.
 
         Optical switches are independent of each other, so a set holds the job exactly when
-        its cover does. None when no set does.
+        its cover does. None if there is no such set.
         """
         if self.total() < count:
             return None
@@ -218,10 +218,10 @@ class Capacity:
 def nearest(
     index: FabricIndex, pool: Pool, wanted: Sequence[int], target: Sequence[int]
 ) -> list[int]:
-    """Take the wanted number of idle endpoints per slot: those in place, then from nearby.
+    """Select the wanted number of idle endpoints per slot: those under ``target`` first.
 
-    "Nearby" is the aggregator with the fewest idle ones, so that whole rooms stay whole;
-    dark ones come last. In site order.
+    Then from the aggregators with the fewest idle ones, so that the others stay whole; dark
+    ones come last. In site order.
     """
     left = list(wanted)
     chosen: list[int] = []
@@ -250,10 +250,10 @@ def nearest(
 
 
 def homes_under(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
-    """Return new homes in which the idle ``chosen`` sit under ``target``.
+    """Return new homes in which the idle ``chosen`` are under ``target``.
 
-    Other idle endpoints leave only where their port is wanted: they swap with the one that
-    comes. ``target`` must have room for the chosen (see Capacity.limits).
+    Another idle endpoint moves only where a chosen one needs its port: the two swap.
+    ``target`` must have capacity for the chosen (see Capacity.limits).
     """
     kept = set(chosen)
     after: dict[int, int] = {}

@@ -37,7 +37,7 @@ class TriggerPolicy:
     daily_at_s: tuple[float, ...] = ()
     """Schedule: seconds after midnight UTC, every day."""
     min_interval_s: float = 300.0
-    """Seconds between two triggered runs, whatever their result."""
+    """Least time between two triggered runs, in seconds."""
 
     @property
     def automatic(self) -> bool:

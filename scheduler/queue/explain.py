@@ -1,4 +1,4 @@
-"""Why a job waits and what would have to happen, in words."""
+"""Explains why a job waits, and names a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.queue.reservation import Head, Reservation
 
 @dataclass(slots=True, frozen=True)
 class Reasons:
-    """What one look at the queue knows about those who wait."""
+    """The state of one round from which the reasons follow."""
 
     policy: QueuePolicy
     now: float
@@ -24,7 +24,7 @@ class Reasons:
     def hold_for(
         self, lane: Lane, job: Pending, closed: Wait | str | None, *, passed: bool
     ) -> Hold:
-        """Return why a job waits; ``closed`` is why its lane does, ``passed`` says it was tried."""
+        """Return why a job waits; ``closed`` is why its lane does, ``passed`` that it was tried."""
         head = self.head
         if head is not None and job is head.job:
             return self._head_hold(head)
@@ -46,8 +46,8 @@ class Reasons:
         return Hold(
             job.name,
             "not_reached",
-            f"not looked at: more than {self.policy.backfill_depth} jobs stand between"
-            f" {name} and this one, or jobs are being stopped for {name}",
+            f"not considered: more than {self.policy.backfill_depth} jobs are between {name}"
+            f" and this one, or jobs are being stopped for {name}",
             "jobs ahead start",
         )
 
@@ -55,12 +55,12 @@ class Reasons:
         reservation = self.reservation
         start = None if reservation is None else reservation.start
         when = (
-            "running jobs end; when is not known"
+            "running jobs end; the time is not known"
             if start is None
             else f"running jobs end as expected: in {max(start - self.now, 0.0):.0f} s"
         )
         wait = head.wait
-        remedy = f"{when}; nobody may delay it"
+        remedy = f"{when}; no other job may delay it"
         if wait.moves_needed:
             remedy = f"a regroup moves {_running(wait.moves_needed)}, or {remedy}"
         return Hold(
@@ -109,9 +109,9 @@ class Reasons:
         if head is not None and head.promised:
             why = f"other jobs were stopped so that job {name} can start"
         elif reservation is not None and reservation.closed:
-            why = f"job {name} has waited too long to let anybody past"
+            why = f"job {name} has waited too long for another job to pass it"
         else:
-            why = f"it would delay job {name}, which is the first that waits"
+            why = f"it would delay job {name}, which is the first waiting job"
         remedy = f"job {name} starts"
         if start is not None and reservation is not None and not reservation.closed:
             remedy += (

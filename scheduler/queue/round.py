@@ -1,4 +1,4 @@
-"""One look at the queue: who starts, who may go past whom, and why the rest waits."""
+"""Runs one round of the queue: starts jobs in order, backfills, and explains the waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scheduler.queue.reservation import Head, Reservation, reserve
 
 
 class QueueState(Protocol):
-    """What a round needs of the queue."""
+    """The part of the queue that a round uses."""
 
     index: FabricIndex
     policy: QueuePolicy
@@ -46,14 +46,14 @@ class QueueState(Protocol):
         """Return (expected end, running job) in order of time."""
 
     def possible(self, request: Request) -> bool:
-        """Tell whether a request would fit if all running jobs ended."""
+        """Return whether a request would fit if all running jobs ended."""
 
     def start(self, job: Pending, placement: Placement, now: float) -> None:
-        """Give a pending job its endpoints."""
+        """Start a pending job on its endpoints."""
 
 
 def fit(index: FabricIndex, request: Request) -> Placement | Wait:
-    """Place a request; where re-homing idle endpoints alone makes it fit, that is done."""
+    """Place a request; moves idle endpoints if that alone makes it fit."""
     placed = place(index, request)
     if isinstance(placed, Placement):
         return placed
@@ -66,7 +66,7 @@ def fit(index: FabricIndex, request: Request) -> Placement | Wait:
 
 
 class Round:
-    """One look at the queue; ``run`` carries the starts out."""
+    """One round; ``run`` carries the starts out in the queue."""
 
     def __init__(self, queue: QueueState, now: float, *, explain: bool) -> None:
         self._queue = queue
@@ -74,11 +74,11 @@ class Round:
         self._explain = explain
         self._lanes = queue.lanes()
         self._at = dict.fromkeys(self._lanes, 0)
-        """The next job of every lane; those before it have been passed over."""
+        """Position of the next job of every lane; earlier ones wait."""
         self._depth = queue.policy.backfill_depth
-        """Jobs that are still looked at behind the first that waits."""
+        """Jobs that may still be considered after the first waiting job."""
         self._closed: dict[Lane, Wait | str] = {}
-        """Lanes of which nobody can start any more, and why."""
+        """Lanes of which no job can start any more, and why."""
         self._head: Head | None = None
         self._reservation: Reservation | None = None
         self._starts: list[Start] = []
@@ -86,7 +86,7 @@ class Round:
         self._preemptions: list[Preempt] = []
 
     def run(self) -> Decisions:
-        """Go through the queue in order until nobody else can start."""
+        """Go through the queue in order until no other job can start."""
         policy = self._queue.policy
         for lane in self._order():
             head = self._head
@@ -104,7 +104,7 @@ class Round:
         )
 
     def _order(self) -> Iterator[Lane]:
-        """Yield the lane whose next job comes next; by project only after the first classes."""
+        """Yield the lane of the next job; the projects alternate only in the fair-share class."""
         last = Precedence.OVERDUE if self._queue.policy.fair_share else Precedence.FAIR_SHARE
         heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= last]
         heapify(heap)
@@ -136,9 +136,9 @@ class Round:
                 heappush(turns, self._project_order(project, lanes[0][1]))
 
     def _project_order(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
-        """Order the projects; of equal shares the one whose next job came first, without priority.
+        """Return the sort key of a project: its share, then when its next job was submitted.
 
-        Otherwise people would take other projects' turns by the priorities of their own jobs.
+        Priority does not count: with it, a project could pass others by raising its own jobs.
         """
         at = self._at[lane]
         return (
@@ -153,7 +153,7 @@ class Round:
         return lane.keys[at] if at < len(lane.keys) and lane not in self._closed else None
 
     def _start_next(self, lane: Lane) -> None:
-        """Start the next job of a lane, or make it the first that waits."""
+        """Start the next job of a lane, or make it the first waiting job."""
         job = lane.jobs[self._at[lane]]
         if not self._queue.account(lane.project).admits(lane.shape.count):
             self._closed[lane] = "quota"
@@ -167,7 +167,7 @@ class Round:
             self._starts.append(Start(job.name, placed))
 
     def _backfill(self, lane: Lane, head: Head) -> None:
-        """Start the next job of a lane that may go past the first that waits."""
+        """Start the next job of a lane that may pass the first waiting job."""
         queue, count, now = self._queue, lane.shape.count, self._now
         if not queue.account(lane.project).admits(count):
             self._closed[lane] = "quota"
@@ -181,7 +181,7 @@ class Round:
             self._closed[lane] = "behind"
             return
         jobs, at = lane.jobs, self._at[lane]
-        # The cheap question first: most of a long queue is too long to go past.
+        # The cheap check first: most jobs of a long queue run too long to pass.
         while at < len(jobs) and self._depth > 0:
             self._depth -= 1
             run_time = jobs[at].run_time_s
@@ -209,7 +209,7 @@ class Round:
             self._at[lane] += 1
 
     def _set_head(self, job: Pending, wait: Wait) -> None:
-        """Make a job the first that waits, unless nothing that ends could ever help it."""
+        """Make a job the first waiting job, unless it would not fit even if all others ended."""
         queue, policy = self._queue, self._queue.policy
         pool = queue.index.pool(job.request)
         if pool.total - pool.lost < job.request.count:
@@ -231,16 +231,16 @@ class Round:
         if promise is None:
             promise = Promise(self._now, frozenset())
         elif not promise.holds(self._now):
-            return  # what was stopped for it did not help: no more is
+            return  # the jobs stopped for it did not help: stop no more
         victims = self._victims(job, promise.stopped)
         if victims:
             stopped = replace(promise, stopped=promise.stopped.union(victims))
             self._preemptions.append(Preempt(job.name, victims, stopped))
 
     def _victims(self, job: Pending, spared: frozenset[str]) -> tuple[str, ...]:
-        """Choose which jobs to stop: the lowest priority first, then what ran the least.
+        """Select the jobs to stop: the lowest priority first, then the latest start.
 
-        Only where the job fits once they are gone: else they would be stopped for nothing.
+        Empty unless the job fits once they are stopped.
         """
         queue, index = self._queue, self._queue.index
         pool, needed = index.pool(job.request), job.request.count
@@ -263,7 +263,7 @@ class Round:
                 break
         else:
             return ()
-        # What was taken early may not be needed after all; the highest priority is spared first.
+        # Some may not be needed after all: spare those of the highest priority first.
         chosen: list[str] = []
         for victim in reversed(victims):
             idle = tuple(n for n in victim.endpoints if index.number[n] not in index.unavailable)
@@ -277,7 +277,7 @@ class Round:
         if self._reservation is None:
             queue = self._queue
             closed = head.promised or self._now - head.reserved_at >= queue.policy.patience_s
-            # Room that is about to be made is needed now, not when the next job ends.
+            # A regroup that makes room starts now, not when the next job ends.
             start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
             self._reservation = reserve(
                 queue.index, head.job.request, ends, self._now, closed=closed, start=start
@@ -296,7 +296,7 @@ class Round:
         return tuple(hold for _, hold in sorted(waiting, key=lambda pair: pair[0]))
 
     def _closed_why(self, lane: Lane) -> Wait | str | None:
-        """Return why a lane is closed; what was too big at a glance is looked at now."""
+        """Return why a lane is closed; finds the reason for lanes with too few idle endpoints."""
         closed = self._closed.get(lane)
         if closed != "busy":
             return closed

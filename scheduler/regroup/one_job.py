@@ -1,8 +1,8 @@
-"""Bring one running job together at once: the planner's step for a single trigger.
+"""Consolidates one running job under its least span with a fast heuristic.
 
-Fast enough to run at every event: it looks at one set of target aggregators after the other
-and picks the jobs that have to make way by the endpoints they pause. Others never end on
-more aggregators than before. The whole fabric is the business of ``scheduler.regroup.plan``.
+Fast enough to run at every event: it tries one set of target aggregators after the other and
+selects the jobs to displace by the endpoints they pause. Other jobs never end on more
+aggregators than before. ``scheduler.regroup.plan`` plans for the whole fabric.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Vector = list[int]
 """Counts per optical switch."""
 
 _HOMES_TRIED = 4
-"""Aggregators on which jobs of one endpoint are sent on to shelter a larger job."""
+"""Aggregators tried as the new home of a larger job by displacing one-endpoint jobs."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -32,7 +32,7 @@ class _Victim:
     vector: Vector
     members: list[int]
     elsewhere: frozenset[int]
-    """Other aggregators that it touches already."""
+    """Other aggregators with members of the job."""
 
     @property
     def slot(self) -> int:
@@ -41,16 +41,16 @@ class _Victim:
 
 
 Relocation = tuple[_Victim, int]
-"""Members that make way, and the aggregator they go to."""
+"""Displaced members, and the aggregator they go to."""
 
 
 @dataclass(slots=True, frozen=True)
 class Consolidation:
-    """What it takes: moves of the job, of those that make way, and of idle endpoints."""
+    """The moves of the job, of displaced jobs and of idle endpoints."""
 
     moves: tuple[Move, ...]
     others: tuple[str, ...]
-    """Running jobs that make way."""
+    """Displaced running jobs."""
     others_gpus: int
 
 
@@ -64,11 +64,11 @@ class _Surroundings:
     members: list[int]
     own: list[Vector]
     room: list[Vector]
-    """Ports that no busy or unavailable endpoint takes: idle ones make way for free."""
+    """Ports without a busy or unavailable endpoint: idle ones are displaced for free."""
     busy: list[dict[str, list[int]]] = field(default_factory=list)
-    """Per aggregator every job's members there; counted when somebody has to leave."""
+    """Per aggregator the members of every job; filled when a job must be displaced."""
     occupants: dict[int, list[_Victim]] = field(default_factory=dict)
-    """Per aggregator the jobs that may be moved; on demand."""
+    """Per aggregator the movable jobs; filled on demand."""
 
     @property
     def switches(self) -> range:
@@ -78,10 +78,10 @@ class _Surroundings:
 def consolidate(
     index: FabricIndex, name: str, movable: Callable[[str], bool]
 ) -> Consolidation | None:
-    """Return the cheapest way found to bring a job to its least span, None without one.
+    """Return the cheapest moves found that bring a job to its least span, None without any.
 
     Cheapest: fewest endpoints of other jobs paused, then fewest members moved. ``movable``
-    tells which other jobs may be touched. KeyError when the job does not run.
+    tells which other jobs may be moved. Raises KeyError if the job does not run.
     """
     job = index.jobs[name]
     members = [index.number[n] for n in job.endpoints]
@@ -101,7 +101,7 @@ def consolidate(
     least = index.bound.least([index.site.endpoints[e] for e in members])
     for missing, stays, targets in _target_sets(around, total, least):
         if best is not None and missing >= best[0][0]:
-            break  # nobody pauses fewer endpoints than have to leave
+            break  # at least as many endpoints pause as must leave
         victims = _choose_victims(around, targets, _missing_ports(around, targets, total))
         if victims is None:
             continue
@@ -148,7 +148,7 @@ def _missing_ports(around: _Surroundings, targets: Sequence[int], total: Vector)
 def _choose_victims(
     around: _Surroundings, targets: Sequence[int], missing: Vector
 ) -> list[Relocation] | None:
-    """Choose who leaves the targets and where to; None when that is impossible."""
+    """Select the jobs that leave the targets, and their new homes; None if impossible."""
     if not any(missing):
         return []
     candidates = _candidates(around, targets)
@@ -177,7 +177,7 @@ def _choose_victims(
         relocations = _relocate(around, targets, victim, room, gone)
         if relocations is None:
             continue
-        gone.update(leaver.name for leaver, _ in relocations)
+        gone.update(displaced.name for displaced, _ in relocations)
         left = [m - n for m, n in zip(left, victim.vector, strict=True)]
         chosen.append((victim, relocations))
     for entry in sorted(chosen, key=lambda c: -c[0].size):
@@ -185,7 +185,7 @@ def _choose_victims(
         if all(n <= -missing for n, missing in zip(vector, left, strict=True)):
             chosen.remove(entry)
             left = [m + n for m, n in zip(left, vector, strict=True)]
-    return [leaver for _, relocations in chosen for leaver in relocations]
+    return [displaced for _, relocations in chosen for displaced in relocations]
 
 
 def _relocate(
@@ -195,10 +195,10 @@ def _relocate(
     room: list[Vector],
     gone: AbstractSet[str],
 ) -> list[Relocation] | None:
-    """Find a new_home, if need be by sending jobs of one endpoint on from there.
+    """Find a new home for a victim, if necessary by displacing jobs of one endpoint.
 
-    Returns who goes where, the victim first; ``room`` shrinks by what was taken. None, and
-    no change, when there is no new_home.
+    Returns all relocations, the victim's first, and subtracts their ports from ``room``.
+    Without a new home it returns None and changes nothing.
     """
     new_home = _new_home(targets, victim, room)
     if new_home is not None:
@@ -292,7 +292,7 @@ def _occupants(around: _Surroundings, aggregator: int) -> list[_Victim]:
 
 
 def _new_home(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int | None:
-    """Return the tightest aggregator that takes all of a victim's members, its own first."""
+    """Return the tightest aggregator that holds all of a victim's members, its own first."""
     wanted = [(k, n) for k, n in enumerate(victim.vector) if n]
     best, best_key = None, (True, 1 << 62)
     for a, free in enumerate(room):
@@ -320,8 +320,8 @@ def _moves(
         busy[a][k] += 1
         after[e] = a
 
-    for leaver, new_home in relocations:
-        for e in leaver.members:
+    for displaced, new_home in relocations:
+        for e in displaced.members:
             put(e, new_home)
     ports = index.ports.tolist()
     for e in around.members:
@@ -336,7 +336,7 @@ def _moves(
 def _displace_idle(
     index: FabricIndex, busy: list[Vector], ports: list[Vector], after: dict[int, int]
 ) -> None:
-    """Re-home idle endpoints whose ports are wanted; without a free port they go dark."""
+    """Re-home idle endpoints whose ports are needed; without a free port they go dark."""
     touched = {(index.home[e], index.slot[e]) for e in after} | {
         (a, index.slot[e]) for e, a in after.items()
     }

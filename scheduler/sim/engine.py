@@ -1,7 +1,7 @@
-"""Event-driven replay of one trace under one policy.
+"""Replays one trace under one policy, event by event.
 
 Events are submissions and ends. Between two events every job progresses at 1 / slowdown;
-a change of slowdown moves its expected end, and the old one is recognised by its version.
+a change of slowdown moves its expected end, and a version number marks the old one as stale.
 The queue is first come, first served for every policy, so that only placement differs.
 """
 
@@ -28,24 +28,24 @@ from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
 
 _STRANDED_FOR = 8
-"""Job size for which the fragmentation curve tells the stranded share of idle endpoints."""
+"""Job size of the stranded share in the fragmentation curve."""
 
 
 class Policy(Protocol):
-    """Decides; never changes the cluster."""
+    """Decides on starts and regroups; never changes the cluster."""
 
     name: str
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Start the job at the head of the queue, or None to let it wait."""
+        """Return the start of the job at the head of the queue, None to let it wait."""
         ...
 
     def ended(self, cluster: Cluster, live: Live) -> None:
-        """Take note that a job ended; its endpoints are idle already."""
+        """Record the end of a job; its endpoints are already idle."""
         ...
 
     def improve(self, cluster: Cluster) -> Iterable[Regroup]:
-        """Bring running jobs together; each regroup is carried out before the next is asked."""
+        """Yield regroups of running jobs; each is carried out before the next is computed."""
         ...
 
 
@@ -62,7 +62,7 @@ class Sample:
 
 @dataclass(slots=True, frozen=True)
 class Replay:
-    """One policy's replay: figures, every job's end, and the fragmentation curve."""
+    """The result of a replay: figures, every job's end, and the fragmentation curve."""
 
     report: Report
     ended: tuple[Ended, ...]
@@ -82,8 +82,8 @@ def replay(
 ) -> Replay:
     """Replay a trace to the end of its last job.
 
-    ``clock`` returns monotonic seconds and fills ``replay_s``; ``watch`` sees the cluster
-    after every event. Raises TraceError for a job that is larger than the site.
+    ``clock`` returns monotonic seconds and fills ``replay_s``; ``watch`` is called after
+    every event. Raises TraceError for a job that is larger than the site.
     """
     started = clock() if clock is not None else 0.0
     run = _Run(trace, site, policy, slowdown, settings or Settings())
@@ -120,7 +120,7 @@ class _Run:
                 )
 
     def run(self, watch: Callable[[Cluster], None] | None) -> None:
-        """Go from event to event until nothing is left."""
+        """Process events until none is left."""
         jobs, ends, cluster = self.trace.jobs, self._ends, self.cluster
         next_job, count = 0, len(jobs)
         while next_job < count or ends:
@@ -217,7 +217,7 @@ class _Run:
         return True
 
     def _book(self, live: Live) -> None:
-        """Book the time since the last booking at the present slowdown."""
+        """Book the work since the last booking at the present slowdown."""
         now, totals, gpus = self.cluster.now, self.totals, live.job.gpus
         passed = now - live.since
         if passed <= 0:
@@ -234,14 +234,14 @@ class _Run:
                 totals.multi_local += gpus * passed
 
     def _schedule_end(self, live: Live) -> None:
-        """Put the job's end where it now belongs; its time must be booked."""
+        """Schedule the expected end of a job; its work must be booked."""
         live.version += 1
         begin = max(live.since, live.resume_at)
         end = begin + max(live.left, 0.0) * live.slowdown
         heapq.heappush(self._ends, (end, live.version, live.job.name))
 
     def _update_place(self, live: Live) -> None:
-        """Take note of where a job of several endpoints sits now."""
+        """Update excess span and slowdowns after a change of place of a multi-endpoint job."""
         cluster, job = self.cluster, live.job
         self._book(live)
         live.excess = cluster.index.excess(job.name)
@@ -285,7 +285,7 @@ class _Run:
             self._schedule_end(live)
 
     def _restart(self, decision: Start) -> None:
-        """Evict jobs and start them again elsewhere; they lose what no checkpoint holds."""
+        """Evict jobs and restart them elsewhere; they lose the work since their last checkpoint."""
         cluster, settings = self.cluster, self.cluster.settings
         index, now = cluster.index, cluster.now
         jobs = [index.finish(restart.job) for restart in decision.restarts]

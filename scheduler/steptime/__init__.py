@@ -1,4 +1,4 @@
-"""Step-time model: how long a synchronous step takes where its ring runs.
+"""Models how long a synchronous training step takes at a given placement.
 
 ``profile`` has the step of one job at a given rate, ``rings`` the fair rates of many jobs,
 ``sites`` those rates for a cabled site; ``calibrate`` learns profiles from measured steps.

@@ -1,4 +1,4 @@
-"""A linear or mixed integer program under construction, and HiGHS to solve it."""
+"""Builds linear and mixed integer programs and solves them with HiGHS."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from scheduler.regroup.counts import Floats
 
 _LARGE, _TIME_SHARE = 20_000, 0.6
-"""HiGHS looks at the clock between linear programs only: with more columns than this it is
-given this share of the time, so that it ends in time."""
+"""HiGHS checks the clock only between linear programs: with more columns than this, its limit is
+this share of the time, so that it ends in time."""
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class Program:
 
 @dataclass(slots=True, frozen=True)
 class Solved:
-    """What HiGHS found."""
+    """The result of HiGHS."""
 
     values: Floats | None
-    """Column values, None when it found nothing feasible."""
+    """Column values, None if it found no feasible solution."""
     bound: float
     """Proven lower bound of the objective, -inf without one."""
     seconds: float
@@ -65,12 +65,12 @@ def solve(
     guess: Sequence[float] | None = None,
     gap: float = 0.0,
 ) -> Solved:
-    """Minimise; ``relaxed`` drops the integers, ``guess`` is a known solution to start from.
+    """Minimise; ``relaxed`` drops integrality, ``guess`` is a known solution to start from.
 
-    The search ends when it is proven that no solution is better by more than ``gap``.
+    The search ends once a solution is proven to be within ``gap`` of the optimum.
     """
     solver, columns = highspy.Highs(), len(program.upper)
-    # One thread and a fixed seed (HiGHS's default): equal input, equal plan.
+    # One thread and a fixed seed (HiGHS's default): equal input gives equal plans.
     options = {
         "output_flag": False,
         "parallel": "off",

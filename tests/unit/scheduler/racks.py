@@ -1,4 +1,4 @@
-"""Racks to plan on: the paper's six GPUs and random ones."""
+"""Provides racks to plan on: the paper's six GPUs, and random ones."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4
 
 @st.composite
 def crowded(draw: st.DrawFn, most_aggregators: int = 3, ports: int = 2) -> Fabric:
-    """Draw a site whose ports are all taken, with scattered jobs: much to gain."""
+    """Draw a site whose ports are all taken, with scattered jobs."""
     aggregators = draw(st.integers(2, most_aggregators))
     fabric = uniform(aggregators, ports, aggregators * ports)
     homes = draw(st.permutations(list(fabric.homes.values())))

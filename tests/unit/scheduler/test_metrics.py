@@ -1,3 +1,5 @@
+"""Span, its lower bound, and fragmentation."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,3 +1,5 @@
+"""Buckets and the fabric index: updates in place equal a new index."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -31,7 +33,7 @@ def test_buckets_are_first_fit_by_definition(counts: list[int], data: st.DataObj
 
 
 def state_of(index: FabricIndex, request: Request) -> tuple[object, ...]:
-    """Return everything an index knows, as plain values."""
+    """Return the whole state of an index, as plain values."""
     pool = index.pool(request)
     servers = index.servers(pool)
     return (
@@ -50,7 +52,7 @@ def state_of(index: FabricIndex, request: Request) -> tuple[object, ...]:
 
 
 @given(fabrics(), st.data())
-def test_an_index_that_is_kept_up_equals_a_new_one(fabric: Fabric, data: st.DataObject) -> None:
+def test_an_updated_index_equals_a_new_one(fabric: Fabric, data: st.DataObject) -> None:
     index = FabricIndex(fabric)
     any_ = Request("x", 1)
     index.servers(index.pool(any_))

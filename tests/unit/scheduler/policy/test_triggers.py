@@ -1,4 +1,4 @@
-"""Triggers, budgets and the worth-it test: when a regroup is looked for, and whether it is done."""
+"""Triggers, budgets and worth: when a regroup is planned, and whether it is carried out."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_schedule_by_interval_and_by_the_clock() -> None:
     assert fire(daily, replace(QUIET, now=NOON + 5, scheduled_at=NOON)) is None
 
 
-def test_looks_keep_their_distance() -> None:
+def test_triggered_runs_keep_their_distance() -> None:
     policy = TriggerPolicy(pending=True, min_interval_s=300)
     moment = replace(QUIET, blocked=(Blocked("red", 1),), looked_at=NOON - 299)
     assert fire(policy, moment) is None
@@ -84,7 +84,7 @@ def test_looks_keep_their_distance() -> None:
     per_hour=st.one_of(st.none(), st.floats(0.1, 20)),
     asked=st.lists(st.floats(0, 20000), max_size=40),
 )
-def test_who_asks_first_never_exceeds_the_budget(
+def test_pauses_never_exceed_the_budget(
     cooldown: float, per_hour: float | None, asked: list[float]
 ) -> None:
     budget = PauseBudget(cooldown, per_hour)
@@ -103,7 +103,7 @@ def test_who_asks_first_never_exceeds_the_budget(
             assert len(inside) <= per_hour * window / 3600 + 1e-6
 
 
-def test_a_budget_of_none_is_never() -> None:
+def test_a_budget_of_zero_allows_no_pause() -> None:
     assert free_at(PauseBudget(0, 0), [], 1.0) == float("inf")
     assert "budget of pauses is 0" in refusal_reason(PauseBudget(0, 0), [], 1.0)
     assert "cool-down is 60 s" in refusal_reason(PauseBudget(60), [100.0], 130.0)
@@ -123,7 +123,7 @@ def test_worth_of_a_plan() -> None:
     )
     assert weigh([stake(1.0, 2.0)]).verdict is WorthVerdict.OPEN
     assert weigh([stake(1.0, 1.0)]).verdict is WorthVerdict.NO
-    assert weigh([stake(1.0, 1.0, pause_s=0.0)]).verdict is WorthVerdict.YES  # nobody pauses
+    assert weigh([stake(1.0, 1.0, pause_s=0.0)]).verdict is WorthVerdict.YES  # no job pauses
     slower = weigh([stake(0.5, 0.5)])
     assert slower.verdict is WorthVerdict.NO
     assert slower.gain_gpu_s.low == -400.0

@@ -1,4 +1,4 @@
-"""Making room for a job that waits: sound plans, quick hints that agree with them, scores."""
+"""Making room for a waiting job: valid plans, estimates that agree with them, and scores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = Limits(time_limit_s=2.0)
 
 @settings(max_examples=40)
 @given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(1, 5))
-def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, count: int) -> None:
+def test_a_plan_makes_the_job_fit_and_scatters_no_other(fabric: Fabric, count: int) -> None:
     request = Request("new", count, Locality.STRICT)
     before = place(fabric, request)
     plan = make_room.make_room(fabric, request, QUICK)
@@ -57,7 +57,7 @@ def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, coun
 
 @settings(max_examples=40)
 @given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(2, 5))
-def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> None:
+def test_an_estimate_does_not_change_the_index(fabric: Fabric, count: int) -> None:
     index = FabricIndex(fabric)
     before = index.snapshot()
     found = make_room.estimate(index, Request("new", count, Locality.STRICT), lambda name: True)
@@ -95,7 +95,7 @@ def _scattered() -> Fabric:
     return Fabric(site, homes, (Job("red", ("g0", "g1")),))
 
 
-def test_limits_bound_what_room_may_cost() -> None:
+def test_limits_bound_the_cost_of_making_room() -> None:
     fabric = _scattered()
     request = Request("new", 3, Locality.STRICT)
     plan = make_room.make_room(fabric, request, QUICK)

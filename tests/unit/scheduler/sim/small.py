@@ -1,4 +1,4 @@
-"""Small sites and traces to replay, and what must hold after every event."""
+"""Small sites and traces to replay, and the invariants after every event."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(ratio: float = 2.0, sizes: Sequence[int] = (1, 2, 4, 8)) -> GavelTable
 
 
 def consistent(cluster: Cluster) -> None:
-    """Nothing is used twice, ports suffice, and the engine knows what the index knows."""
+    """Check that no port or endpoint is used twice, and that engine and index agree."""
     index = cluster.index
     used = Counter(name for live in cluster.live.values() for name in live.endpoints)
     assert all(n == 1 for n in used.values())

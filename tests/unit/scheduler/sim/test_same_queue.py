@@ -1,7 +1,7 @@
-"""The simulator's queue decides as the production queue does, job by job and endpoint by endpoint.
+"""The simulator's queue decides like the production queue, job by job and endpoint by endpoint.
 
-Replays keep jobs in a plain line, because every rival is replayed first come, first served. The
-production queue with backfill and fair share off is driven here by the same events.
+Replays keep jobs in a simple queue, as every policy is replayed first come, first served. These
+tests send the same events to the production queue, with backfill and fair share off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Starts = dict[str, tuple[float, tuple[str, ...]]]
 
 
 class Stays(BestFit):
-    """Ours, without moves of running jobs: what starts when and where is all that counts."""
+    """The project's policy without moves of running jobs: only starts count."""
 
     def __init__(self, locality: Locality) -> None:
         self.locality = locality

@@ -1,4 +1,4 @@
-"""The step-time model against published times, against itself, and its honesty."""
+"""The step-time model: published times, consistency, and valid intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIR = (("as0", "as1"), ("as1", "as0"))
 def paper_time(
     compute_s: float, ring_s: float, ratio: float, hide: float, *rings: tuple[str, int, int]
 ) -> float:
-    """Completion of the red job: rings are (name, ranks, crossings each way)."""
+    """Return when the red job completes; rings are (name, ranks, crossings each way)."""
     profile = StepProfile(compute_s / SAMPLES, ring_s / SAMPLES, hide)
     trainers = [
         Trainer(name, profile, ranks, dict.fromkeys(PAIR, m) if m else {}, SAMPLES // ranks)
@@ -52,7 +52,7 @@ def test_reordering_alone_gains_about_half() -> None:
 
 
 def test_what_the_four_times_do_not_identify() -> None:
-    """Overlap trades with compute exactly while communication outlasts what may hide."""
+    """Overlap and compute are interchangeable while communication exceeds the overlap."""
     plain, hidden = StepProfile(211, 153, 0.0), StepProfile(211 / 0.67, 153, 0.33)
     for size, rate in ((4, 1 / 6.6), (3, 1 / 4.4)):
         assert hidden.step_s(size, rate) == pytest.approx(plain.step_s(size, rate))
@@ -100,7 +100,7 @@ def test_rates_are_max_min_fair(rings: dict[int, dict[int, int]], room: list[flo
     }
     assert all(used[link] <= capacity[link] + 1e-9 for link in capacity)
     for ring, load in rings.items():
-        # A rate below the cap has a full link on which nobody is faster.
+        # A rate below the cap has a full link on which no ring is faster.
         assert rates[ring] >= 1 - 1e-9 or any(
             used[link] >= capacity[link] - 1e-9
             and all(rates[o] <= rates[ring] + 1e-9 for o, other in rings.items() if link in other)
@@ -200,10 +200,10 @@ def test_a_lone_rank_has_no_ring() -> None:
     assert seen.unidentified == ("ring_s", "hide")
 
 
-def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing was measured"):
+def test_invalid_values_are_rejected() -> None:
+    with pytest.raises(ValueError, match="no step was measured"):
         Calibration(2).predict(1.0)
-    with pytest.raises(ValueError, match="can not be"):
+    with pytest.raises(ValueError, match="impossible"):
         Calibration(2).observe(0.0, 1.0)
-    with pytest.raises(ValueError, match="start at 1"):
+    with pytest.raises(ValueError, match="at least 1"):
         Calibration(0)
