@@ -58,6 +58,18 @@ def uniform(aggregators: int, ports: int, endpoints: int, switches: int = 1) -> 
     return Fabric(site, {f"e{i}": f"as{i // ports}" for i in range(endpoints)})
 
 
+def scattered() -> Fabric:
+    """Return six endpoints on two aggregators with one job on both."""
+    names = [f"g{i}" for i in range(6)]
+    site = Site(
+        "six",
+        tuple(Endpoint(n, ocs="o") for n in names),
+        (Aggregator("a", {"o": 3}), Aggregator("b", {"o": 3})),
+    )
+    homes = {n: "ab"[i % 2] for i, n in enumerate(names)}
+    return Fabric(site, homes, (Job("red", ("g0", "g1")),))
+
+
 @st.composite
 def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4) -> Fabric:
     """Draw a consistent fabric: several switches, dark, fixed, pinned and lost endpoints."""
