@@ -17,10 +17,6 @@ from scheduler.steptime.rings import RingRates
 class Slowdown(Protocol):
     """Returns the slowdowns that change with a placement."""
 
-    def worst(self, job: TraceJob) -> float:
-        """Return the slowdown of the job when scattered, which a regroup would end."""
-        ...
-
     def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
         """Record the place of a job: endpoints per aggregator, and its excess span.
 
@@ -31,25 +27,6 @@ class Slowdown(Protocol):
     def gone(self, job: TraceJob) -> Mapping[str, float]:
         """Record the end of a job; returns as ``moved`` does."""
         ...
-
-
-class Free:
-    """Scattering costs nothing, as in scheduling papers without a network model."""
-
-    def worst(self, job: TraceJob) -> float:
-        """Return 1."""
-        del job
-        return 1.0
-
-    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
-        """Return no change."""
-        del job, places, excess
-        return {}
-
-    def gone(self, job: TraceJob) -> Mapping[str, float]:
-        """Return no change."""
-        del job
-        return {}
 
 
 class GavelSlowdown:
@@ -65,8 +42,8 @@ class GavelSlowdown:
         self._known: dict[str, float] = {}
         self._scattered: dict[str, None] = {}
 
-    def worst(self, job: TraceJob) -> float:
-        """Return the measured ratio of this job."""
+    def ratio(self, job: TraceJob) -> float:
+        """Return the measured ratio of this job: its slowdown when scattered."""
         ratio = self._known.get(job.name)
         if ratio is None:
             model = job.model
@@ -84,7 +61,7 @@ class GavelSlowdown:
         del places
         if excess > 0:
             self._scattered[job.name] = None
-            return {job.name: self.worst(job)}
+            return {job.name: self.ratio(job)}
         if job.name in self._scattered:
             del self._scattered[job.name]
             return {job.name: 1.0}
@@ -142,14 +119,6 @@ class ModelSlowdown:
                 alone = min(1.0, max(self._capacity.values()))
             found = self._basis[job.name] = profile, profile.step_s(job.gpus, alone)
         return found
-
-    def worst(self, job: TraceJob) -> float:
-        """Return the slowdown on the narrowest uplink, without other jobs on it."""
-        if job.gpus < 2:
-            return 1.0
-        profile, basis = self._of(job)
-        rate = min(1.0, min(self._capacity.values()) / 2)
-        return max(profile.step_s(job.gpus, rate) / basis, 1.0)
 
     def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
         """Update the shared uplinks; a ring under one aggregator uses none."""

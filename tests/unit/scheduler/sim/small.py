@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scheduler.model import Aggregator, Endpoint, Site
 from scheduler.placement.index import DARK
@@ -59,3 +59,17 @@ def consistent(cluster: Cluster) -> None:
         if a != DARK and index.slot[e] != index.fixed_slot:
             lit[a, index.slot[e]] += 1
     assert all(n <= index.ports[slot] for slot, n in lit.items())
+
+
+class NoSlowdown:
+    """Scattering costs nothing, as in scheduling papers without a network model."""
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """Return no change."""
+        del job, places, excess
+        return {}
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """Return no change."""
+        del job
+        return {}

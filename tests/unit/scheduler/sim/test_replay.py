@@ -10,9 +10,9 @@ from scheduler.model import Aggregator, Endpoint, Site
 from scheduler.sim.cluster import Cluster, Settings, Start
 from scheduler.sim.engine import Replay, replay
 from scheduler.sim.policies import POLICIES, BestFit, make_policy
-from scheduler.sim.slowdown import Free, GavelSlowdown, ModelSlowdown, Slowdown
+from scheduler.sim.slowdown import GavelSlowdown, ModelSlowdown, Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
-from tests.unit.scheduler.sim.small import consistent, site, table, trace
+from tests.unit.scheduler.sim.small import NoSlowdown, consistent, site, table, trace
 
 FIGURES = [
     *("trace", "policy", "endpoints", "jobs", "makespan_s", "jct_mean_s", "jct_p50_s"),
@@ -84,7 +84,7 @@ def test_equal_input_equal_result(policy: str, workload: Trace) -> None:
 def test_scattering_that_costs_nothing_makes_the_trivial_queue(workload: Trace) -> None:
     """Without slowdown, best fit, Slurm, FGD and regroup differ only in locality."""
     ends = [
-        sorted((job.name, job.finished) for job in run(workload, policy, Free()).ended)
+        sorted((job.name, job.finished) for job in run(workload, policy, NoSlowdown()).ended)
         for policy in ("fifo-bestfit", "slurm-tree", "fgd")
     ]
     assert ends[0] == ends[1] == ends[2]
@@ -162,7 +162,6 @@ def test_the_model_slows_jobs_that_share_an_uplink() -> None:
     apart = cost.moved(jobs[1], {2: 2}, 0)
     assert apart == {"j0": alone["j0"], "j1": 1.0}
     assert cost.gone(jobs[0]) == {}
-    assert cost.worst(jobs[2]) >= both["j0"] * 0.999
 
 
 def test_jobs_larger_than_the_site_are_refused() -> None:
@@ -179,7 +178,7 @@ def test_a_policy_that_never_starts_a_job_is_reported() -> None:
             return None
 
     with pytest.raises(TraceError, match="never starts job j0"):
-        replay(trace((0, 1, 1)), site(), Never(), Free())
+        replay(trace((0, 1, 1)), site(), Never(), NoSlowdown())
 
 
 def test_fixed_endpoints_and_odd_cells() -> None:
@@ -201,7 +200,7 @@ def test_replay_speed_is_reported() -> None:
     ticks = iter((10.0, 12.0))
     workload = trace((0, 1, 1), (1, 1, 1))
     found = replay(
-        workload, site(), make_policy("fgd", workload), Free(), clock=lambda: next(ticks)
+        workload, site(), make_policy("fgd", workload), NoSlowdown(), clock=lambda: next(ticks)
     )
     assert (found.report.replay_s, found.report.jobs_per_s) == (2.0, 1.0)
 

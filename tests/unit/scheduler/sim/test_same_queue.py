@@ -19,9 +19,9 @@ from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
 from scheduler.sim.engine import replay
 from scheduler.sim.policies import BestFit
-from scheduler.sim.slowdown import Free
 from scheduler.sim.trace import Trace, TraceJob
 from tests.unit.scheduler.racks import uniform
+from tests.unit.scheduler.sim.small import NoSlowdown
 
 Starts = dict[str, tuple[float, tuple[str, ...]]]
 
@@ -44,12 +44,12 @@ def simulated(trace: Trace, locality: Locality) -> Starts:
         for name, live in cluster.live.items():
             found.setdefault(name, (live.started, live.endpoints))
 
-    replay(trace, uniform(3, 4, 12).site, Stays(locality), Free(), watch=watch)
+    replay(trace, uniform(3, 4, 12).site, Stays(locality), NoSlowdown(), watch=watch)
     return found
 
 
 def produced(trace: Trace, locality: Locality) -> Starts:
-    index = empty_cluster(uniform(3, 4, 12).site, Settings(), Free()).index
+    index = empty_cluster(uniform(3, 4, 12).site, Settings(), NoSlowdown()).index
     queue = Queue(index, QueuePolicy(fair_share=False, backfill=False))
     length = {job.name: job.duration_s for job in trace.jobs}
     ends: list[tuple[float, str]] = []
