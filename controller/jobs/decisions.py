@@ -125,7 +125,7 @@ def decide_and_explain(
     index: FabricIndex | None = None
     for hold in [h for h in decisions.holds if h.moves_needed][:HINTS]:
         index = index or _after(fabric, decisions)
-        found = make_room.quick(index, requests[hold.job], movable)
+        found = make_room.estimate(index, requests[hold.job], movable)
         if found is not None:
             busy = sum(index.owner[index.number[m.endpoint]] is not None for m in found.moves)
             hints[hold.job] = Hint(len(found.moves), busy, found.others, found.others_gpus)

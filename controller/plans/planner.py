@@ -93,7 +93,8 @@ class Planner:
         """Solve a small problem, so that the first plan does not wait for the solver to load."""
         limits = Limits(time_limit_s=WARM_UP_S)
         await self._line.compute(
-            lambda clock: regroup.plan(_SMALL, limits, clock=clock), WARM_UP_S + PLAN_GRACE_S
+            lambda clock: regroup.plan_regroup(_SMALL, limits, clock=clock),
+            WARM_UP_S + PLAN_GRACE_S,
         )
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
@@ -151,7 +152,7 @@ class Planner:
 
         def work(clock: Clock) -> Plan | None:
             if waiting is None:
-                return regroup.plan(fabric, limits, clock=clock)
+                return regroup.plan_regroup(fabric, limits, clock=clock)
             return make_room.make_room(fabric, scheduler_request(waiting), limits, clock=clock)
 
         try:

@@ -31,8 +31,8 @@ class Blocked:
         self.began = 0
         self.most = 0
         self._now = 0
-        self._plan = regroup.plan
-        monkeypatch.setattr(regroup, "plan", self)
+        self._plan = regroup.plan_regroup
+        monkeypatch.setattr(regroup, "plan_regroup", self)
 
     def __call__(self, fabric: Fabric, limits: Limits, *, clock: Clock) -> Plan:
         self.began += 1
@@ -182,4 +182,4 @@ async def test_the_planner_reads_its_clock_while_it_computes(rack: Rack) -> None
         return 0.0
 
     with pytest.raises(plan_line.StoppedError):
-        regroup.plan(fabric, Limits(), clock=clock)
+        regroup.plan_regroup(fabric, Limits(), clock=clock)
