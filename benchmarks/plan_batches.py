@@ -15,8 +15,8 @@ from typing import Any
 from plan_states import scattered
 
 from scheduler.model import Limits
-from scheduler.regroup.batches import SequenceError, sequence
-from scheduler.regroup.plan import plan
+from scheduler.regroup.batches import BatchError, cut_into_batches
+from scheduler.regroup.plan import plan_regroup
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         aggregators = round(given.endpoints / given.ports)
         fabric = scattered(aggregators, given.ports, load, given.sizes, given.seed)
         limits = Limits(time_limit_s=given.time_limit)
-        made = plan(fabric, limits, clock=time.perf_counter)
+        made = plan_regroup(fabric, limits, clock=time.perf_counter)
         for max_dark, whole in product(map(int, given.max_dark.split(",")), (True, False)):
             row = {
                 "endpoints": given.endpoints,
@@ -46,9 +46,9 @@ def main() -> int:
             }
             started = time.perf_counter()
             try:
-                found = sequence(fabric, made, max_dark, whole=whole)
+                found = cut_into_batches(fabric, made, max_dark, whole=whole)
                 row |= {"batches": len(found.batches), "least": found.least}
-            except SequenceError as error:
+            except BatchError as error:
                 row |= {"batches": None, "needed": error.needed}
             rows.append(row | {"seconds": round(time.perf_counter() - started, 4)})
     sys.stdout.write(json.dumps(rows, indent=1) + "\n")

@@ -30,7 +30,7 @@ from plan_states import scattered
 
 from scheduler.model import Fabric, Limits, Objective, Plan
 from scheduler.regroup.counting import count
-from scheduler.regroup.plan import plan
+from scheduler.regroup.plan import plan_regroup
 
 LIMITS_S = {64: 1.0, 256: 1.0, 1024: 1.0, 4096: 2.0, 16384: 10.0, 100_000: 60.0}
 GOALS_PERCENT = {64: 0.0, 256: 0.0, 1024: 0.0, 4096: 0.5, 16384: 2.0, 100_000: 3.0}
@@ -57,7 +57,7 @@ def measure(fabric: Fabric, objective: Objective, limit_s: float) -> Row:
     """Plan once, and run the rivals on the same problem."""
     limits = Limits(objective=objective, time_limit_s=limit_s)
     started, cpu = time.perf_counter(), time.process_time()
-    made = plan(fabric, limits, clock=time.perf_counter)
+    made = plan_regroup(fabric, limits, clock=time.perf_counter)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     problem = count(fabric, limits).problem
     rivals = {"greedy": greedy_alone(problem).document()}

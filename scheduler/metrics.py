@@ -1,6 +1,6 @@
-"""Span and fragmentation, as defined in the project's metrics.
+"""Computes span and fragmentation, as the project defines them.
 
-A dark endpoint reaches nobody, so each one counts as a place of its own in a span.
+A dark endpoint reaches no other, so each one counts as a place of its own in a span.
 """
 
 from __future__ import annotations
@@ -18,24 +18,18 @@ def span(endpoints: Iterable[str], homes: Mapping[str, str | None]) -> int:
     return len({p for p in places if p is not None}) + sum(p is None for p in places)
 
 
-def least_span(site: Site, endpoints: Iterable[str]) -> int:
-    """Return a lower bound on the span that any set of homes gives these endpoints.
+class SpanBound:
+    """Lower bound on the span that any set of homes gives a job's endpoints, for one site.
 
     With ``s`` members of which ``s_k`` hang on optical switch ``k``, and ``P_ak`` ports of
     aggregator ``a`` on ``k``: max(ceil(s / max P_a), max_k ceil(s_k / max_a P_ak)), and at
-    least the number of aggregators its hard-wired members sit on. 0 for no endpoints.
+    least the number of aggregators its hard-wired members are on.
     """
-    names = set(endpoints)
-    return SpanBound(site).least([e for e in site.endpoints if e.name in names])
-
-
-class SpanBound:
-    """``least_span`` for many jobs of one site: the site's maxima are taken once."""
 
     def __init__(self, site: Site) -> None:
         wired = Counter(e.fixed for e in site.endpoints if e.fixed is not None)
         optical = {a.name: sum(a.ports.values()) for a in site.aggregators}
-        # A site description may leave fixed_ports out; the endpoints tell as well.
+        # A site description may omit fixed_ports: count the hard-wired endpoints as well.
         fixed = {a.name: max(a.fixed_ports, wired[a.name]) for a in site.aggregators}
         self._size = max((optical[name] + fixed[name] for name in optical), default=0)
         self._optical = max(optical.values(), default=0)
@@ -45,7 +39,7 @@ class SpanBound:
                 self._ports[ocs] = max(self._ports[ocs], ports)
 
     def least(self, members: Sequence[Endpoint]) -> int:
-        """Return the bound for these endpoints."""
+        """Return the bound for these endpoints; 0 for none."""
         optical = Counter(e.ocs for e in members if e.ocs is not None)
         fixed = {e.fixed for e in members if e.fixed is not None}
         bounds = [len(fixed), _ceil(len(members), self._size)]
@@ -55,13 +49,8 @@ class SpanBound:
 
 
 def _ceil(count: int, size: int) -> int:
-    # Without a single port no span is possible: the members stay dark, one place each.
+    # Without ports the members stay dark, one place each.
     return -(-count // size) if size > 0 else count
-
-
-def excess_span(site: Site, endpoints: Sequence[str], homes: Mapping[str, str | None]) -> int:
-    """Return how many more aggregators the endpoints touch than the least possible."""
-    return span(endpoints, homes) - least_span(site, endpoints)
 
 
 def total_excess_span(site: Site, jobs: Iterable[Job], homes: Mapping[str, str | None]) -> int:
@@ -72,14 +61,6 @@ def total_excess_span(site: Site, jobs: Iterable[Job], homes: Mapping[str, str |
         span(job.endpoints, homes) - bound.least([by_name[n] for n in job.endpoints])
         for job in jobs
     )
-
-
-def locality(fabric: Fabric) -> float:
-    """Return the share of multi-endpoint jobs with zero excess span; 1.0 without such jobs."""
-    homes = all_homes(fabric)
-    jobs = [job for job in fabric.jobs if len(job.endpoints) > 1]
-    compact = sum(excess_span(fabric.site, job.endpoints, homes) == 0 for job in jobs)
-    return compact / len(jobs) if jobs else 1.0
 
 
 def free_by_aggregator(fabric: Fabric) -> dict[str, int]:
@@ -107,14 +88,3 @@ def external_fragmentation(free: Mapping[str, int]) -> float:
     """Return 1 - max_a free_a / sum_a free_a; 0.0 when nothing is free."""
     total = sum(free.values())
     return 1.0 - max(free.values()) / total if total else 0.0
-
-
-def expected_fragmentation(free: Mapping[str, int], popularity: Mapping[int, float]) -> float:
-    """Return the free endpoints that an average job finds unusable under one aggregator.
-
-    The F of fragmentation gradient descent (FGD, ATC'23) with aggregators as nodes:
-    ``popularity`` gives each job size its share of the workload.
-    """
-    return sum(
-        share * sum(n for n in free.values() if n < size) for size, share in popularity.items()
-    )

@@ -1,9 +1,9 @@
-"""The values the scheduler thinks in: site, fabric, job, request, plan.
+"""Defines the scheduler's values: site, fabric, job, request, plan.
 
 Everything here is frozen. A *site* is what is cabled; a *fabric* is a site plus
-what is true at this moment (homes, jobs, quarantine). Only counts of aggregator
-ports per optical switch matter to a plan: which of several equal ports is used is
-a trivial matching that the controller makes when it turns a plan into circuits.
+its state at one moment (homes, jobs, quarantine). Only counts of aggregator ports
+per optical switch matter to a plan: the controller selects among equal ports when it
+turns a plan into circuits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from enum import StrEnum
 
 
 class Locality(StrEnum):
-    """What a job asks of its placement."""
+    """The locality that a job requires of its placement."""
 
     STRICT = "strict"
-    """Least possible span now, or wait."""
+    """Least possible span now; the job waits otherwise."""
     PREFERRED = "preferred"
     """Least span that the present homes allow."""
     ANY = "any"
-    """Topology-blind: spread over servers, as a scheduler that knows no fabric does."""
+    """Topology-blind: spread over servers, as by a scheduler without a model of the fabric."""
     REGROUP = "regroup"
     """Least possible span; idle endpoints are re-homed before the job starts."""
 
@@ -30,7 +30,7 @@ class Policy(StrEnum):
     """How a running job is treated while its light is moved."""
 
     LIVE = "live"
-    """Rides through the dark time."""
+    """Keeps running through the dark time."""
     PAUSE = "pause"
     """All containers are frozen together for the dark time."""
     RESTART = "restart"
@@ -38,12 +38,12 @@ class Policy(StrEnum):
 
 
 class RankOrder(StrEnum):
-    """How endpoints become ranks of the ring."""
+    """How endpoints are ordered as ranks of the ring."""
 
     AGGREGATOR = "aggregator"
     """Sorted by home, so that the ring crosses between aggregators as rarely as possible."""
     PLACED = "placed"
-    """In the order in which placement chose them (what topology-blind systems do)."""
+    """In the order in which placement selected them, as in topology-blind systems."""
 
 
 class Objective(StrEnum):
@@ -57,8 +57,8 @@ class Objective(StrEnum):
 class Endpoint:
     """One schedulable resource with its own NIC port and fiber.
 
-    Exactly one of ``ocs`` (it hangs on an optical switch) and ``fixed`` (it is
-    hard-wired to that aggregator) is set.
+    Exactly one of ``ocs`` (its optical switch) and ``fixed`` (the aggregator it is
+    hard-wired to) is set.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Aggregator:
     name: str
     ports: Mapping[str, int]
     fixed_ports: int = 0
-    """Ports that hard-wired endpoints occupy; never free."""
+    """Ports that hard-wired endpoints occupy; they are never free."""
 
     @property
     def size(self) -> int:
@@ -87,25 +87,11 @@ class Aggregator:
 
 @dataclass(slots=True, frozen=True)
 class Site:
-    """What is bolted down and cabled, in the order of the site file."""
+    """The installed hardware and its cabling, in the order of the site file."""
 
     name: str
     endpoints: tuple[Endpoint, ...]
     aggregators: tuple[Aggregator, ...]
-
-    def endpoint(self, name: str) -> Endpoint:
-        """Return the endpoint called ``name`` or raise KeyError."""
-        for endpoint in self.endpoints:
-            if endpoint.name == name:
-                return endpoint
-        raise KeyError(name)
-
-    def aggregator(self, name: str) -> Aggregator:
-        """Return the aggregator called ``name`` or raise KeyError."""
-        for aggregator in self.aggregators:
-            if aggregator.name == name:
-                return aggregator
-        raise KeyError(name)
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +124,7 @@ class Fabric:
 
 @dataclass(slots=True, frozen=True)
 class Request:
-    """What a submitted job asks for. ``endpoints`` pins the exact set when not empty."""
+    """The resources that a submitted job requests. ``endpoints`` names the exact set if given."""
 
     job: str
     count: int
@@ -152,7 +138,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Move:
-    """One endpoint's home changes; ``source`` is None for a dark endpoint."""
+    """A change of one endpoint's home; None is dark."""
 
     endpoint: str
     source: str | None
@@ -161,25 +147,25 @@ class Move:
 
 @dataclass(slots=True, frozen=True)
 class Placement:
-    """The endpoints a job gets, in rank order, and the idle moves to make first."""
+    """The endpoints a job gets, in rank order, and the moves of idle endpoints to make first."""
 
     job: str
     endpoints: tuple[str, ...]
     moves: tuple[Move, ...] = ()
     span: int = 1
     span_possible: int = 1
-    """Least span any regroup could reach for these endpoints."""
+    """Lower bound on the span that a regroup can reach for these endpoints."""
 
 
 @dataclass(slots=True, frozen=True)
 class Wait:
-    """The job can not run now; ``reason`` is for people, ``code`` for programs."""
+    """The job cannot run now; ``reason`` is for users, ``code`` for programs."""
 
     job: str
     code: str
     reason: str
     moves_needed: int | None = None
-    """Running endpoints that a regroup would have to move to make it fit, if known."""
+    """Endpoints of running jobs that a regroup would have to move to make it fit, if known."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -191,12 +177,12 @@ class Limits:
     max_moves: int | None = None
     time_limit_s: float = 10.0
     only_job: str | None = None
-    """Lower the excess span of this job alone (others may still be moved)."""
+    """Lower only this job's excess span (others may still be moved)."""
 
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """Proven lower bounds: no plan can do better in lexicographic order."""
+    """Proven lower bounds: no plan is better in lexicographic order."""
 
     excess_span: float
     running_moves: float
@@ -205,7 +191,7 @@ class Bound:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """A regroup as data. ``homes_after`` covers every endpoint; ``moves`` is the difference."""
+    """A regroup. ``homes_after`` covers every endpoint; ``moves`` is the difference."""
 
     moves: tuple[Move, ...]
     homes_after: Mapping[str, str | None]
@@ -219,7 +205,7 @@ class Plan:
     optimal: bool
     solver_seconds: float = field(default=0.0, compare=False)
     epoch: int = 0
-    """Revision of the fabric the plan was made for; checked again at apply."""
+    """Revision of the fabric that the plan is for; checked again at apply."""
 
     @property
     def empty(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a fabric says, once: who is where, who may move, which ports are taken."""
+"""Derives homes and port occupancy from a fabric, and checks its consistency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FabricError(ValueError):
 
 
 def home_of(homes: Mapping[str, str | None], endpoint: Endpoint) -> str | None:
-    """Return the endpoint's aggregator, None when dark; a hard-wired one has no choice."""
+    """Return the endpoint's aggregator, None when dark; a hard-wired one keeps its own."""
     return endpoint.fixed if endpoint.fixed is not None else homes.get(endpoint.name)
 
 
@@ -27,12 +27,12 @@ def all_homes(fabric: Fabric) -> dict[str, str | None]:
 
 
 def capacities(site: Site) -> dict[Slot, int]:
-    """Return the optical ports of every (aggregator, optical switch) that has any."""
+    """Return the optical ports of every (aggregator, optical switch) pair with ports."""
     return {(a.name, ocs): n for a in site.aggregators for ocs, n in a.ports.items() if n > 0}
 
 
 def occupied(endpoints: Iterable[Endpoint], homes: Mapping[str, str | None]) -> Counter[Slot]:
-    """Count the optical ports that these endpoints take."""
+    """Count the optical ports that these endpoints occupy."""
     taken: Counter[Slot] = Counter()
     for endpoint in endpoints:
         home = homes.get(endpoint.name)
@@ -76,7 +76,7 @@ def _check_jobs(fabric: Fabric, known: set[str]) -> None:
 def moves_between(
     site: Site, before: Mapping[str, str | None], after: Mapping[str, str | None]
 ) -> tuple[Move, ...]:
-    """Return what changed between two maps of homes, in site order."""
+    """Return the moves that lead from one map of homes to the other, in site order."""
     return tuple(
         Move(e.name, before[e.name], after[e.name])
         for e in site.endpoints
@@ -84,16 +84,16 @@ def moves_between(
     )
 
 
-def make_way(
+def displace_idle(
     aggregators: Iterable[Aggregator],
     idle: Iterable[Endpoint],
     homes: dict[str, str | None],
     taken: Mapping[Slot, int],
 ) -> None:
-    """Re-home in place the idle endpoints whose ports are wanted, and no others.
+    """Re-home the idle endpoints whose ports others need, and no others; changes ``homes``.
 
-    ``taken`` counts the ports that everybody else uses. An idle endpoint that finds no
-    free port on its optical switch goes dark.
+    ``taken`` counts the ports that all other endpoints use. An idle endpoint goes dark when
+    its optical switch has no free port.
     """
     room: Counter[Slot] = Counter()
     order = tuple(aggregators)
@@ -110,7 +110,7 @@ def make_way(
         else:
             displaced.append((endpoint, endpoint.ocs))
     for endpoint, ocs in displaced:
-        refuge = next((a.name for a in order if room[a.name, ocs] > 0), None)
-        homes[endpoint.name] = refuge
-        if refuge is not None:
-            room[refuge, ocs] -= 1
+        target = next((a.name for a in order if room[a.name, ocs] > 0), None)
+        homes[endpoint.name] = target
+        if target is not None:
+            room[target, ocs] -= 1

@@ -1,4 +1,4 @@
-"""Ring order: what an all-reduce pays for is the edges that cross aggregators."""
+"""Orders rings so that few edges cross between aggregators, and numbers their ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 def order(endpoints: Sequence[str], homes: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Order endpoints so that the ring crosses between aggregators as rarely as possible.
+    """Order endpoints so that the fewest ring edges cross between aggregators.
 
     Stable: aggregators come in the order in which they first appear, endpoints of one
     aggregator keep their order, so an order that is already grouped is returned as is.
@@ -21,7 +21,7 @@ def order(endpoints: Sequence[str], homes: Mapping[str, str | None]) -> tuple[st
 def crossings(ring: Sequence[str], homes: Mapping[str, str | None]) -> int:
     """Count the directed ring edges (last to first included) between different homes.
 
-    A dark endpoint is under no aggregator, so both of its edges count.
+    A dark endpoint has no aggregator, so both of its edges count.
     """
     count = 0
     for index, name in enumerate(ring):
@@ -34,9 +34,9 @@ def crossings(ring: Sequence[str], homes: Mapping[str, str | None]) -> int:
 class RingPlace:
     """One endpoint's place in the ring, as the frameworks number it.
 
-    All three build their rings over ranks in ascending order, so one number serves them all:
+    All three build their rings over ranks in ascending order, so they share one number:
     TensorFlow orders its collectives by the task index of ``TF_CONFIG``, torch.distributed by
-    ``RANK``, and NCCL, with one rank a node, connects the nodes in the order of their ranks.
+    ``RANK``, and NCCL, with one rank per node, connects the nodes in the order of their ranks.
     """
 
     endpoint: str
@@ -47,18 +47,18 @@ class RingPlace:
     nccl_rank: int
     """Rank in the communicator."""
     nccl_previous: int
-    """Rank from which the ring receives."""
+    """The rank it receives from."""
     nccl_next: int
-    """Rank to which it sends."""
+    """The rank it sends to."""
 
 
 def exported(ring: Sequence[str]) -> tuple[RingPlace, ...]:
-    """Return every endpoint's numbers for a ring in this order; ``ring`` is in rank order.
+    """Return every endpoint's numbers in the ring; ``ring`` is in rank order.
 
-    Raises ValueError when an endpoint stands twice: no framework has a rank for that.
+    Raises ValueError when an endpoint occurs twice.
     """
     if len(set(ring)) != len(ring):
-        raise ValueError("an endpoint stands in the ring twice")
+        raise ValueError("an endpoint is in the ring twice")
     size = len(ring)
     return tuple(
         RingPlace(name, rank, rank, rank, (rank - 1) % size, (rank + 1) % size)

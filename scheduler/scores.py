@@ -1,4 +1,4 @@
-"""How good a placement is: span now, span a regroup could reach, and what it leaves over."""
+"""Scores placements: their span, the span a regroup could reach, and the remaining capacity."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ SIZES = (2, 4, 8)
 
 @dataclass(slots=True, frozen=True)
 class Left:
-    """What the idle endpoints are still good for with the present homes."""
+    """What jobs the idle endpoints can still serve with the present homes."""
 
     idle: int
-    """Lit ones that are available."""
+    """Idle endpoints that are lit and available."""
     largest: int
-    """The largest job that fits under one aggregator without any move."""
+    """Size of the largest job that fits under one aggregator without a move."""
     stranded: Mapping[int, float]
-    """Per job size the share of idle endpoints that no such job can use compactly."""
+    """Per job size, the share of idle endpoints that no such job can use under one aggregator."""
     external: float
     """1 - largest / idle; 0 when nothing is idle."""
 
 
 @dataclass(slots=True, frozen=True)
 class Scores:
-    """One placement."""
+    """The scores of one placement."""
 
     span: int
     span_reachable: int
-    """No regroup gets below it."""
+    """Lower bound on the span after any regroup."""
 
 
 class Scorer:
-    """Scores of many placements on one fabric."""
+    """Scores placements on one fabric."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._endpoints = {e.name: e for e in fabric.site.endpoints}
@@ -52,12 +52,12 @@ class Scorer:
         )
 
     def of(self, endpoints: Sequence[str]) -> Scores:
-        """Return the scores of a job's endpoints. KeyError for one the site does not have."""
+        """Return the scores of a job's endpoints. Raises KeyError for an unknown endpoint."""
         members = [self._endpoints[name] for name in endpoints]
         return Scores(span(endpoints, self._homes), self._bound.least(members))
 
     def excess(self, endpoints: Sequence[str], homes: Mapping[str, str | None]) -> int:
-        """Return how many aggregators too many endpoints touch with these homes; 0 for none."""
+        """Return the excess span of the endpoints with these homes; 0 without endpoints."""
         if not endpoints:
             return 0
         return span(endpoints, homes) - self._bound.least([self._endpoints[n] for n in endpoints])

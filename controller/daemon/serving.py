@@ -31,7 +31,7 @@ from controller.stream.tracing import trace_transactions
 log = structlog.get_logger(__name__)
 
 DRAIN_S = 3
-"""Time that open HTTP requests get at the end."""
+"""Time that open HTTP requests get at shutdown."""
 
 
 async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitStack) -> Access:
@@ -54,7 +54,7 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
 
 
 def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Tally:
-    """Begin to count and trace what happens, and to send events where the options say.
+    """Start counting and tracing what happens, and sending events where the options say.
 
     ServiceError.
     """
@@ -73,16 +73,16 @@ def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitSt
 def server_of(
     service: Service, access: Access, tally: Tally, book: Book, options: PeopleOptions
 ) -> ApiServer:
-    """Return the HTTP server of ``service``. ServiceError when the TLS files are of no use."""
+    """Return the HTTP server of ``service``. ServiceError when the TLS files are unusable."""
     config = uvicorn.Config(
         create_app(service, access, tally=tally, book=book, origins=_origins(options)),
         proxy_headers=bool(options.proxies),
         forwarded_allow_ips=list(options.proxies),
         log_config=None,
-        log_level="error",  # below that are complaints about clients, as many as they like
+        log_level="error",  # lower levels report clients' errors, without a limit
         access_log=False,
         lifespan="off",
-        ws="none",  # a connection that changes its protocol would leave the door's count
+        ws="none",  # a connection that changes its protocol would not be counted any more
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
         ssl_certfile=options.cert,
@@ -107,7 +107,7 @@ def _origins(options: PeopleOptions) -> Origins:
 def _unusable(options: PeopleOptions, error: Exception) -> ServiceError:
     return ServiceError(
         "invalid",
-        f"the TLS files can not be used: {error}",
+        f"the TLS files cannot be used: {error}",
         object=f"file/{options.cert}",
         hint="give a certificate and its key in PEM form",
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.schema.fabric import (
     AggregatorView,
@@ -52,7 +52,7 @@ class Looks:
     _power: OpticalPower
     _optics: Optics
     _plans: Planner
-    _exchange: Exchange
+    _exchange: AllocationFiles
     _feed: Feed
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.ranks import calls
@@ -186,7 +186,7 @@ class Service(Looks):
             meter=self._meter,
         )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
-        self._exchange = Exchange(self._state, self._plans)
+        self._exchange = AllocationFiles(self._state, self._plans)
         self._optics = Optics(site, self._switches, clock)
         self._stalls = StallWatch(self._state, self._telemetry.rates)
         self._show = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
@@ -203,6 +203,11 @@ class Service(Looks):
     def epoch(self) -> int:
         """Revision of the intent."""
         return self._state.epoch
+
+    @property
+    def moving(self) -> bool:
+        """Whether a transaction is open: one of this controller, or of its predecessor."""
+        return bool(self._interrupted) or bool(self._state.moving())
 
     @property
     def journal(self) -> Journal:
@@ -320,7 +325,7 @@ class Service(Looks):
     async def _look_for_drift(self) -> None:
         while True:
             await asyncio.sleep(DRIFT_EVERY_S)
-            await self._drift.look()
+            await self._drift.check()
 
     # --- events of devices ----------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from controller.state.records import JobRecord
 from scheduler.model import Fabric, Request
-from scheduler.policy.budgets import PauseBudget, free_at, why_not
+from scheduler.policy.budgets import PauseBudget, free_at, refusal_reason
 
 KEPT_PAUSES = 100
 """Of one job; enough for any budget of pauses per hour that makes sense."""
@@ -35,7 +35,7 @@ def left_alone(
             found[job.name] = Alone("it is starting")
         elif not force:
             pauses = sorted(job.pauses.values())
-            reason = why_not(budget, pauses, now)
+            reason = refusal_reason(budget, pauses, now)
             if reason:
                 at = free_at(budget, pauses, now)
                 found[job.name] = Alone(reason, None if at == float("inf") else at)

@@ -14,14 +14,14 @@ from controller.state.records import JobRecord
 from scheduler.model import Job
 from scheduler.policy.worth import slowdown
 from scheduler.steptime.calibrate import Calibration, Interval
-from scheduler.steptime.sites import Roads
+from scheduler.steptime.sites import SharedLinks
 from sitefile import CabledSite
 
 LEAST_SHARE = 0.001
 """Mean traffic below this share of an access link is not a training step: nothing is learnt."""
 
 
-def roads_of(site: CabledSite) -> Roads | None:
+def roads_of(site: CabledSite) -> SharedLinks | None:
     """Return the links that rings share; None when the site file does not give their rates."""
     rates = site.scheduling.regroup.rates or site.emulation
     if rates is None:
@@ -30,7 +30,7 @@ def roads_of(site: CabledSite) -> Roads | None:
     for uplink in site.uplinks:
         pair = frozenset((uplink.a.device, uplink.b.device))
         links[pair] = links.get(pair, 0) + 1
-    return Roads(rates.access_bps, rates.inter_aggregator_bps, links)
+    return SharedLinks(rates.access_bps, rates.inter_aggregator_bps, links)
 
 
 class StepMeter:

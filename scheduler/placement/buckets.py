@@ -1,4 +1,4 @@
-"""Best fit in constant time: keys sorted into buckets by a small count."""
+"""Finds best fits in constant time: keys in buckets by a small count."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 
 class Buckets:
-    """Numbers 0..n-1, each with a count; the lowest number wins where counts are equal.
+    """Keys 0..n-1, each with a count; of equal counts the lowest key wins.
 
-    A bucket is one integer used as a set of bits, and so is the set of buckets in use: the
-    first fit is two bit operations, even with ten thousand keys.
+    Each bucket is a bit set in one integer, and so is the set of non-empty buckets: a best
+    fit takes two bit operations, even with ten thousand keys.
     """
 
     __slots__ = ("_in_use", "_sets", "counts")
@@ -45,7 +45,7 @@ class Buckets:
         sets[after] |= bit
 
     def tightest(self, least: int) -> int | None:
-        """Return the key with the smallest count of at least ``least``, None without one."""
+        """Return the key with the smallest count of at least ``least``, None if there is none."""
         fitting = self._in_use >> least
         if not fitting:
             return None
@@ -53,12 +53,12 @@ class Buckets:
         return (keys & -keys).bit_length() - 1
 
     def fullest(self) -> int:
-        """Return the key with the largest count. There must be keys."""
+        """Return the key with the largest count; there must be at least one key."""
         keys = self._sets[self._in_use.bit_length() - 1]
         return (keys & -keys).bit_length() - 1
 
     def ascending(self, least: int) -> Iterator[int]:
-        """Yield the keys with a count of at least ``least``, tightest first."""
+        """Yield the keys with a count of at least ``least``, smallest count first."""
         for count in range(least, len(self._sets)):
             keys = self._sets[count]
             while keys:

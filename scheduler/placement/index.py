@@ -1,7 +1,7 @@
-"""A fabric that changes: who is idle where, kept up to date by every start, end and move.
+"""Indexes a changing fabric: idle endpoints by place, updated by every start, end and move.
 
-Everything inside goes by number: endpoint, aggregator and *slot*, which is the number of the
-optical switch an endpoint hangs on, or the last one for a hard-wired endpoint.
+Endpoints, aggregators and *slots* are numbers; an endpoint's slot is the number of its
+optical switch, or the last one if it is hard-wired.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.placement.buckets import Buckets
 from scheduler.placement.pool import Ints, Pool
 
 DARK = -1
-"""Home of an endpoint that is under no aggregator."""
+"""Home of a dark endpoint."""
 
 
 class FabricIndex:
@@ -64,11 +64,11 @@ class FabricIndex:
                 if ocs in at_k:
                     self.ports[a, at_k[ocs]] = ports
         self.lit: Ints = np.zeros_like(self.ports)
-        """Ports that any endpoint takes."""
+        """Ports in use by any endpoint."""
         self.held: Ints = np.zeros_like(self.ports)
-        """Ports that busy and unavailable endpoints take."""
+        """Ports in use by busy and unavailable endpoints."""
         self.stuck: Ints = np.zeros_like(self.ports)
-        """Those of them that no plan may move."""
+        """Held ports whose endpoints no plan may move."""
         self.idle_at: list[list[list[int]]] = [[[] for _ in range(slots)] for _ in range(size)]
         """Idle endpoints per aggregator and slot, in site order."""
         self.idle_dark: list[list[int]] = [[] for _ in range(slots)]
@@ -77,62 +77,62 @@ class FabricIndex:
         self._pools: dict[frozenset[int], Pool] = {}
         self._pools_of: list[list[Pool]] = [[] for _ in kinds]
         self._wired = any(s == self.fixed_slot for s in self.slot)
-        self._asked: dict[tuple[str, str | None, int], Pool] = {}
-        self._fill(fabric)
+        self._pool_by_request: dict[tuple[str, str | None, int], Pool] = {}
+        self._load(fabric)
 
-    def _fill(self, fabric: Fabric) -> None:
+    def _load(self, fabric: Fabric) -> None:
         for e, (a, s) in enumerate(zip(self.home, self.slot, strict=True)):
             (self.idle_dark if a == DARK else self.idle_at[a])[s].append(e)
             self.on_server[self.server[e]].append(e)
-            self._light(e, 1)
+            self._count_lit(e, 1)
         self.free = self.size
         self.withhold(sorted(fabric.unavailable & self.number.keys()))
         for job in fabric.jobs:
-            self._take(job)
+            self._assign(job)
 
     # --- changes --------------------------------------------------------------------------
 
     def start(self, job: Job, moves: Sequence[Move] = ()) -> None:
-        """Give a job its idle endpoints, after re-homing idle ones (``Placement.moves``)."""
+        """Start a job on idle endpoints, after ``moves`` of idle ones (``Placement.moves``)."""
         if job.name in self.jobs:
             raise ValueError(f"job {job.name} is running already")
         number, owner, lost = self.number, self.owner, self.unavailable
         for name in job.endpoints:
             e = number[name]
             if owner[e] is not None or e in lost:
-                raise ValueError(f"{name} is not idle, job {job.name} can not have it")
+                raise ValueError(f"{name} is not idle, job {job.name} cannot have it")
         if moves:
             self.rehome(moves)
-        self._take(job)
+        self._assign(job)
 
-    def _take(self, job: Job) -> None:
+    def _assign(self, job: Job) -> None:
         self.jobs[job.name] = job
         number, owner = self.number, self.owner
         members = [number[name] for name in job.endpoints]
         for e in members:
             owner[e] = job.name
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
-        self._leave(idle)
-        self._hold(idle, 1, stuck=job.pinned)
+        self._remove_idle(idle)
+        self._count_held(idle, 1, stuck=job.pinned)
         excess = self.excess_of(members)
         self._excess[job.name] = excess
         self.total_excess += excess
 
     def finish(self, name: str) -> Job:
-        """Take a job's endpoints back; returns the job."""
+        """End a job: its endpoints are idle again. Returns the job."""
         job = self.jobs.pop(name)
         number, owner = self.number, self.owner
         members = [number[n] for n in job.endpoints]
         for e in members:
             owner[e] = None
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
-        self._hold(idle, -1, stuck=job.pinned)
-        self._join(idle)
+        self._count_held(idle, -1, stuck=job.pinned)
+        self._add_idle(idle)
         self.total_excess -= self._excess.pop(name)
         return job
 
     def rehome(self, moves: Iterable[Move]) -> None:
-        """Carry out moves of idle or running endpoints, all at once."""
+        """Apply moves of idle or busy endpoints, all at once."""
         touched: dict[str, None] = {}
         for move in moves:
             e = self.number[move.endpoint]
@@ -142,16 +142,16 @@ class FabricIndex:
             stuck = lost or (owner is not None and self.jobs[owner].pinned)
             idle = owner is None and not lost
             if idle:
-                self._leave([e])
+                self._remove_idle([e])
             else:
-                self._hold([e], -1, stuck=stuck)
-            self._light(e, -1)
+                self._count_held([e], -1, stuck=stuck)
+            self._count_lit(e, -1)
             self.home[e] = target
-            self._light(e, 1)
+            self._count_lit(e, 1)
             if idle:
-                self._join([e])
+                self._add_idle([e])
             else:
-                self._hold([e], 1, stuck=stuck)
+                self._count_held([e], 1, stuck=stuck)
             if owner is not None:
                 touched[owner] = None
         for name in touched:
@@ -160,45 +160,33 @@ class FabricIndex:
             self._excess[name] = excess
 
     def withhold(self, names: Iterable[str]) -> None:
-        """Make endpoints unavailable (quarantine, lost server); running jobs keep theirs."""
+        """Make endpoints unavailable (quarantine, lost server); running jobs keep them."""
         for name in names:
             e = self.number[name]
             if e in self.unavailable:
                 continue
-            self._strike(e, 1)
+            self._count_lost(e)
             if self.owner[e] is None:
-                self._leave([e])
-                self._hold([e], 1, stuck=True)
+                self._remove_idle([e])
+                self._count_held([e], 1, stuck=True)
             self.unavailable.add(e)
 
-    def release(self, names: Iterable[str]) -> None:
-        """Make endpoints available again."""
-        for name in names:
-            e = self.number[name]
-            if e not in self.unavailable:
-                continue
-            self.unavailable.remove(e)
-            if self.owner[e] is None:
-                self._hold([e], -1, stuck=True)
-                self._join([e])
-            self._strike(e, -1)
-
-    def _strike(self, e: int, delta: int) -> None:
-        """Count an endpoint as lost; a running member of a movable job becomes stuck."""
+    def _count_lost(self, e: int) -> None:
+        """Count an endpoint as lost; a member of a movable job becomes stuck."""
         for pool in self._pools_of[self.kind[e]]:
-            pool.lost += delta
+            pool.lost += 1
         owner = self.owner[e]
         a, s = self.home[e], self.slot[e]
         if owner is not None and not self.jobs[owner].pinned and a != DARK and s != self.fixed_slot:
-            self.stuck[a, s] += delta
+            self.stuck[a, s] += 1
 
-    def _light(self, e: int, delta: int) -> None:
+    def _count_lit(self, e: int, delta: int) -> None:
         a, s = self.home[e], self.slot[e]
         if a != DARK and s != self.fixed_slot:
             self.lit[a, s] += delta
 
-    def _hold(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
-        """Count the ports of endpoints that are busy or unavailable."""
+    def _count_held(self, members: Sequence[int], delta: int, *, stuck: bool) -> None:
+        """Count the ports of busy or unavailable endpoints."""
         home, slot, held = self.home, self.slot, self.held
         for e in members:
             a, s = home[e], slot[e]
@@ -207,16 +195,16 @@ class FabricIndex:
                 if stuck:
                     self.stuck[a, s] += delta
 
-    def _leave(self, members: Sequence[int]) -> None:
-        """Take endpoints out of the idle ones."""
+    def _remove_idle(self, members: Sequence[int]) -> None:
+        """Remove endpoints from the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
             a = home[e]
             (self.idle_dark if a == DARK else idle_at[a])[slot[e]].remove(e)
         self._count(members, -1)
 
-    def _join(self, members: Sequence[int]) -> None:
-        """Put endpoints back to the idle ones."""
+    def _add_idle(self, members: Sequence[int]) -> None:
+        """Add endpoints to the idle ones."""
         home, slot, idle_at = self.home, self.slot, self.idle_at
         for e in members:
             a = home[e]
@@ -224,7 +212,7 @@ class FabricIndex:
         self._count(members, 1)
 
     def _count(self, members: Sequence[int], delta: int) -> None:
-        """Tell the pools; neighbours of one kind under one aggregator go in one step."""
+        """Update the pools; neighbours of one kind under one aggregator in one step."""
         self.free += delta * len(members)
         home, slot, kind = self.home, self.slot, self.kind
         if len(members) == 1:
@@ -239,9 +227,9 @@ class FabricIndex:
                 last += 1
             change = delta * (last - first)
             for pool in self._pools_of[sort]:
-                wanting = pool.wanting
+                by_slot = pool.idle_by_slot
                 for e in members[first:last]:
-                    wanting[slot[e]] += delta
+                    by_slot[slot[e]] += delta
                 pool.idle += change
                 if a != DARK:
                     pool.lit += change
@@ -251,10 +239,10 @@ class FabricIndex:
             first = last
 
     def _count_one(self, e: int, delta: int) -> None:
-        """Tell the pools of one endpoint, as ``_count`` does: most jobs have no more."""
+        """Update the pools for one endpoint: the common case of ``_count``."""
         a, s = self.home[e], self.slot[e]
         for pool in self._pools_of[self.kind[e]]:
-            pool.wanting[s] += delta
+            pool.idle_by_slot[s] += delta
             pool.idle += delta
             if a != DARK:
                 pool.lit += delta
@@ -263,7 +251,7 @@ class FabricIndex:
                     self._count_others(pool, (e,), delta)
 
     def _count_others(self, pool: Pool, members: Sequence[int], delta: int) -> None:
-        """Count what few sites and requests ask for: hard-wired endpoints, and servers."""
+        """Update the counts that few sites and requests need: hard-wired endpoints and servers."""
         for e in members:
             if self.slot[e] == self.fixed_slot:
                 pool.fixed[self.home[e]] += delta
@@ -273,26 +261,26 @@ class FabricIndex:
     # --- look-ups -------------------------------------------------------------------------
 
     def pool(self, request: Request) -> Pool:
-        """Return the pool of the endpoints that suit a request."""
+        """Return the pool of the endpoints that match a request."""
         if request.endpoints:
             named = {self.number[n] for n in request.endpoints if n in self.number}
-            kinds = self._suiting(request)
+            kinds = self._matching_kinds(request)
             return self._new_pool([e in named and self.kind[e] in kinds for e in range(self.size)])
         key = request.kind, request.model, request.min_memory_bytes
-        pool = self._asked.get(key)
+        pool = self._pool_by_request.get(key)
         if pool is None:
-            kinds = self._suiting(request)
+            kinds = self._matching_kinds(request)
             pool = self._pools.get(kinds)
             if pool is None:
                 whole = len(kinds) == len(self._kinds)
-                suits = None if whole else [kind in kinds for kind in self.kind]
-                pool = self._pools[kinds] = self._new_pool(suits)
+                matches = None if whole else [kind in kinds for kind in self.kind]
+                pool = self._pools[kinds] = self._new_pool(matches)
                 for kind in kinds:
                     self._pools_of[kind].append(pool)
-            self._asked[key] = pool
+            self._pool_by_request[key] = pool
         return pool
 
-    def _suiting(self, request: Request) -> frozenset[int]:
+    def _matching_kinds(self, request: Request) -> frozenset[int]:
         return frozenset(
             i
             for i, (kind, model, memory) in enumerate(self._kinds)
@@ -301,20 +289,20 @@ class FabricIndex:
             and memory >= request.min_memory_bytes
         )
 
-    def _new_pool(self, suits: Sequence[bool] | None) -> Pool:
-        pool = Pool(suits, len(self.ports), self.fixed_slot + 1)
+    def _new_pool(self, matches: Sequence[bool] | None) -> Pool:
+        pool = Pool(matches, len(self.ports), self.fixed_slot + 1)
         free = [0] * len(self.ports)
         for e in pool.of(range(self.size)):
             a, s = self.home[e], self.slot[e]
             pool.total += 1
-            pool.all_wanting[s] += 1
+            pool.total_by_slot[s] += 1
             if s == self.fixed_slot:
-                pool.all_fixed[a] += 1
+                pool.total_fixed[a] += 1
             if e in self.unavailable:
                 pool.lost += 1
             elif self.owner[e] is None:
                 pool.idle += 1
-                pool.wanting[s] += 1
+                pool.idle_by_slot[s] += 1
                 if s == self.fixed_slot:
                     pool.fixed[a] += 1
                 if a != DARK:
@@ -324,7 +312,7 @@ class FabricIndex:
         return pool
 
     def servers(self, pool: Pool) -> Buckets:
-        """Return the servers by how many lit idle endpoints of the pool they have."""
+        """Return the servers by their number of lit idle endpoints of the pool."""
         if pool.servers is None:
             free = [0] * len(self.on_server)
             for slots in self.idle_at:
@@ -335,17 +323,17 @@ class FabricIndex:
         return pool.servers
 
     def is_idle(self, e: int) -> bool:
-        """Tell whether an endpoint is free to be given to a job."""
+        """Return whether an endpoint can be given to a job."""
         return self.owner[e] is None and e not in self.unavailable
 
     def span_of(self, members: Sequence[int]) -> int:
-        """Return the number of aggregators these endpoints touch; a dark one is its own."""
+        """Return the span of these endpoints; each dark one counts as a place of its own."""
         homes = [self.home[e] for e in members]
         dark = homes.count(DARK)
         return len(set(homes)) - (dark > 0) + dark
 
     def excess_of(self, members: Sequence[int]) -> int:
-        """Return how many more aggregators these endpoints touch than the least possible."""
+        """Return the excess span of these endpoints."""
         if len(members) == 1:
             return 0
         span = self.span_of(members)
@@ -363,6 +351,6 @@ class FabricIndex:
         return {n: names[a] for n, a in zip(self.names, self.home, strict=True)}
 
     def snapshot(self) -> Fabric:
-        """Return the fabric as a value, for the planner and the metrics."""
+        """Return the fabric as an immutable value."""
         lost = frozenset(self.names[e] for e in self.unavailable)
         return Fabric(self.site, self.homes(), tuple(self.jobs.values()), lost, self.epoch)

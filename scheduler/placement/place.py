@@ -1,4 +1,4 @@
-"""Which endpoints a submitted job gets now, or why it has to wait."""
+"""Places a submitted job on endpoints, or explains why it has to wait."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from scheduler.model import (
 )
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.pool import Pool
-from scheduler.placement.selection import Rooms, balanced, best_fit, nearest, one, settle, spread
+from scheduler.placement.selection import (
+    Capacity,
+    balanced,
+    best_fit,
+    best_fit_one,
+    homes_under,
+    nearest,
+    spread,
+)
 
-_NOWHERE: dict[int, int] = {}
+_NO_MOVES: dict[int, int] = {}
 
 
 def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
-    """Choose endpoints for a request; never moves an endpoint that belongs to a job.
+    """Select endpoints for a request; never moves an endpoint that belongs to a job.
 
-    A FabricIndex answers in microseconds and is left as it is; a Fabric is indexed first.
+    With a FabricIndex this takes microseconds and changes nothing; a Fabric is indexed first.
 
-    Wait codes: ``no_match`` (no such endpoint), ``not_enough_endpoints`` (more than the site
-    has ever), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
-    ``locality`` (strict only: the least span is not to be had with the present homes).
+    Wait codes: ``no_match`` (no endpoint matches), ``not_enough_endpoints`` (more than the
+    site has), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
+    ``locality`` (strict only: the present homes do not allow the least span).
     Raises ValueError when ``request.count`` is below 1.
     """
     if request.count < 1:
@@ -40,25 +48,25 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
     pool = index.pool(request)
     alone = request.count == 1 and pool.lit and not request.endpoints
     if alone and request.locality is not Locality.ANY:
-        # Most jobs of most workloads; one endpoint is always as local as can be.
-        return Placement(request.job, (index.names[one(index, pool)],))
-    scene = _Scene(index, request, pool)
-    refusal = scene.refuse()
+        # The common case: one endpoint always has the least span.
+        return Placement(request.job, (index.names[best_fit_one(index, pool)],))
+    attempt = _Attempt(index, request, pool)
+    refusal = attempt.refusal()
     if refusal is not None:
         return refusal
     if request.locality is Locality.REGROUP:
-        return scene.reached()
+        return attempt.by_rehoming()
     if request.locality is Locality.ANY and not request.endpoints:
-        return scene.placement(spread(index, scene.pool, request.count))
-    chosen = scene.in_place()
+        return attempt.placement(spread(index, attempt.pool, request.count))
+    chosen = attempt.in_place()
     if request.locality is Locality.STRICT:
-        return scene.strictly(chosen)
-    return scene.placement(chosen)
+        return attempt.with_least_span(chosen)
+    return attempt.placement(chosen)
 
 
 @dataclass(slots=True)
-class _Scene:
-    """One request against one index."""
+class _Attempt:
+    """The placement of one request on one index."""
 
     index: FabricIndex
     request: Request
@@ -78,15 +86,15 @@ class _Scene:
     def wait(self, code: str, reason: str, moves_needed: int | None = None) -> Wait:
         return Wait(self.request.job, code, reason, moves_needed)
 
-    def refuse(self) -> Wait | None:
-        """Say why there are not enough idle endpoints, or None."""
+    def refusal(self) -> Wait | None:
+        """Return why there are not enough idle endpoints, None if there are."""
         pool, count = self.pool, self.request.count
         if self.request.endpoints:
-            refusal = self.refuse_named()
+            refusal = self.refusal_of_named()
             if refusal is not None:
                 return refusal
         elif pool.idle < count:
-            return self.refuse_count()
+            return self.refusal_of_count()
         if pool.lit < count and self.request.locality is not Locality.REGROUP:
             return self.wait(
                 "unavailable",
@@ -95,8 +103,8 @@ class _Scene:
             )
         return None
 
-    def refuse_named(self) -> Wait | None:
-        """Say why the exact set of endpoints can not be had, or None."""
+    def refusal_of_named(self) -> Wait | None:
+        """Return why the named endpoints cannot be used, None if they can."""
         named, index = self.request.endpoints, self.index
         if len(set(named)) != len(named) or len(named) != self.request.count:
             return self.wait(
@@ -115,8 +123,8 @@ class _Scene:
                 return self.wait("unavailable", f"{name} is unavailable")
         return None
 
-    def refuse_count(self) -> Wait:
-        """Say why that many endpoints can not be had."""
+    def refusal_of_count(self) -> Wait:
+        """Return why there are fewer idle endpoints than requested."""
         count, have, total = self.request.count, self.pool.total, self.index.size
         if have == 0 and total > 0:
             return self.wait(
@@ -135,13 +143,13 @@ class _Scene:
         return self.wait("busy", f"needs {self.wanted}, {self.pool.idle} of {have} are idle")
 
     def in_place(self) -> list[int]:
-        """Choose among the lit idle endpoints without moving any; there must be enough."""
+        """Select lit idle endpoints without moves; there must be enough."""
         if self.request.endpoints:
             return [self.index.number[n] for n in self.request.endpoints]
         return best_fit(self.index, self.pool, self.request.count)
 
-    def placement(self, chosen: Sequence[int], after: dict[int, int] = _NOWHERE) -> Placement:
-        """Turn a choice into ranks; ``after`` has the new homes of idle endpoints."""
+    def placement(self, chosen: Sequence[int], after: dict[int, int] = _NO_MOVES) -> Placement:
+        """Order the selected endpoints as ranks; ``after`` has the new homes of idle endpoints."""
         index = self.index
         homes = [after.get(e, index.home[e]) for e in chosen]
         names = tuple([index.names[e] for e in chosen])
@@ -168,37 +176,37 @@ class _Scene:
             Move(index.names[e], names[index.home[e]], names[a]) for e, a in sorted(after.items())
         )
 
-    def reached(self) -> Placement | Wait:
-        """Place with the least span that re-homing idle endpoints reaches."""
+    def by_rehoming(self) -> Placement | Wait:
+        """Place with the least span that moves of idle endpoints reach."""
         index, pool, count = self.index, self.pool, self.request.count
-        still: list[int] | None = None
+        in_place: list[int] | None = None
         if pool.lit >= count:
-            still = self.in_place()
-            span = index.span_of(still)
-            # On an empty site it would not be less: no need to look for a better room.
-            if span == 1 or span <= self._least(still):
-                return self.placement(still)
-        rooms = Rooms.now(index, pool)
-        target = rooms.fewest(count)
+            in_place = self.in_place()
+            span = index.span_of(in_place)
+            # An empty site would not give less: no move helps.
+            if span == 1 or span <= self._least(in_place):
+                return self.placement(in_place)
+        capacity = Capacity.now(index, pool)
+        target = capacity.fewest(count)
         if target is None:
             return self.wait(
                 "unavailable",
                 f"needs {self.wanted}, aggregators have ports for"
-                f" {rooms.whole()} of the {pool.idle} idle ones",
+                f" {capacity.total()} of the {pool.idle} idle ones",
             )
-        if still is not None and span <= len(target):
-            return self.placement(still)
-        limits = rooms.limits(target).tolist()
+        if in_place is not None and span <= len(target):
+            return self.placement(in_place)
+        limits = capacity.limits(target).tolist()
         chosen = nearest(index, pool, balanced(limits, count, [0] * len(limits)), target)
-        return self.placement(chosen, settle(index, chosen, target))
+        return self.placement(chosen, homes_under(index, chosen, target))
 
-    def strictly(self, chosen: Sequence[int]) -> Placement | Wait:
-        """Place only with the least span an empty site would give; else say what it takes."""
+    def with_least_span(self, chosen: Sequence[int]) -> Placement | Wait:
+        """Place with the least span of an empty site; otherwise wait and say what it takes."""
         best = self.index.span_of(chosen)
         least = 1 if best == 1 else self._least(chosen)
         if best <= least:
             return self.placement(chosen)
-        reach = self.reached()
+        reach = self.by_rehoming()
         needed = (
             0 if isinstance(reach, Placement) and reach.span <= least else self._moves_needed(least)
         )
@@ -213,35 +221,35 @@ class _Scene:
         )
 
     def _least(self, chosen: Sequence[int]) -> int:
-        """Return the least span that this request has on the site without any job."""
+        """Return the least span that this request has on the site without jobs."""
         index, count = self.index, self.request.count
         if self.request.endpoints:
             return index.bound.least([index.site.endpoints[e] for e in chosen])
         least = self.pool.least.get(count)
         if least is None:
-            fewest = Rooms.empty(index, self.pool).fewest(count)
+            fewest = Capacity.empty(index, self.pool).fewest(count)
             least = self.pool.least[count] = (
                 index.span_of(chosen) if fewest is None else len(fewest)
             )
         return least
 
     def _moves_needed(self, least: int) -> int | None:
-        """Count the running endpoints that must leave to make room, None when unknown.
+        """Return how many busy endpoints must leave to make room, None if it is impossible.
 
-        They need a port of their optical switch elsewhere; whether their own jobs stay
-        compact there is for the planner to say.
+        They need a port of their optical switch elsewhere; the planner decides whether their
+        own jobs stay compact.
         """
         index = self.index
-        rooms = Rooms.now(index, self.pool)
+        capacity = Capacity.now(index, self.pool)
         evictable = index.held - index.stuck
-        widest = np.argsort(-(rooms.cover() + evictable.sum(axis=1)), kind="stable")
+        widest = np.argsort(-(capacity.cover() + evictable.sum(axis=1)), kind="stable")
         sets = widest[:least].reshape(1, -1) if least > 1 else widest.reshape(-1, 1)
-        room = rooms.room[sets].sum(axis=1)
-        limits = np.minimum(room, rooms.wanting)
-        missing = self.request.count - limits.sum(axis=1) - rooms.fixed[sets].sum(axis=1)
-        elsewhere = rooms.room.sum(axis=0) - room
+        room = capacity.ports[sets].sum(axis=1)
+        limits = np.minimum(room, capacity.candidates)
+        missing = self.request.count - limits.sum(axis=1) - capacity.fixed[sets].sum(axis=1)
+        elsewhere = capacity.ports.sum(axis=0) - room
         extra = np.minimum(
-            np.minimum(rooms.wanting - limits, evictable[sets].sum(axis=1)), elsewhere
+            np.minimum(capacity.candidates - limits, evictable[sets].sum(axis=1)), elsewhere
         )
         possible = missing[extra.sum(axis=1) >= missing]
         return int(possible.min()) if possible.size else None

@@ -1,4 +1,4 @@
-"""The endpoints that one sort of request can use, counted for constant-time placement."""
+"""Counts the endpoints that one kind of request can use, for constant-time placement."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ Ints = NDArray[np.int64]
 
 
 class Pool:
-    """The endpoints that one sort of request can use, and which of them are idle."""
+    """The endpoints that match one kind of request, and counts of the idle ones among them."""
 
     __slots__ = (
-        "all_fixed",
-        "all_wanting",
         "by_free",
         "fixed",
         "idle",
+        "idle_by_slot",
         "least",
         "lit",
         "lost",
+        "matches",
         "servers",
-        "suits",
         "total",
-        "wanting",
+        "total_by_slot",
+        "total_fixed",
     )
 
-    def __init__(self, suits: Sequence[bool] | None, aggregators: int, slots: int) -> None:
-        self.suits = suits
-        """Whether an endpoint will do, by number; None when all do."""
+    def __init__(self, matches: Sequence[bool] | None, aggregators: int, slots: int) -> None:
+        self.matches = matches
+        """Whether an endpoint matches, by number; None when all do."""
         self.total = 0
-        """Endpoints of the site that would do, idle or not."""
+        """Endpoints of the site that match, idle or not."""
         self.lost = 0
-        """Those that are unavailable."""
+        """Unavailable ones among them."""
         self.idle = 0
         self.lit = 0
         """Idle ones that have a home."""
-        self.wanting = [0] * slots
+        self.idle_by_slot = [0] * slots
         """Idle ones per slot."""
         self.fixed: Ints = np.zeros(aggregators, np.int64)
         """Idle hard-wired ones per aggregator."""
-        self.all_wanting: Ints = np.zeros(slots, np.int64)
-        self.all_fixed: Ints = np.zeros(aggregators, np.int64)
-        """The same for all endpoints that would do, idle or not."""
+        self.total_by_slot: Ints = np.zeros(slots, np.int64)
+        self.total_fixed: Ints = np.zeros(aggregators, np.int64)
+        """The same for all matching endpoints, idle or not."""
         self.by_free = Buckets([0] * aggregators)
-        """Aggregators by the lit idle ones under them."""
+        """Aggregators by their number of lit idle ones."""
         self.servers: Buckets | None = None
-        """Servers by their lit idle ones; None until somebody asks."""
+        """Servers by their number of lit idle ones; None until needed."""
         self.least: dict[int, int] = {}
-        """Least span on an empty site per job size, filled on demand by placement."""
+        """Least span on an empty site per job size; placement fills it on demand."""
 
     def of(self, members: Sequence[int]) -> Sequence[int]:
-        """Return those of the endpoints that will do."""
-        suits = self.suits
-        return members if suits is None else [e for e in members if suits[e]]
+        """Return the matching ones among the endpoints."""
+        matches = self.matches
+        return members if matches is None else [e for e in members if matches[e]]

@@ -1,4 +1,4 @@
-"""Which idle endpoints a job gets: spread, best fit, or whatever free moves can reach."""
+"""Selects idle endpoints for a job: spread, by best fit, or with moves of idle endpoints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scheduler.placement.index import DARK, FabricIndex
 from scheduler.placement.pool import Ints, Pool
 
 _ENUMERATE_UP_TO = 2000
-"""Sets of aggregators looked at one by one; beyond, the largest rooms are taken first."""
+"""Sets of aggregators that are enumerated; beyond, the largest are taken greedily."""
 
 _TIES_UP_TO = 64
-"""Equally tight aggregators among which the one with most candidates is looked for."""
+"""Equally tight aggregators of which the one with most candidates is selected."""
 
 
 def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
-    """Choose as a scheduler that sees servers but no fabric: one at a time from the emptiest.
+    """Select as a scheduler without a model of the fabric: one at a time, emptiest server first.
 
     Each pick goes to the server with the most free endpoints, ties in site order: the
     least-allocated scoring of the default Kubernetes scheduler.
@@ -44,11 +44,11 @@ def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
 
 
 def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
-    """Choose from as few aggregators as the present homes allow, leaving the least over.
+    """Select from as few aggregators as the present homes allow, leaving the fewest idle.
 
-    One aggregator that fits with the fewest free endpoints; else the fullest rooms first
-    and the tightest one for the rest. Dark endpoints are not candidates; there must be
-    ``count`` others.
+    The tightest aggregator that fits; otherwise those with most idle endpoints first and the
+    tightest one for the rest. Dark endpoints are not candidates; there must be ``count``
+    others.
     """
     free = pool.by_free
     first = free.tightest(count)
@@ -70,11 +70,11 @@ def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
     return chosen
 
 
-def one(index: FabricIndex, pool: Pool) -> int:
-    """Choose as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
+def best_fit_one(index: FabricIndex, pool: Pool) -> int:
+    """Select as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
     a = pool.by_free.tightest(1)
     slots = index.idle_at[0 if a is None else a]
-    if pool.suits is not None:
+    if pool.matches is not None:
         slots = [list(pool.of(idle)) for idle in slots]
     return max(slots, key=len)[0]
 
@@ -97,15 +97,15 @@ def _pick(index: FabricIndex, pool: Pool, a: int, count: int, taken: list[int] |
 
 
 def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[int]:
-    """Choose how many endpoints to take per optical switch.
+    """Return how many endpoints to take per optical switch.
 
-    Always from the switch of which the job has least, ties from the one with most free:
-    a job that is balanced over its switches fits under one aggregator after any regroup.
+    Each comes from the switch of which the job has fewest, of equal ones from the one with
+    most free: a job that is balanced over its switches fits under one aggregator after a regroup.
     ``limits`` must suffice for ``count``.
     """
     level = min(taken) + count // len(limits)
-    wanted = _up_to(level, limits, taken)
-    while sum(further := _up_to(level + 1, limits, taken)) <= count and further != limits:
+    wanted = _filled_to(level, limits, taken)
+    while sum(further := _filled_to(level + 1, limits, taken)) <= count and further != limits:
         level, wanted = level + 1, further
     open_ = [s for s in range(len(limits)) if wanted[s] < further[s]]
     open_.sort(key=lambda s: wanted[s] - limits[s])
@@ -114,58 +114,58 @@ def balanced(limits: Sequence[int], count: int, taken: Sequence[int]) -> list[in
     return wanted
 
 
-def _up_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
-    """Return what brings every switch to the level, as far as its limit goes."""
+def _filled_to(level: int, limits: Sequence[int], taken: Sequence[int]) -> list[int]:
+    """Return the counts that bring every switch to the level, within its limit."""
     return [max(min(n, level - t), 0) for n, t in zip(limits, taken, strict=True)]
 
 
 @dataclass(slots=True, frozen=True)
-class Rooms:
-    """How many endpoints may sit where when idle ones move for free.
+class Capacity:
+    """How many candidates each aggregator can hold when idle endpoints move for free.
 
-    ``room[a, k]`` counts the optical ports that no busy or unavailable endpoint takes,
-    ``wanting[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
+    ``ports[a, k]`` counts the optical ports without a busy or unavailable endpoint,
+    ``candidates[k]`` the candidates per optical switch, ``fixed[a]`` the hard-wired ones.
     """
 
-    room: Ints
-    wanting: Ints
+    ports: Ints
+    candidates: Ints
     fixed: Ints
     here: Sequence[int] | None = None
-    """Candidates per present home, to settle ties."""
+    """Candidates per present home, to break ties."""
 
     @staticmethod
-    def now(index: FabricIndex, pool: Pool) -> Rooms:
-        """Return the rooms that busy and unavailable endpoints leave to the idle ones."""
-        wanting = np.array(pool.wanting[:-1], np.int64)
-        return Rooms(index.ports - index.held, wanting, pool.fixed, pool.by_free.counts)
+    def now(index: FabricIndex, pool: Pool) -> Capacity:
+        """Return the capacity that busy and unavailable endpoints leave."""
+        candidates = np.array(pool.idle_by_slot[:-1], np.int64)
+        return Capacity(index.ports - index.held, candidates, pool.fixed, pool.by_free.counts)
 
     @staticmethod
-    def empty(index: FabricIndex, pool: Pool) -> Rooms:
-        """Return the rooms of the site without any job."""
-        return Rooms(index.ports, pool.all_wanting[:-1], pool.all_fixed)
+    def empty(index: FabricIndex, pool: Pool) -> Capacity:
+        """Return the capacity of the site without jobs."""
+        return Capacity(index.ports, pool.total_by_slot[:-1], pool.total_fixed)
 
     def limits(self, chosen: Sequence[int]) -> Ints:
-        """Return how many candidates these aggregators can hold per slot, fixed last."""
+        """Return how many candidates these aggregators can hold per slot, hard-wired ones last."""
         rows = list(chosen)
-        optical = np.minimum(self.room[rows].sum(axis=0), self.wanting)
+        optical = np.minimum(self.ports[rows].sum(axis=0), self.candidates)
         return np.append(optical, self.fixed[rows].sum())
 
-    def whole(self) -> int:
+    def total(self) -> int:
         """Return how many candidates all aggregators can hold together."""
-        return int(np.minimum(self.room.sum(axis=0), self.wanting).sum() + self.fixed.sum())
+        return int(np.minimum(self.ports.sum(axis=0), self.candidates).sum() + self.fixed.sum())
 
     def cover(self, base: Ints | int = 0) -> Ints:
         """Return how many candidates each aggregator can hold, together with ``base``."""
-        fits = np.minimum(self.room + base, self.wanting)
+        fits = np.minimum(self.ports + base, self.candidates)
         return np.asarray(fits.sum(axis=1) + self.fixed)
 
     def fewest(self, count: int) -> tuple[int, ...] | None:
         """Return the smallest, then tightest set of aggregators that can hold ``count``.
 
         Optical switches are independent of each other, so a set holds the job exactly when
-        its cover does. None when no set does.
+        its cover does. None if there is no such set.
         """
-        if self.whole() < count:
+        if self.total() < count:
             return None
         cover = self.cover()
         fitting = np.flatnonzero(cover >= count)
@@ -183,15 +183,15 @@ class Rooms:
         return self._greedy(count)
 
     def _tightest(self, fitting: Ints) -> int:
-        width = self.room[fitting].sum(axis=1)
+        width = self.ports[fitting].sum(axis=1)
         ties = fitting[width == width.min()][:_TIES_UP_TO].tolist()
         here = self.here
         return int(ties[0] if here is None else max(ties, key=here.__getitem__))
 
     def _best_of(self, count: int, size: int) -> tuple[int, ...] | None:
-        sets = np.array(list(combinations(range(len(self.room)), size)), np.int64)
-        room = self.room[sets].sum(axis=1)
-        cover = np.minimum(room, self.wanting).sum(axis=1) + self.fixed[sets].sum(axis=1)
+        sets = np.array(list(combinations(range(len(self.ports)), size)), np.int64)
+        room = self.ports[sets].sum(axis=1)
+        cover = np.minimum(room, self.candidates).sum(axis=1) + self.fixed[sets].sum(axis=1)
         here = np.zeros(len(sets)) if self.here is None else np.asarray(self.here)[sets].sum(axis=1)
         fitting = np.flatnonzero(cover >= count)
         if not fitting.size:
@@ -201,7 +201,7 @@ class Rooms:
 
     def _greedy(self, count: int) -> tuple[int, ...]:
         chosen: list[int] = []
-        base: Ints = np.zeros_like(self.wanting)
+        base: Ints = np.zeros_like(self.candidates)
         fixed = 0
         while True:
             cover = self.cover(base) + fixed
@@ -211,17 +211,17 @@ class Rooms:
                 return (*chosen, self._tightest(fitting))
             best = int(cover.argmax())
             chosen.append(best)
-            base = base + self.room[best]
+            base = base + self.ports[best]
             fixed += int(self.fixed[best])
 
 
 def nearest(
     index: FabricIndex, pool: Pool, wanted: Sequence[int], target: Sequence[int]
 ) -> list[int]:
-    """Take the wanted number of idle endpoints per slot: those in place, then from nearby.
+    """Select the wanted number of idle endpoints per slot: those under ``target`` first.
 
-    "Nearby" is the aggregator with the fewest idle ones, so that whole rooms stay whole;
-    dark ones come last. In site order.
+    Then from the aggregators with the fewest idle ones, so that the others stay whole; dark
+    ones come last. In site order.
     """
     left = list(wanted)
     chosen: list[int] = []
@@ -249,11 +249,11 @@ def nearest(
     return chosen
 
 
-def settle(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
-    """Return new homes in which the idle ``chosen`` sit under ``target``.
+def homes_under(index: FabricIndex, chosen: Sequence[int], target: Sequence[int]) -> dict[int, int]:
+    """Return new homes in which the idle ``chosen`` are under ``target``.
 
-    Other idle endpoints leave only where their port is wanted: they swap with the one that
-    comes. ``target`` must have room for the chosen (see Rooms.limits).
+    Another idle endpoint moves only where a chosen one needs its port: the two swap.
+    ``target`` must have capacity for the chosen (see Capacity.limits).
     """
     kept = set(chosen)
     after: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""How often a job may be disturbed: cool-down, and pauses per job-hour from its history."""
+"""Limits how often a job is paused: by a cool-down and by pauses per job-hour."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _ROUNDING = 1e-9
 
 @dataclass(slots=True, frozen=True)
 class PauseBudget:
-    """What a job bears. The defaults leave it to the operator."""
+    """Limits on the pauses of a job. The defaults set no limit."""
 
     cooldown_s: float = 0.0
-    """A job is left alone for so long after its light was moved."""
+    """Seconds after a move of its light in which the job is not paused."""
     max_pauses_per_job_hour: float | None = None
     """0.5 is one pause in two hours; None is no limit."""
 
 
 def free_at(budget: PauseBudget, pauses: Sequence[float], now: float) -> float:
-    """Return from when on a job may be disturbed again: ``now`` when it may already.
+    """Return the time from which the job may be paused again: ``now`` if it may be already.
 
-    ``pauses`` are the times of earlier ones, oldest first.
+    ``pauses`` are the times of earlier pauses, oldest first.
     """
     at = now
     if pauses and budget.cooldown_s > 0:
@@ -40,8 +40,8 @@ def free_at(budget: PauseBudget, pauses: Sequence[float], now: float) -> float:
     return at
 
 
-def why_not(budget: PauseBudget, pauses: Sequence[float], now: float) -> str:
-    """Say why a job must be left alone now; empty when it need not be."""
+def refusal_reason(budget: PauseBudget, pauses: Sequence[float], now: float) -> str:
+    """Return why the job must not be paused now; empty if it may be."""
     at = free_at(budget, pauses, now)
     if at <= now:
         return ""

@@ -1,7 +1,8 @@
-"""When to look for a regroup without being asked. Pure: the caller brings the moment.
+"""Decides when to plan a regroup without a request.
 
-All triggers are off by default. Whether a regroup that was triggered is carried out is for the
-budgets (``scheduler.policy.budgets``) and the worth-it test (``scheduler.policy.worth``) to say.
+All triggers are off by default. The pause budgets (``scheduler.policy.budgets``) and the
+comparison of gain and cost (``scheduler.policy.worth``) decide whether a planned regroup is
+carried out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ DAY_S = 86400.0
 
 
 class Trigger(StrEnum):
-    """Why a regroup is looked for."""
+    """The reason for planning a regroup."""
 
     MANUAL = "manual"
     PENDING = "pending"
@@ -23,20 +24,20 @@ class Trigger(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class TriggerPolicy:
-    """Which triggers are on, and how they behave."""
+    """Which triggers are on, and their parameters."""
 
     excess_span: int | None = None
-    """Threshold: running jobs touch so many aggregators too many, all together."""
+    """Threshold: total excess span of the running jobs."""
     excess_for_s: float = 60.0
-    """... for at least so long."""
+    """Threshold: seconds for which it must last."""
     pending: bool = False
-    """A job waits that a regroup would let in."""
+    """A job waits that a regroup would let start."""
     every_s: float | None = None
-    """Schedule: so long after the last scheduled look."""
+    """Schedule: seconds after the last scheduled run."""
     daily_at_s: tuple[float, ...] = ()
     """Schedule: seconds after midnight UTC, every day."""
     min_interval_s: float = 300.0
-    """Between two looks that a trigger starts, whatever they lead to."""
+    """Least time between two triggered runs, in seconds."""
 
     @property
     def automatic(self) -> bool:
@@ -51,7 +52,7 @@ class TriggerPolicy:
 
 @dataclass(slots=True, frozen=True)
 class Blocked:
-    """A pending job that so many moves of running endpoints would let in."""
+    """A pending job that could start after this many moves of running endpoints."""
 
     job: str
     moves_needed: int
@@ -59,20 +60,20 @@ class Blocked:
 
 @dataclass(slots=True, frozen=True)
 class Moment:
-    """What the triggers look at."""
+    """Input of the triggers at one moment."""
 
     now: float
     """Seconds since the epoch."""
     excess_span: int
     """Of all running jobs together."""
     excess_since: float | None
-    """Since when it has been at the threshold or above (``excess_since``)."""
+    """Time since which it has been at or above the threshold (``excess_since``)."""
     blocked: tuple[Blocked, ...] = ()
     """In the order of the queue."""
     looked_at: float | None = None
-    """When a trigger last led to a look."""
+    """When a trigger last fired."""
     scheduled_at: float = 0.0
-    """When the schedule last did, or when the controller started."""
+    """When the schedule last fired, or when the controller started."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,14 +89,14 @@ class Fired:
 def excess_since(
     policy: TriggerPolicy, since: float | None, excess_span: int, now: float
 ) -> float | None:
-    """Return since when the excess span has been at the threshold, None when it is below."""
+    """Return the time since which the excess span has been at the threshold, None if below."""
     if policy.excess_span is None or excess_span < max(policy.excess_span, 1):
         return None
     return now if since is None else since
 
 
 def fire(policy: TriggerPolicy, moment: Moment) -> Fired | None:
-    """Return the trigger that fires now, None when none does: pending, threshold, schedule."""
+    """Return the first trigger that fires now: pending, threshold, schedule; None without one."""
     now = moment.now
     if moment.looked_at is not None and now - moment.looked_at < policy.min_interval_s:
         return None

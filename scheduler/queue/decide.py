@@ -1,7 +1,7 @@
-"""Who starts now: fair share, priorities, EASY backfill and gangs, all or nothing.
+"""Decides which jobs start now: fair share, priorities, EASY backfill and gang scheduling.
 
-``Queue`` is incremental, for the daemon and for replays; ``decide`` is the same as a pure
-function. The values are in ``scheduler.queue.model``.
+``Queue`` is incremental; ``decide`` is the same as a pure function. The values are in
+``scheduler.queue.model``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from scheduler.model import Fabric, Job, Placement, Request
 from scheduler.placement.index import FabricIndex
-from scheduler.queue.lanes import Account, Key, Lane, Shape, Turn, shape_of
+from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, shape_of
 from scheduler.queue.model import (
     Began,
     Decisions,
@@ -27,7 +27,7 @@ from scheduler.queue.round import Round, fit
 
 
 class Queue:
-    """The pending jobs over an index of the fabric, which it owns and keeps up to date."""
+    """The pending jobs, and an index of the fabric that the queue owns and updates."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class Queue:
         running: Iterable[Running] = (),
         began: Iterable[Began] = (),
     ) -> None:
-        """Take over a fabric; running jobs that are not named belong to the default project.
+        """Start with a fabric; running jobs that are not named belong to the default project.
 
-        ``began`` are the jobs that started lately, also those that have ended.
+        ``began`` are the jobs that started recently, including those that have ended.
         """
         self.index = index
         self.policy = policy or QueuePolicy()
         self.running: dict[str, Running] = {}
         self.reserved_at: dict[str, float] = {}
-        """Since when a pending job has been the first that waits."""
+        """When a pending job became the first waiting job."""
         self.promises: dict[str, Promise] = {}
         """Pending jobs for which others were stopped."""
         self._began: dict[str, list[Began]] = {}
         for start in began:
             self._began.setdefault(start.project, []).append(start)
-        self._old: set[str] = set()
+        self._overdue: set[str] = set()
         self._accounts = {p.name: Account(p) for p in projects}
         self._ends: list[tuple[float, str]] = []
         self._lanes: dict[Shape, Lane] = {}
@@ -68,7 +68,7 @@ class Queue:
     # --- changes --------------------------------------------------------------------------
 
     def submit(self, job: Pending) -> None:
-        """Queue a job. Raises ValueError on a name that is queued or runs already."""
+        """Queue a job. Raises ValueError if a job of this name is queued or runs."""
         name = job.name
         if name in self._where or name in self.running:
             raise ValueError(f"job {name} is in the queue already")
@@ -78,8 +78,8 @@ class Queue:
             lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
             self._lanes[shape] = lane
         self._submitted += 1
-        turn = Turn.SHARE if job.promise is None else Turn.OWED
-        key = (turn, self._aged(job), self._submitted)
+        precedence = Precedence.FAIR_SHARE if job.promise is None else Precedence.PROMISED
+        key = (precedence, self._effective_time(job), self._submitted)
         lane.insert(key, job)
         self._where[name] = lane, key
         if job.reserved_at is not None:
@@ -88,18 +88,18 @@ class Queue:
             self.promises[name] = job.promise
 
     def withdraw(self, name: str) -> Pending:
-        """Take a pending job out of the queue; returns it. KeyError when it is not there."""
+        """Remove a pending job and return it. Raises KeyError if it is not queued."""
         lane, key = self._where.pop(name)
         self.reserved_at.pop(name, None)
         self.promises.pop(name, None)
-        self._old.discard(name)
+        self._overdue.discard(name)
         job = lane.remove(key)
         if not lane.jobs:
             del self._lanes[lane.key]
         return job
 
     def start(self, job: Pending, placement: Placement, now: float) -> None:
-        """Give a pending job its endpoints."""
+        """Start a pending job on its endpoints."""
         self.withdraw(job.name)
         new = Began(job.name, job.submitted_at, now, job.project, job.priority)
         self._began.setdefault(job.project, []).append(new)
@@ -111,20 +111,11 @@ class Queue:
         self._run(Running(job.name, job.project, job.priority, now, end, job.preemptible))
 
     def finish(self, name: str) -> None:
-        """Take note that a running job is over; its endpoints are idle again."""
+        """Record the end of a running job; its endpoints are idle again."""
         known = self.running.pop(name)
         if known.expected_end is not None:
             del self._ends[bisect_left(self._ends, (known.expected_end, name))]
         self.account(known.project).held -= len(self.index.finish(name).endpoints)
-
-    def expect(self, name: str, end: float | None) -> None:
-        """Change when a running job is expected to end."""
-        known = self.running[name]
-        if known.expected_end is not None:
-            del self._ends[bisect_left(self._ends, (known.expected_end, name))]
-        if end is not None:
-            insort(self._ends, (end, name))
-        self.running[name] = replace(known, expected_end=end)
 
     def _run(self, running: Running) -> None:
         self.running[running.job] = running
@@ -135,7 +126,7 @@ class Queue:
     # --- look-ups -------------------------------------------------------------------------
 
     def account(self, project: str) -> Account:
-        """Return the account of a project; unknown ones have the defaults."""
+        """Return the account of a project; an unknown project has the defaults."""
         account = self._accounts.get(project)
         if account is None:
             account = self._accounts[project] = Account(Project(project))
@@ -150,7 +141,7 @@ class Queue:
         return self._ends
 
     def possible(self, request: Request) -> bool:
-        """Tell whether a request would fit if all running jobs ended."""
+        """Return whether a request would fit if all running jobs ended."""
         index = self.index
         key = replace(request, job=""), frozenset(index.unavailable)
         known = self._possible.get(key)
@@ -162,10 +153,10 @@ class Queue:
     # --- decisions ------------------------------------------------------------------------
 
     def decide(self, now: float, *, explain: bool = True) -> Decisions:
-        """Start what can start now, and say of the rest why it waits.
+        """Start the jobs that can start now, and explain why the others wait.
 
-        The starts are carried out in the queue and its index at once. ``explain=False``
-        leaves the holds out, which is faster.
+        The starts take effect in the queue and its index at once. ``explain=False`` omits the
+        holds, which is faster.
         """
         if not self._where or (not explain and self._nothing_fits()):
             return Decisions()
@@ -173,54 +164,56 @@ class Queue:
         made = Round(self, now, explain=explain).run()
         for preempt in made.preemptions:
             self.promises[preempt.job] = preempt.promise
-            self._turn(preempt.job, Turn.OWED)
+            self._set_precedence(preempt.job, Precedence.PROMISED)
         return made
 
     def _classify(self, now: float) -> None:
-        """Give every waiting job the class that it has now."""
+        """Update the class of every waiting job."""
         for name, promise in self.promises.items():
-            if not promise.holds(now) and self._where[name][1][0] is Turn.OWED:
-                self._turn(name, Turn.SHARE)
-        for name in self._old:
-            self._turn(name, Turn.SHARE)
-        self._old.clear()
+            if not promise.holds(now) and self._where[name][1][0] is Precedence.PROMISED:
+                self._set_precedence(name, Precedence.FAIR_SHARE)
+        for name in self._overdue:
+            self._set_precedence(name, Precedence.FAIR_SHARE)
+        self._overdue.clear()
         if not self.policy.fair_share:
             return
         limit = now - self.policy.patience_s
-        for project, (_, job) in self._firsts().items():
+        for project, (_, job) in self._oldest_jobs().items():
             if job.submitted_at > limit:
                 continue
-            lately = [b for b in self._began.get(project, ()) if b.started_at > limit]
-            self._began[project] = lately
-            aged = self._aged(job)
-            if not any(self._aged(b) <= aged and b.job != job.name for b in lately):
-                self._turn(job.name, Turn.OLD, job.submitted_at)
-                self._old.add(job.name)
+            recent = [b for b in self._began.get(project, ()) if b.started_at > limit]
+            self._began[project] = recent
+            time = self._effective_time(job)
+            if not any(self._effective_time(b) <= time and b.job != job.name for b in recent):
+                self._set_precedence(job.name, Precedence.OVERDUE, job.submitted_at)
+                self._overdue.add(job.name)
 
-    def _firsts(self) -> dict[str, tuple[Key, Pending]]:
-        """Return the first waiting job of every project by age, of those that may ever start."""
-        firsts: dict[str, tuple[Key, Pending]] = {}
+    def _oldest_jobs(self) -> dict[str, tuple[Key, Pending]]:
+        """Return the oldest waiting job of every project, of those that can start at all."""
+        oldest: dict[str, tuple[Key, Pending]] = {}
         for lane in self._lanes.values():
-            at = lane.first(Turn.SHARE)
+            at = lane.first(Precedence.FAIR_SHARE)
             admitted = self.account(lane.project).admits(lane.shape.count)
             if (
                 at < len(lane.keys)
                 and admitted
                 and lane.pool.total - lane.pool.lost >= lane.shape.count
             ):
-                key, known = lane.keys[at], firsts.get(lane.project)
+                key, known = lane.keys[at], oldest.get(lane.project)
                 if known is None or key < known[0]:
-                    firsts[lane.project] = key, lane.jobs[at]
-        return firsts
+                    oldest[lane.project] = key, lane.jobs[at]
+        return oldest
 
-    def _turn(self, name: str, turn: Turn, since: float | None = None) -> None:
+    def _set_precedence(
+        self, name: str, precedence: Precedence, since: float | None = None
+    ) -> None:
         lane, key = self._where[name]
         job = lane.remove(key)
-        key = (turn, self._aged(job) if since is None else since, key[2])
+        key = (precedence, self._effective_time(job) if since is None else since, key[2])
         lane.insert(key, job)
         self._where[name] = lane, key
 
-    def _aged(self, job: Pending | Began) -> float:
+    def _effective_time(self, job: Pending | Began) -> float:
         return job.submitted_at - job.priority * self.policy.aging_s
 
     def _nothing_fits(self) -> bool:
@@ -239,10 +232,10 @@ def decide(
     began: Iterable[Began] = (),
     now: float,
 ) -> Decisions:
-    """Decide for a queue as a value; equal input gives equal decisions.
+    """Decide for a queue given as values; equal input gives equal decisions.
 
     Jobs of ``fabric`` that ``running`` does not describe belong to the default project.
-    Pending jobs of equal age keep the order in which they are given.
+    Pending jobs of equal age keep their order.
     """
     queue = Queue(FabricIndex(fabric), policy, projects, running, began)
     for job in pending:

@@ -1,4 +1,4 @@
-"""Why a job waits and what would have to happen, in words."""
+"""Explains why a job waits, and names a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.queue.reservation import Head, Reservation
 
 @dataclass(slots=True, frozen=True)
 class Reasons:
-    """What one look at the queue knows about those who wait."""
+    """The state of one round from which the reasons follow."""
 
     policy: QueuePolicy
     now: float
@@ -21,44 +21,46 @@ class Reasons:
     reservation: Reservation | None
     account: Callable[[str], Account]
 
-    def of(self, lane: Lane, job: Pending, closed: Wait | str | None, *, passed: bool) -> Hold:
-        """Return why a job waits; ``closed`` is why its lane does, ``passed`` says it was tried."""
+    def hold_for(
+        self, lane: Lane, job: Pending, closed: Wait | str | None, *, passed: bool
+    ) -> Hold:
+        """Return why a job waits; ``closed`` is why its lane does, ``passed`` that it was tried."""
         head = self.head
         if head is not None and job is head.job:
-            return self._first(head)
+            return self._head_hold(head)
         if passed or closed == "behind":
-            return self._reserved(job)
+            return self._reserved_hold(job)
         if isinstance(closed, Wait):
             return Hold(
                 job.name,
                 closed.code,
                 closed.reason,
-                self._cure(lane, closed),
+                self._remedy(lane, closed),
                 moves_needed=closed.moves_needed,
             )
         if closed == "quota":
-            return self._quota(job)
+            return self._quota_hold(job)
         name = "another job" if head is None else f"job {head.job.name}"
         if not self.policy.backfill:
             return Hold(job.name, "behind", f"behind {name} in the queue", f"{name} starts")
         return Hold(
             job.name,
             "not_reached",
-            f"not looked at: more than {self.policy.backfill_depth} jobs stand between"
-            f" {name} and this one, or jobs are being stopped for {name}",
+            f"not considered: more than {self.policy.backfill_depth} jobs are between {name}"
+            f" and this one, or jobs are being stopped for {name}",
             "jobs ahead start",
         )
 
-    def _first(self, head: Head) -> Hold:
+    def _head_hold(self, head: Head) -> Hold:
         reservation = self.reservation
         start = None if reservation is None else reservation.start
         when = (
-            "running jobs end; when is not known"
+            "running jobs end; the time is not known"
             if start is None
             else f"running jobs end as expected: in {max(start - self.now, 0.0):.0f} s"
         )
         wait = head.wait
-        remedy = f"{when}; nobody may delay it"
+        remedy = f"{when}; no other job may delay it"
         if wait.moves_needed:
             remedy = f"a regroup moves {_running(wait.moves_needed)}, or {remedy}"
         return Hold(
@@ -71,7 +73,7 @@ class Reasons:
             moves_needed=wait.moves_needed,
         )
 
-    def _cure(self, lane: Lane, wait: Wait) -> str:
+    def _remedy(self, lane: Lane, wait: Wait) -> str:
         pool, count = lane.pool, lane.shape.count
         if wait.code in {"no_match", "not_enough_endpoints"}:
             return "submit it with a request that the site can meet"
@@ -83,11 +85,11 @@ class Reasons:
             return f"a regroup moves {_running(wait.moves_needed)}, or running jobs end"
         return "running jobs end"
 
-    def _quota(self, job: Pending) -> Hold:
+    def _quota_hold(self, job: Pending) -> Hold:
         account = self.account(job.project)
         quota, count = account.project.quota or 0, job.request.count
         over = account.held + count - quota
-        cure = (
+        remedy = (
             f"its quota is raised to {count}"
             if count > quota
             else f"{_endpoints(over)} of the project become idle, or its quota is raised"
@@ -97,25 +99,25 @@ class Reasons:
             "quota",
             f"needs {_endpoints(count)}, project {job.project} holds {account.held}"
             f" of its quota of {quota}",
-            cure,
+            remedy,
         )
 
-    def _reserved(self, job: Pending) -> Hold:
+    def _reserved_hold(self, job: Pending) -> Hold:
         head, reservation = self.head, self.reservation
         name = "" if head is None else head.job.name
         start = None if reservation is None else reservation.start
-        if head is not None and head.owed:
+        if head is not None and head.promised:
             why = f"other jobs were stopped so that job {name} can start"
         elif reservation is not None and reservation.closed:
-            why = f"job {name} has waited too long to let anybody past"
+            why = f"job {name} has waited too long for another job to pass it"
         else:
-            why = f"it would delay job {name}, which is the first that waits"
-        cure = f"job {name} starts"
+            why = f"it would delay job {name}, which is the first waiting job"
+        remedy = f"job {name} starts"
         if start is not None and reservation is not None and not reservation.closed:
-            cure += (
+            remedy += (
                 f", or this job's expected run time is at most {max(start - self.now, 0.0):.0f} s"
             )
-        return Hold(job.name, "reserved", why, cure)
+        return Hold(job.name, "reserved", why, remedy)
 
 
 def _endpoints(count: int) -> str:

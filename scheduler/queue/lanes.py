@@ -1,4 +1,4 @@
-"""How pending jobs are kept: in lanes of equal shape, and by project."""
+"""Keeps pending jobs in lanes of equal shape, and the accounts of projects."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from scheduler.placement.pool import Pool
 from scheduler.queue.model import Pending, Project
 
 
-class Turn(IntEnum):
-    """The classes of waiting jobs, in the order of the queue."""
+class Precedence(IntEnum):
+    """Classes of waiting jobs, in the order of the queue."""
 
-    OWED = 0
+    PROMISED = 0
     """Other jobs were stopped for it."""
-    OLD = 1
-    """The first of its project, which had no turn for longer than the patience."""
-    SHARE = 2
-    """Its project has to get the turn."""
+    OVERDUE = 1
+    """The first job of a project that has started none for longer than the patience."""
+    FAIR_SHARE = 2
+    """It starts in the order of fair share."""
 
 
-Key = tuple[Turn, float, int]
+Key = tuple[Precedence, float, int]
 """The class, a time and the order of submission.
 
-The time is when the job would have come had it no priority; of an old job it is when it came.
+The time is the submission, less the head start of the priority; of an overdue job it is the
+submission alone.
 """
 
 
 Shape = tuple[object, ...]
-"""What jobs of one lane have in common."""
+"""The properties that all jobs of a lane share."""
 
 
 def shape_of(job: Pending) -> Shape:
-    """Return the lane a job belongs to."""
+    """Return the key of the lane that a job belongs to."""
     r = job.request
     return (
         job.project,
@@ -50,7 +51,7 @@ def shape_of(job: Pending) -> Shape:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Jobs of one project that differ in age and run time alone: they fit together or not."""
+    """Jobs of one project that differ only in age and run time: all of them fit, or none does."""
 
     key: Shape
     project: str
@@ -62,34 +63,34 @@ class Lane:
     """Parallel lists, in the order of the queue."""
 
     def insert(self, key: Key, job: Pending) -> None:
-        """Put a job where its key belongs."""
+        """Insert a job at the place of its key."""
         at = bisect_left(self.keys, key)
         self.keys.insert(at, key)
         self.jobs.insert(at, job)
 
     def remove(self, key: Key) -> Pending:
-        """Take a job out."""
+        """Remove and return a job."""
         at = bisect_left(self.keys, key)
         del self.keys[at]
         return self.jobs.pop(at)
 
-    def first(self, turn: Turn) -> int:
-        """Return the place of the first job of this class or a later one."""
-        return bisect_left(self.keys, (turn, float("-inf"), 0))
+    def first(self, precedence: Precedence) -> int:
+        """Return the position of the first job of this class or a later one."""
+        return bisect_left(self.keys, (precedence, float("-inf"), 0))
 
 
 @dataclass(slots=True)
 class Account:
-    """What a project may hold and holds."""
+    """A project's limits and the endpoints it holds."""
 
     project: Project
     held: int = 0
 
     @property
     def share(self) -> float:
-        """Endpoints it holds for its weight."""
+        """Endpoints it holds per weight."""
         return self.held / self.project.weight
 
     def admits(self, count: int) -> bool:
-        """Tell whether the quota leaves room for so many endpoints more."""
+        """Return whether the quota allows ``count`` more endpoints."""
         return self.project.quota is None or self.held + count <= self.project.quota

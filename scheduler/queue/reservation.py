@@ -1,7 +1,7 @@
-"""EASY backfill: when the first job that waits can start, and who may go past it until then.
+"""EASY backfill: reserves the start of the first waiting job and admits others before it.
 
 Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995): a later job may start if it ends before
-the reservation, or if it takes endpoints that the reservation leaves over.
+the reservation, or if it takes endpoints that the reservation does not need.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from scheduler.queue.model import Pending
 
 @dataclass(slots=True, frozen=True)
 class Head:
-    """The first job that waits, and why."""
+    """The first waiting job, and why it waits."""
 
     job: Pending
     wait: Wait
     reserved_at: float
-    """Since when it has been the first."""
-    owed: bool = False
+    """When it became the first."""
+    promised: bool = False
     """Other jobs were stopped for it."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The first job's claim on the future; ``admit`` uses up what it leaves over."""
+    """The reservation of the first waiting job; ``admits`` uses up its spare endpoints."""
 
     job: str
     pool: Pool
     start: float | None
-    """When it begins; None when the expected ends do not tell."""
+    """When it begins; None if unknown."""
     spare: int
-    """Endpoints of the pool that are left over at ``start``."""
+    """Endpoints of the pool that it does not need at ``start``."""
     aggregator: int | None
-    """Where a job that needs one aggregator will sit; None for anywhere."""
+    """The aggregator of a job that needs exactly one; None for any."""
     spare_there: int
     closed: bool
-    """No job passes: it has been the first for too long, or others were stopped for it."""
+    """No job passes it: it has been the first for too long, or others were stopped for it."""
 
     def may_admit(self, pool: Pool, count: int, end: float | None) -> bool:
-        """Tell whether ``admits`` could say yes, before it is known which endpoints."""
+        """Return whether ``admits`` could be true for some endpoints: a cheap check before it."""
         if pool is not self.pool or self.start is None:
             return True
         return (end is not None and end <= self.start) or count <= self.spare
 
     def admits(self, index: FabricIndex, chosen: Sequence[int], end: float | None) -> bool:
-        """Tell whether a job on ``chosen`` may go first; books the spare endpoints it takes.
+        """Return whether a job on ``chosen`` may start first; subtracts the spare ones it takes.
 
-        ``end`` is when it ends, None when nobody knows. While the start of the reservation
-        itself is unknown everybody may.
+        ``end`` is its expected end, None if unknown. While the start of the reservation is
+        unknown, every job may.
         """
         mine = self.pool.of(chosen)
         if not mine:
@@ -81,10 +81,10 @@ def reserve(
 ) -> Reservation:
     """Return the earliest start of a request that does not fit now.
 
-    ``ends`` gives (expected end, running job) in order of time; jobs past their end are
-    taken to end now. A strict job that fits under one aggregator waits for the first one
-    with enough ports that no running job takes (idle endpoints are re-homed for free).
-    ``start`` is the answer where the caller knows it.
+    ``ends`` gives (expected end, running job) in order of time; jobs past their end count
+    as ending now. A strict job that fits under one aggregator waits for the first one with
+    enough ports without a running job (idle endpoints are re-homed for free). ``start`` is
+    the start if the caller knows it.
     """
     pool, count = index.pool(request), request.count
     least = pool.least.get(count, 0)

@@ -1,4 +1,4 @@
-"""One look at the queue: who starts, who may go past whom, and why the rest waits."""
+"""Runs one round of the queue: starts jobs in order, backfills, and explains the waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.model import Job, Locality, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.queue.explain import Reasons
-from scheduler.queue.lanes import Account, Key, Lane, Turn
+from scheduler.queue.lanes import Account, Key, Lane, Precedence
 from scheduler.queue.model import (
     Decisions,
     Hold,
@@ -28,7 +28,7 @@ from scheduler.queue.reservation import Head, Reservation, reserve
 
 
 class QueueState(Protocol):
-    """What a round needs of the queue."""
+    """The part of the queue that a round uses."""
 
     index: FabricIndex
     policy: QueuePolicy
@@ -46,27 +46,27 @@ class QueueState(Protocol):
         """Return (expected end, running job) in order of time."""
 
     def possible(self, request: Request) -> bool:
-        """Tell whether a request would fit if all running jobs ended."""
+        """Return whether a request would fit if all running jobs ended."""
 
     def start(self, job: Pending, placement: Placement, now: float) -> None:
-        """Give a pending job its endpoints."""
+        """Start a pending job on its endpoints."""
 
 
 def fit(index: FabricIndex, request: Request) -> Placement | Wait:
-    """Place a request; where re-homing idle endpoints alone makes it fit, that is done."""
-    verdict = place(index, request)
-    if isinstance(verdict, Placement):
-        return verdict
-    dark = verdict.code == "unavailable" and index.pool(request).idle >= request.count
-    if verdict.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
+    """Place a request; moves idle endpoints if that alone makes it fit."""
+    placed = place(index, request)
+    if isinstance(placed, Placement):
+        return placed
+    dark = placed.code == "unavailable" and index.pool(request).idle >= request.count
+    if placed.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
         reached = place(index, replace(request, locality=Locality.REGROUP))
         if isinstance(reached, Placement):
             return reached
-    return verdict
+    return placed
 
 
 class Round:
-    """One look at the queue; ``run`` carries the starts out."""
+    """One round; ``run`` carries the starts out in the queue."""
 
     def __init__(self, queue: QueueState, now: float, *, explain: bool) -> None:
         self._queue = queue
@@ -74,11 +74,11 @@ class Round:
         self._explain = explain
         self._lanes = queue.lanes()
         self._at = dict.fromkeys(self._lanes, 0)
-        """The next job of every lane; those before it have been passed over."""
+        """Position of the next job of every lane; earlier ones wait."""
         self._depth = queue.policy.backfill_depth
-        """Jobs that are still looked at behind the first that waits."""
+        """Jobs that may still be considered after the first waiting job."""
         self._closed: dict[Lane, Wait | str] = {}
-        """Lanes of which nobody can start any more, and why."""
+        """Lanes of which no job can start any more, and why."""
         self._head: Head | None = None
         self._reservation: Reservation | None = None
         self._starts: list[Start] = []
@@ -86,12 +86,12 @@ class Round:
         self._preemptions: list[Preempt] = []
 
     def run(self) -> Decisions:
-        """Go through the queue in order until nobody else can start."""
+        """Go through the queue in order until no other job can start."""
         policy = self._queue.policy
         for lane in self._order():
             head = self._head
             if head is None:
-                self._consider(lane)
+                self._start_next(lane)
                 continue
             if self._preemptions or not policy.backfill or self._depth <= 0:
                 break
@@ -104,8 +104,8 @@ class Round:
         )
 
     def _order(self) -> Iterator[Lane]:
-        """Yield the lane whose next job comes next; by project only after the first classes."""
-        last = Turn.OLD if self._queue.policy.fair_share else Turn.SHARE
+        """Yield the lane of the next job; the projects alternate only in the fair-share class."""
+        last = Precedence.OVERDUE if self._queue.policy.fair_share else Precedence.FAIR_SHARE
         heap = [(lane.keys[0], lane) for lane in self._lanes if lane.keys[0][0] <= last]
         heapify(heap)
         while heap:
@@ -122,7 +122,7 @@ class Round:
         turns = []
         for project, lanes in projects.items():
             heapify(lanes)
-            turns.append(self._claim(project, lanes[0][1]))
+            turns.append(self._project_order(project, lanes[0][1]))
         heapify(turns)
         while turns:
             project = heappop(turns)[-1]
@@ -133,12 +133,12 @@ class Round:
             if key is not None:
                 heappush(lanes, (key, lane))
             if lanes:
-                heappush(turns, self._claim(project, lanes[0][1]))
+                heappush(turns, self._project_order(project, lanes[0][1]))
 
-    def _claim(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
-        """Order the projects; of equal shares the one whose next job came first, without priority.
+    def _project_order(self, project: str, lane: Lane) -> tuple[float, float, int, str]:
+        """Return the sort key of a project: its share, then when its next job was submitted.
 
-        Otherwise people would take other projects' turns by the priorities of their own jobs.
+        Priority does not count: with it, a project could pass others by raising its own jobs.
         """
         at = self._at[lane]
         return (
@@ -152,22 +152,22 @@ class Round:
         at = self._at[lane]
         return lane.keys[at] if at < len(lane.keys) and lane not in self._closed else None
 
-    def _consider(self, lane: Lane) -> None:
-        """Start the next job of a lane, or make it the first that waits."""
+    def _start_next(self, lane: Lane) -> None:
+        """Start the next job of a lane, or make it the first waiting job."""
         job = lane.jobs[self._at[lane]]
         if not self._queue.account(lane.project).admits(lane.shape.count):
             self._closed[lane] = "quota"
             return
-        verdict = fit(self._queue.index, job.request)
-        if isinstance(verdict, Wait):
-            self._closed[lane] = verdict
-            self._lead(job, verdict)
+        placed = fit(self._queue.index, job.request)
+        if isinstance(placed, Wait):
+            self._closed[lane] = placed
+            self._set_head(job, placed)
         else:
-            self._queue.start(job, verdict, self._now)
-            self._starts.append(Start(job.name, verdict))
+            self._queue.start(job, placed, self._now)
+            self._starts.append(Start(job.name, placed))
 
     def _backfill(self, lane: Lane, head: Head) -> None:
-        """Start the next job of a lane that may go past the first that waits."""
+        """Start the next job of a lane that may pass the first waiting job."""
         queue, count, now = self._queue, lane.shape.count, self._now
         if not queue.account(lane.project).admits(count):
             self._closed[lane] = "quota"
@@ -181,33 +181,35 @@ class Round:
             self._closed[lane] = "behind"
             return
         jobs, at = lane.jobs, self._at[lane]
-        # The cheap question first: most of a long queue is too long to go past.
+        # The cheap check first: most jobs of a long queue run too long to pass.
         while at < len(jobs) and self._depth > 0:
             self._depth -= 1
             run_time = jobs[at].run_time_s
             end = None if run_time is None else now + run_time
             if reservation.may_admit(lane.pool, count, end):
                 self._at[lane] = at
-                self._try(lane, jobs[at], end, reservation)
+                self._try_backfill(lane, jobs[at], end, reservation)
                 return
             at += 1
         self._at[lane] = at
 
-    def _try(self, lane: Lane, job: Pending, end: float | None, reservation: Reservation) -> None:
+    def _try_backfill(
+        self, lane: Lane, job: Pending, end: float | None, reservation: Reservation
+    ) -> None:
         queue = self._queue
-        verdict = fit(queue.index, job.request)
-        if isinstance(verdict, Wait):
-            self._closed[lane] = verdict
+        placed = fit(queue.index, job.request)
+        if isinstance(placed, Wait):
+            self._closed[lane] = placed
             return
-        chosen = [queue.index.number[name] for name in verdict.endpoints]
+        chosen = [queue.index.number[name] for name in placed.endpoints]
         if reservation.admits(queue.index, chosen, end):
-            queue.start(job, verdict, self._now)
-            self._starts.append(Start(job.name, verdict, backfilled=True))
+            queue.start(job, placed, self._now)
+            self._starts.append(Start(job.name, placed, backfilled=True))
         else:
             self._at[lane] += 1
 
-    def _lead(self, job: Pending, wait: Wait) -> None:
-        """Make a job the first that waits, unless nothing that ends could ever help it."""
+    def _set_head(self, job: Pending, wait: Wait) -> None:
+        """Make a job the first waiting job, unless it would not fit even if all others ended."""
         queue, policy = self._queue, self._queue.policy
         pool = queue.index.pool(job.request)
         if pool.total - pool.lost < job.request.count:
@@ -216,7 +218,9 @@ class Round:
         if self._now - since >= policy.patience_s and not queue.possible(job.request):
             return
         promise = queue.promises.get(job.name)
-        self._head = Head(job, wait, since, owed=promise is not None and promise.holds(self._now))
+        self._head = Head(
+            job, wait, since, promised=promise is not None and promise.holds(self._now)
+        )
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
@@ -227,16 +231,16 @@ class Round:
         if promise is None:
             promise = Promise(self._now, frozenset())
         elif not promise.holds(self._now):
-            return  # what was stopped for it did not help: no more is
+            return  # the jobs stopped for it did not help: stop no more
         victims = self._victims(job, promise.stopped)
         if victims:
             stopped = replace(promise, stopped=promise.stopped.union(victims))
             self._preemptions.append(Preempt(job.name, victims, stopped))
 
     def _victims(self, job: Pending, spared: frozenset[str]) -> tuple[str, ...]:
-        """Choose which jobs to stop: the lowest priority first, then what ran the least.
+        """Select the jobs to stop: the lowest priority first, then the latest start.
 
-        Only where the job fits once they are gone: else they would be stopped for nothing.
+        Empty unless the job fits once they are stopped.
         """
         queue, index = self._queue, self._queue.index
         pool, needed = index.pool(job.request), job.request.count
@@ -259,7 +263,7 @@ class Round:
                 break
         else:
             return ()
-        # What was taken early may not be needed after all; the highest priority is spared first.
+        # Some may not be needed after all: spare those of the highest priority first.
         chosen: list[str] = []
         for victim in reversed(victims):
             idle = tuple(n for n in victim.endpoints if index.number[n] not in index.unavailable)
@@ -272,8 +276,8 @@ class Round:
     def _reserve(self, head: Head) -> Reservation:
         if self._reservation is None:
             queue = self._queue
-            closed = head.owed or self._now - head.reserved_at >= queue.policy.patience_s
-            # Room that is about to be made is needed now, not when the next job ends.
+            closed = head.promised or self._now - head.reserved_at >= queue.policy.patience_s
+            # A regroup that makes room starts now, not when the next job ends.
             start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
             self._reservation = reserve(
                 queue.index, head.job.request, ends, self._now, closed=closed, start=start
@@ -285,16 +289,16 @@ class Round:
         reservation = None if head is None else self._reserve(head)
         reasons = Reasons(self._queue.policy, self._now, head, reservation, self._queue.account)
         waiting = [
-            (lane.keys[i], reasons.of(lane, job, self._why(lane), passed=i < at))
+            (lane.keys[i], reasons.hold_for(lane, job, self._closed_why(lane), passed=i < at))
             for lane, at in self._at.items()
             for i, job in enumerate(lane.jobs)
         ]
         return tuple(hold for _, hold in sorted(waiting, key=lambda pair: pair[0]))
 
-    def _why(self, lane: Lane) -> Wait | str | None:
-        """Return why a lane is closed; what was too big at a glance is looked at now."""
+    def _closed_why(self, lane: Lane) -> Wait | str | None:
+        """Return why a lane is closed; finds the reason for lanes with too few idle endpoints."""
         closed = self._closed.get(lane)
         if closed != "busy":
             return closed
-        verdict = fit(self._queue.index, lane.shape)
-        return verdict if isinstance(verdict, Wait) else "behind"
+        placed = fit(self._queue.index, lane.shape)
+        return placed if isinstance(placed, Wait) else "behind"

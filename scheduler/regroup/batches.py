@@ -1,10 +1,13 @@
-"""In which order a plan's light is moved: few batches, few endpoints dark at once.
+"""Cuts a plan into few batches with a limited number of endpoints dark at once.
+
+The batches are printed (``lightloom plan --state``); the controller carries out a plan in one
+transaction.
 
 A batch breaks all its circuits and then makes all its new ones, so its endpoints are dark
 together and no others are. All moving members of a job move in one batch: the job is paused
-once. After every batch each aggregator has the ports that its endpoints use, so way is made
-before, or in the same batch in which, it is taken. Idle endpoints make way as late as they
-can, with the batch that needs their port, and light up again in the same batch.
+once. After every batch each aggregator has the ports that its endpoints use: a port is free
+before the batch that takes it, or becomes free in it. Idle endpoints move with the batch that
+needs their port, and light up again in the same batch.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from dataclasses import dataclass
 from scheduler.model import Fabric, Move, Plan
 from scheduler.occupancy import Slot, all_homes, capacities, occupied
 
-_TRIES, _TRIES_IN_NEED = 32, 1_000
-"""Jobs whose way is cleared on purpose, for one batch at most; and where nothing moves else."""
+_TRIES, _TRIES_OF_EMPTY = 32, 1_000
+"""Jobs per batch that are tried together with their blockers; and for an empty batch."""
 
 
-class SequenceError(ValueError):
-    """No order was found that keeps so few endpoints dark.
+class BatchError(ValueError):
+    """No order was found within the limit of dark endpoints.
 
-    ``needed`` is what the next batch would have had at least, as far as was found.
+    ``needed`` is the size of the smallest next batch that was found.
     """
 
     def __init__(self, message: str, needed: int) -> None:
@@ -33,65 +36,60 @@ class SequenceError(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Batches:
-    """A plan in order. One batch after the other turns the old homes into the new ones."""
+    """An ordered plan. One batch after the other turns the old homes into the new ones."""
 
     batches: tuple[tuple[Move, ...], ...]
     homes_after: Mapping[str, str | None]
-    """Members of jobs as in the plan; where idle endpoints end depends on the order."""
+    """Members of jobs as in the plan; the homes of idle endpoints depend on the order."""
     least: int
-    """Proven: no order has fewer batches (none that keeps jobs whole, if they were to be)."""
-
-    @property
-    def fewest(self) -> bool:
-        """Tell whether no order has fewer batches."""
-        return len(self.batches) == self.least
+    """Lower bound on the batches of any order (of any that keeps jobs whole, if requested)."""
 
 
-def sequence(
+def cut_into_batches(
     fabric: Fabric, plan: Plan, max_dark: int | None = None, *, whole: bool = True
 ) -> Batches:
-    """Put a plan for this fabric into few batches of at most ``max_dark`` endpoints.
+    """Cut a plan for this fabric into few batches of at most ``max_dark`` endpoints.
 
     ``max_dark`` counts idle endpoints too; None is no limit: one batch. An idle endpoint may
-    make way in more than one batch, a member of a job moves once. Without ``whole`` the
-    members of a job may move in different batches: it is paused for each of them, but far
-    fewer endpoints have to be dark at once. ``Batches.least`` is a lower bound on the number
-    of batches (bin packing). To find the fewest is bin packing with precedence and NP-hard;
-    this is first fit by decreasing size, and what waits for each other's ports goes together.
+    move in more than one batch, a member of a job moves once. Without ``whole`` the members
+    of a job may move in different batches: the job is paused for each of them, but far fewer
+    endpoints have to be dark at once. ``Batches.least`` is a lower bound on the number of
+    batches (bin packing). Finding the fewest is bin packing with precedence and NP-hard; this
+    is first fit by decreasing size, and jobs that block each other go together.
 
-    Raises ValueError when ``max_dark`` is below 1 and SequenceError when a job, with those that
-    have to make way for it at the same time, is more than that.
+    Raises ValueError if ``max_dark`` is below 1 and BatchError if a job, with its blockers, has
+    more endpoints than that.
     """
     if max_dark is not None and max_dark < 1:
-        raise ValueError(f"at most {max_dark} dark endpoints: it must be 1 or more")
+        raise ValueError(f"max_dark is {max_dark}; it must be 1 or more")
     if not plan.moves:
         return Batches((), plan.homes_after, 0)
     if max_dark is None or max_dark >= len(plan.moves):
         return Batches((plan.moves,), plan.homes_after, 1)
     jobs = _groups(fabric, plan.moves, whole=whole)
-    work = _Work(fabric, jobs, max_dark)
+    packing = _Packing(fabric, jobs, max_dark)
     found = []
-    while work.waiting:
-        batch = work.batch()
+    while packing.waiting:
+        batch = packing.batch()
         if not batch:
-            names = list(dict.fromkeys(group.job for group in work.knot))
+            names = list(dict.fromkeys(group.job for group in packing.blocked))
             some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise SequenceError(
+            raise BatchError(
                 f"found no order with at most {max_dark} endpoints dark at once:"
-                f" {some} would take {work.needed}",
-                work.needed,
+                f" {some} would take {packing.needed}",
+                packing.needed,
             )
         found.append(batch)
     running = sum(len(group.moves) for group in jobs)
     least = max(
         least_batches([len(group.moves) for group in jobs], max_dark),
-        -(-(running + work.idle_at_least) // max_dark),
+        -(-(running + packing.idle_at_least) // max_dark),
     )
-    return Batches(tuple(found), work.homes, least)
+    return Batches(tuple(found), packing.homes, least)
 
 
 def least_batches(sizes: Iterable[int], room: int) -> int:
-    """Return a lower bound on the bins of ``room`` that hold items of these sizes.
+    """Return a lower bound on the bins of size ``room`` that hold items of these sizes.
 
     L2 of Martello and Toth ("Lower bounds and reduction procedures for the bin packing
     problem", Discrete Applied Mathematics 28, 1990): for any k, items above room - k are
@@ -118,7 +116,7 @@ class _Group:
     job: str
     moves: tuple[Move, ...]
     change: Mapping[Slot, int]
-    """Ports that the job takes more (or fewer) than before, without zeros."""
+    """Change of the ports that the job uses, without zeros."""
 
 
 def _groups(fabric: Fabric, moves: Iterable[Move], *, whole: bool) -> list[_Group]:
@@ -145,22 +143,22 @@ def _groups(fabric: Fabric, moves: Iterable[Move], *, whole: bool) -> list[_Grou
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch while it is filled."""
+    """A batch under construction."""
 
     chosen: dict[int, None]
     change: Counter[Slot]
     room: int
 
 
-class _Work:
-    """What is still to be moved, which ports are free by now, and which idle endpoints hold."""
+class _Packing:
+    """The waiting groups, and the ports that are free or held by idle endpoints."""
 
     def __init__(self, fabric: Fabric, groups: Sequence[_Group], max_dark: int) -> None:
         self._max_dark, self._groups = max_dark, groups
         self.homes = all_homes(fabric)
         self.waiting = dict.fromkeys(range(len(groups)))
-        self.knot: list[_Group] = []
-        """Jobs that have to move together and are too many, when no batch is possible."""
+        self.blocked: list[_Group] = []
+        """When no batch is possible: jobs that would have to move together."""
         self.needed = 0
         taken = occupied(fabric.site.endpoints, self.homes)
         self._free = Counter({s: n - taken[s] for s, n in capacities(fabric.site).items()})
@@ -170,7 +168,7 @@ class _Work:
             if endpoint.ocs is not None and home is not None:
                 self._idle[home, endpoint.ocs].append(endpoint.name)
         self._coming: Counter[Slot] = Counter()
-        """Ports that waiting jobs will take in the end, less those they leave."""
+        """Ports that waiting jobs will take, less those they leave."""
         self._leaving: dict[Slot, dict[int, None]] = defaultdict(dict)
         for i, group in enumerate(groups):
             for slot, n in group.change.items():
@@ -180,23 +178,23 @@ class _Work:
         self.idle_at_least = sum(max(n - self._free[s], 0) for s, n in self._coming.items())
 
     def batch(self) -> tuple[Move, ...]:
-        """Take the next batch off; empty when nothing can move."""
+        """Remove and return the next batch; empty if no group can move."""
         batch = _Batch({}, Counter(), self._max_dark)
-        self.knot, self.needed = [], 0
+        self.blocked, self.needed = [], 0
         for i in self.waiting:
             if not batch.room:
                 break
             if len(self._groups[i].moves) <= batch.room:
-                self._try(batch, (i,))
+                self._add(batch, (i,))
         for tried, i in enumerate(self.waiting):
-            if not batch.room or tried >= (_TRIES if batch.chosen else _TRIES_IN_NEED):
+            if not batch.room or tried >= (_TRIES if batch.chosen else _TRIES_OF_EMPTY):
                 break
             if i not in batch.chosen:
-                self._clear(batch, i)
+                self._add_with_blockers(batch, i)
         return self._carry_out(batch.chosen, batch.change)
 
-    def _try(self, batch: _Batch, added: tuple[int, ...]) -> int | None:
-        """Add jobs to a batch if they fit; returns how many endpoints they darken, if they can."""
+    def _add(self, batch: _Batch, added: tuple[int, ...]) -> int | None:
+        """Add groups to a batch if they fit; returns their endpoints, None without ports."""
         after = self._with(batch.change, added)
         size = self._size(batch.change, after, added)
         if size is not None and size <= batch.room:
@@ -204,13 +202,13 @@ class _Work:
             batch.change, batch.room = after, batch.room - size
         return size
 
-    def _clear(self, batch: _Batch, i: int) -> None:
-        """Add a job and all that have to make way for it; if that fails, remember the least."""
+    def _add_with_blockers(self, batch: _Batch, i: int) -> None:
+        """Add a group and all that block it; if that fails, keep the smallest such set."""
         limit = batch.room if batch.chosen else self.needed or None
-        added = self._cleared(i, batch, limit)
-        size = None if added is None else self._try(batch, added)
+        added = self._with_blockers(i, batch, limit)
+        size = None if added is None else self._add(batch, added)
         if added and size and not batch.chosen and not 0 < self.needed <= size:
-            self.knot, self.needed = [self._groups[k] for k in added], size
+            self.blocked, self.needed = [self._groups[k] for k in added], size
 
     def _with(self, change: Counter[Slot], added: Iterable[int]) -> Counter[Slot]:
         after = change.copy()
@@ -222,7 +220,7 @@ class _Work:
     def _size(
         self, before: Counter[Slot], after: Counter[Slot], added: Iterable[int]
     ) -> int | None:
-        """Return by how much a batch grows, idle endpoints included; None: no ports."""
+        """Return by how much a batch grows, with idle endpoints; None without ports."""
         grown = 0
         for i in added:
             grown += len(self._groups[i].moves)
@@ -233,10 +231,12 @@ class _Work:
             grown += max(after[slot] - free, 0) - max(before[slot] - free, 0)
         return grown
 
-    def _cleared(self, first: int, batch: _Batch, limit: int | None) -> tuple[int, ...] | None:
-        """Return a job and those that have to make way for it, and for them in their turn.
+    def _with_blockers(
+        self, first: int, batch: _Batch, limit: int | None
+    ) -> tuple[int, ...] | None:
+        """Return a group and those that block it, directly or indirectly.
 
-        All waiting jobs together always fit, so this ends. None beyond ``limit`` endpoints.
+        All waiting groups together always fit, so this ends. None beyond ``limit`` endpoints.
         """
         added = {first: None}
         size = len(self._groups[first].moves)
@@ -247,10 +247,10 @@ class _Work:
             if after[slot] <= self._free[slot] + len(self._idle[slot]):
                 touched.pop()
                 continue
-            # Whoever makes room here and asks for least elsewhere.
+            # The group that frees a port here and lacks fewest elsewhere.
             i = min(
                 (k for k in self._leaving[slot] if k not in added and k not in batch.chosen),
-                key=lambda k: (self._asks(k, after), len(self._groups[k].moves), k),
+                key=lambda k: (self._ports_lacking(k, after), len(self._groups[k].moves), k),
             )
             added[i] = None
             size += len(self._groups[i].moves)
@@ -261,8 +261,8 @@ class _Work:
             touched.extend(self._groups[i].change)
         return tuple(added)
 
-    def _asks(self, i: int, after: Counter[Slot]) -> int:
-        """Return how many ports a job lacks that are not there yet."""
+    def _ports_lacking(self, i: int, after: Counter[Slot]) -> int:
+        """Return how many ports a group lacks."""
         return sum(
             max(after[slot] + n - self._free[slot] - len(self._idle[slot]), 0)
             for slot, n in self._groups[i].change.items()
@@ -283,13 +283,13 @@ class _Work:
         displaced: list[tuple[str, Slot]] = []
         for slot, n in change.items():
             for _ in range(max(n - self._free[slot], 0)):
-                # Whoever came last goes first: the others are not disturbed.
+                # The last one that came goes first: the others are not disturbed.
                 displaced.append((self._idle[slot].pop(), slot))
                 self._free[slot] += 1
             self._free[slot] -= n
         for name, (source, ocs) in displaced:
             open_ = [s for s, n in self._free.items() if s[1] == ocs and n > 0 and s[0] != source]
-            # Where no waiting job will want the port, as far as that is possible.
+            # To a port that no waiting group needs, if there is one.
             target = max(open_, key=lambda s: self._free[s] - self._coming[s], default=None)
             home = None if target is None else target[0]
             moves.append(Move(name, source, home))

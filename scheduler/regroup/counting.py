@@ -1,4 +1,4 @@
-"""From a fabric to counts, and from a layout in counts back to homes."""
+"""Converts a fabric to counts, and a layout in counts back to homes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy as np
 
 from scheduler.metrics import SpanBound
 from scheduler.model import Endpoint, Fabric, Job, Limits
-from scheduler.occupancy import all_homes, capacities, make_way, occupied
+from scheduler.occupancy import all_homes, capacities, displace_idle, occupied
 from scheduler.regroup.counts import Counts, Layout, Problem, Unit, moved_members
 
 
 @dataclass(slots=True, frozen=True)
 class Counted:
-    """A fabric, its problem, and what leads back from the one to the other."""
+    """A fabric, its problem in counts, and the mapping between the two."""
 
     fabric: Fabric
     endpoints: Mapping[str, Endpoint]
     problem: Problem
     switches: tuple[str, ...]
     constant_excess: float
-    """Weighted excess span of jobs of the objective that no plan can move."""
+    """Weighted excess span, in the objective, of jobs that no plan can move."""
 
 
 def movable(fabric: Fabric, endpoint: Endpoint, job: Job | None) -> bool:
-    """Tell whether a plan may change this endpoint's home."""
+    """Return whether a plan may change this endpoint's home."""
     pinned = job is not None and job.pinned
     return endpoint.ocs is not None and endpoint.name not in fabric.unavailable and not pinned
 
 
-class _Tally:
-    """Members of one job by slot, while the endpoints are gone through."""
+class _MemberCount:
+    """Members of one job by slot."""
 
     __slots__ = ("dark", "held", "held_dark", "lit")
 
@@ -44,22 +44,19 @@ class _Tally:
         self.held_dark = 0
 
 
-def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted:
-    """Count a checked fabric. Raises ValueError when ``limits.only_job`` does not exist.
-
-    ``waiting`` names a job that does not run yet: moving it costs nothing.
-    """
+def count(fabric: Fabric, limits: Limits) -> Counted:
+    """Count a checked fabric. Raises ValueError if ``limits.only_job`` does not exist."""
     if limits.only_job is not None and limits.only_job not in {j.name for j in fabric.jobs}:
         raise ValueError(f"there is no job {limits.only_job}")
     site = fabric.site
     switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
-    ledger = _Ledger(fabric, switches)
+    counter = _EndpointCount(fabric, switches)
     for endpoint in site.endpoints:
-        ledger.enter(endpoint)
-    units, constant = _units(fabric, limits, ledger.tallies, waiting)
-    taken, single = np.zeros_like(ledger.room), np.zeros_like(ledger.room)
-    for job, tally in zip(fabric.jobs, ledger.tallies, strict=True):
-        for slot, n in tally.lit.items():
+        counter.add(endpoint)
+    units, constant = _units(fabric, limits, counter.by_job)
+    taken, single = np.zeros_like(counter.room), np.zeros_like(counter.room)
+    for job, own in zip(fabric.jobs, counter.by_job, strict=True):
+        for slot, n in own.lit.items():
             taken[slot] += n
             single[slot] += len(job.endpoints) == 1
     problem = Problem(
@@ -67,10 +64,10 @@ def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted
         units=units,
         switches=len(switches),
         aggregators=len(site.aggregators),
-        room=ledger.room,
+        room=counter.room,
         single=single,
-        idle=ledger.idle,
-        spare=(ledger.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
+        idle=counter.idle,
+        spare=(counter.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
         excess_limit=0.0,
     )
     before = problem.cost(problem.start).total_excess
@@ -78,8 +75,8 @@ def count(fabric: Fabric, limits: Limits, waiting: str | None = None) -> Counted
     return Counted(fabric, by_name, replace(problem, excess_limit=before), switches, constant)
 
 
-class _Ledger:
-    """Endpoints entered one by one: whose they are, where, and whether they may move."""
+class _EndpointCount:
+    """Counts endpoints one by one: by job, by slot, and by whether they may move."""
 
     def __init__(self, fabric: Fabric, switches: tuple[str, ...]) -> None:
         self._fabric = fabric
@@ -87,44 +84,44 @@ class _Ledger:
         self._at_k = {ocs: k for k, ocs in enumerate(switches)}
         self._at_a = {a.name: i for i, a in enumerate(fabric.site.aggregators)}
         self._owner = {name: j for j, job in enumerate(fabric.jobs) for name in job.endpoints}
-        self.tallies = [_Tally() for _ in fabric.jobs]
+        self.by_job = [_MemberCount() for _ in fabric.jobs]
         self.room = np.zeros(len(switches) * len(self._at_a), np.int64)
         self.idle = np.zeros_like(self.room)
         for (name, ocs), ports in capacities(fabric.site).items():
             if ocs in self._at_k:
                 self.room[self._at_k[ocs] * len(self._at_a) + self._at_a[name]] = ports
 
-    def enter(self, endpoint: Endpoint) -> None:
+    def add(self, endpoint: Endpoint) -> None:
         """Count one endpoint."""
         j, home = self._owner.get(endpoint.name), self._homes[endpoint.name]
         job = None if j is None else self._fabric.jobs[j]
         stays = not movable(self._fabric, endpoint, job)
         if j is not None:
-            self._enter_member(self.tallies[j], endpoint, home, stays=stays)
+            self._add_member(self.by_job[j], endpoint, home, stays=stays)
         if endpoint.ocs is not None and home is not None:
             slot = self._at_k[endpoint.ocs] * len(self._at_a) + self._at_a[home]
             self.room[slot] -= stays
             self.idle[slot] += not stays and j is None
 
-    def _enter_member(
-        self, tally: _Tally, endpoint: Endpoint, home: str | None, *, stays: bool
+    def _add_member(
+        self, own: _MemberCount, endpoint: Endpoint, home: str | None, *, stays: bool
     ) -> None:
         if stays and home is None:
-            tally.held_dark += 1
+            own.held_dark += 1
         elif stays:
-            tally.held.add(self._at_a[home or ""])
+            own.held.add(self._at_a[home or ""])
         elif endpoint.ocs is not None:
             k = self._at_k[endpoint.ocs]
-            where, at = (tally.dark, k)
+            where, at = (own.dark, k)
             if home is not None:
-                where, at = tally.lit, k * len(self._at_a) + self._at_a[home]
+                where, at = own.lit, k * len(self._at_a) + self._at_a[home]
             where[at] = where.get(at, 0) + 1
 
 
 def _units(
-    fabric: Fabric, limits: Limits, tallies: list[_Tally], waiting: str | None
+    fabric: Fabric, limits: Limits, by_job: list[_MemberCount]
 ) -> tuple[tuple[Unit, ...], float]:
-    """Return the jobs that count, and the weighted excess of the others."""
+    """Return the jobs with movable members, and the weighted excess of the others."""
     bound = SpanBound(fabric.site)
     by_name = {e.name: e for e in fabric.site.endpoints}
     # Scaled to at most 1: tolerances then mean the same for every unit of weight.
@@ -132,13 +129,15 @@ def _units(
     scale = 1.0 / most if most > 0 else 0.0
     width = len(fabric.site.aggregators)
     units, constant = [], 0.0
-    for j, (job, tally) in enumerate(zip(fabric.jobs, tallies, strict=True)):
+    for j, (job, own) in enumerate(zip(fabric.jobs, by_job, strict=True)):
         if len(job.endpoints) < 2:
             continue
-        own = float(limits.only_job == job.name)
-        weight = job.weight * scale if limits.only_job is None else own
-        members = Counter(tally.dark)
-        for slot, n in tally.lit.items():
+        if limits.only_job is None:
+            weight = job.weight * scale
+        else:
+            weight = float(limits.only_job == job.name)
+        members = Counter(own.dark)
+        for slot, n in own.lit.items():
             members[slot // width] += n
         unit = Unit(
             job=j,
@@ -147,11 +146,10 @@ def _units(
             weight=weight,
             all_weight=job.weight * scale,
             members=dict(members),
-            start=tally.lit,
-            dark=tally.dark,
-            held=frozenset(tally.held),
-            held_dark=tally.held_dark,
-            price=int(job.name != waiting),
+            start=own.lit,
+            dark=own.dark,
+            held=frozenset(own.held),
+            held_dark=own.held_dark,
         )
         if members:
             units.append(unit)
@@ -161,25 +159,25 @@ def _units(
 
 
 def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:
-    """Turn counts into homes of all endpoints.
+    """Convert counts to homes of all endpoints.
 
-    Members that can stay do, in rank order; the rest fill the gaps. Then one-endpoint jobs
-    make way, the last of the site file first, and then idle endpoints.
+    Members stay where they can, in rank order; the rest fill the gaps. Then one-endpoint jobs
+    are displaced, the last one first, and then idle endpoints.
     """
     fabric, problem = counted.fabric, counted.problem
     homes = all_homes(fabric)
     for unit, lit, dark in zip(problem.units, layout.lit, layout.dark, strict=True):
         if moved_members(unit, lit, dark):
-            _arrange(counted, fabric.jobs[unit.job], lit, homes)
-    _make_singles_way(counted, layout, homes)
+            _assign_members(counted, fabric.jobs[unit.job], lit, homes)
+    _displace_singles(counted, layout, homes)
     idle = fabric.idle()
     names = {e.name for e in idle}
     others = [e for e in fabric.site.endpoints if e.name not in names]
-    make_way(fabric.site.aggregators, idle, homes, occupied(others, homes))
+    displace_idle(fabric.site.aggregators, idle, homes, occupied(others, homes))
     return homes
 
 
-def _arrange(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | None]) -> None:
+def _assign_members(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | None]) -> None:
     """Give the movable members of one job their homes."""
     fabric, width = counted.fabric, counted.problem.aggregators
     names = [a.name for a in fabric.site.aggregators]
@@ -195,20 +193,20 @@ def _arrange(counted: Counted, job: Job, lit: Counts, homes: dict[str, str | Non
                 left[home] -= 1
             else:
                 leaving.append(name)
-        # Lit members first: what stays dark was dark before.
+        # Lit members first: a member that stays dark was dark before.
         leaving.sort(key=lambda name: homes[name] is None)
         homes.update(zip(leaving, left.elements(), strict=False))
 
 
-def _make_singles_way(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
-    """Re-home the one-endpoint jobs whose ports are wanted."""
+def _displace_singles(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
+    """Re-home the one-endpoint jobs whose ports units need."""
     problem, fabric = counted.problem, counted.fabric
     used = problem.used(layout)
     leaving = np.maximum(used + problem.single - problem.room, 0)
     if not leaving.any():
         return
     staying = used + problem.single - leaving
-    # To a port that nobody uses where there is one, else to one of an idle endpoint.
+    # To an unused port if there is one, otherwise to a port of an idle endpoint.
     free = np.maximum(problem.room - staying - problem.idle, 0)
     crowded = problem.room - staying - free
     names = [a.name for a in fabric.site.aggregators]

@@ -1,9 +1,9 @@
-"""The regroup problem in counts: which of several equal ports is used never matters.
+"""Defines the regroup problem in counts: equal ports are interchangeable.
 
 A *slot* is one (optical switch, aggregator), numbered ``switch * aggregators + aggregator``.
 A *unit* is a job of two or more members of which some may move. Jobs of one endpoint are
-alike: only how many of them sit in a slot counts, and they make way for units. Members that
-no plan may move (pinned, unavailable, hard-wired) are folded into constants.
+equal: only their number per slot counts, and units displace them. Members that no plan may
+move (pinned, unavailable, hard-wired) are folded into constants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from scheduler.model import Limits, Objective
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -29,7 +28,7 @@ Counts = Mapping[int, int]
 
 @dataclass(slots=True, frozen=True)
 class Unit:
-    """A job whose members count: where they are, and what a plan may do with them."""
+    """A job of several members: where they are, and which of them may move."""
 
     job: int
     """Number of the job in the fabric."""
@@ -38,21 +37,19 @@ class Unit:
     least: int
     """Lower bound on the span."""
     weight: float
-    """w_j in the objective; 0 for the others when the plan is for one job."""
+    """w_j in the objective; 0 for the others if the plan is for one job."""
     all_weight: float
-    """w_j: the weighted excess of all jobs together must never grow."""
+    """w_j in the weighted excess of all jobs, which must not grow."""
     members: Counts
     """Movable members per switch."""
     start: Counts
-    """Where the lit ones of them are before the plan."""
+    """Movable lit members per slot before the plan."""
     dark: Counts
     """Movable members per switch that are dark before the plan."""
     held: frozenset[int]
-    """Aggregators under which a member sits that may not move."""
+    """Aggregators with a lit member that may not move."""
     held_dark: int = 0
     """Members that are dark and may not move."""
-    price: int = 1
-    """0 for a job that does not run yet: it pauses nobody, and its moves are free."""
 
     @property
     def base_span(self) -> int:
@@ -61,7 +58,7 @@ class Unit:
 
     @property
     def alone(self) -> bool:
-        """Tell whether zero excess span means: all members under one aggregator."""
+        """True if zero excess span means that all members are under one aggregator."""
         return self.least == 1 and not self.held_dark
 
 
@@ -75,27 +72,27 @@ class Layout:
 
 @dataclass(slots=True, frozen=True)
 class Cost:
-    """What a layout costs, each figure in its own unit."""
+    """The cost of a layout."""
 
     excess: float
-    """Weighted excess span of the jobs that the plan is for."""
+    """Weighted excess span of the jobs in the objective."""
     total_excess: float
     """Weighted excess span of all jobs."""
     moves: int
     """Members of jobs that change home."""
     paused: int
-    """Endpoints of all touched jobs."""
+    """Endpoints of all jobs with a moved member."""
     jobs: int
-    """Touched jobs."""
+    """Jobs with a moved member."""
     idle: int
-    """Idle endpoints that have to make way."""
+    """Idle endpoints that are displaced."""
 
     def key(self, objective: Objective) -> tuple[float, int, int, int]:
         """Return the lexicographic objective."""
         first, second = self.paused, self.moves
         if objective is Objective.MOVES:
             first, second = second, first
-        # Weights are floats: sums that differ by rounding alone must compare equal.
+        # Weights are floats: sums that differ only by rounding must compare equal.
         return round(self.excess, 6), first, second, self.idle
 
 
@@ -108,23 +105,23 @@ class Problem:
     switches: int
     aggregators: int
     room: Ints
-    """room[slot]: ports that no immovable endpoint takes."""
+    """room[slot]: ports without an immovable endpoint."""
     single: Ints
-    """Jobs of one endpoint there that may be moved."""
+    """single[slot]: movable jobs of one endpoint."""
     idle: Ints
-    """Idle endpoints there that may be moved."""
+    """idle[slot]: movable idle endpoints."""
     spare: Ints
-    """spare[switch]: how many dark members can be lit before the ports run out."""
+    """spare[switch]: how many dark members the free ports can light."""
     excess_limit: float
-    """Weighted excess span that the units may have together, whatever the plan is for."""
+    """Limit of the weighted excess span of all units together."""
 
     @property
     def start(self) -> Layout:
-        """Where everything is before the plan."""
+        """The layout before the plan."""
         return Layout([u.start for u in self.units], [u.dark for u in self.units])
 
     def used(self, layout: Layout) -> Ints:
-        """Return the ports that units take, per slot."""
+        """Return the ports that units use, per slot."""
         used = np.zeros(len(self.room), np.int64)
         for lit in layout.lit:
             for slot, n in lit.items():
@@ -132,12 +129,12 @@ class Problem:
         return used
 
     def span(self, unit: Unit, lit: Counts, dark: Counts) -> int:
-        """Return the span of a unit; every dark member is a place of its own."""
+        """Return the span of a unit; every dark member counts as a place of its own."""
         places = {slot % self.aggregators for slot in lit} | unit.held
         return len(places) + sum(dark.values()) + unit.held_dark
 
     def cost(self, layout: Layout) -> Cost:
-        """Evaluate a layout."""
+        """Return the cost of a layout."""
         excess = total = 0.0
         moves = paused = jobs = 0
         for unit, lit, dark in zip(self.units, layout.lit, layout.dark, strict=True):
@@ -146,9 +143,9 @@ class Problem:
             total += unit.all_weight * over
             moved = moved_members(unit, lit, dark)
             if moved:
-                moves += moved * unit.price
-                paused += unit.size * unit.price
-                jobs += unit.price
+                moves += moved
+                paused += unit.size
+                jobs += 1
         used = self.used(layout)
         singles = int(np.maximum(used + self.single - self.room, 0).sum())
         return Cost(
@@ -161,7 +158,7 @@ class Problem:
         )
 
     def _crowded(self, used: Ints) -> int:
-        """Count the idle endpoints that units displace, and one-endpoint jobs in their turn."""
+        """Count the idle endpoints that units and displaced one-endpoint jobs displace."""
         over = np.maximum(used + self.single - self.room, 0)
         crowded = np.maximum(used + self.single - over + self.idle - self.room, 0)
         free = np.maximum(self.room - used - self.single - self.idle, 0)
@@ -170,7 +167,7 @@ class Problem:
         return int(crowded.sum() + np.maximum(arriving, 0).sum())
 
     def allows(self, layout: Layout) -> bool:
-        """Tell whether members are whole, ports suffice, budgets hold and nobody loses."""
+        """Return whether a layout has all members and keeps ports, budgets and excess limit."""
         lit_up = np.zeros(self.switches, np.int64)
         for unit, lit, dark in zip(self.units, layout.lit, layout.dark, strict=True):
             per_switch: dict[int, int] = dict(dark)
@@ -209,13 +206,13 @@ def moved_members(unit: Unit, lit: Counts, dark: Counts) -> int:
 
 
 def least_moves(problem: Problem, unit: Unit, excess: int = 0) -> int:
-    """Return how many members of a unit have to move for it to end with so much excess."""
+    """Return how many members of a unit must move for it to end with this excess."""
     shards: dict[int, int] = {}
     for slot, n in unit.start.items():
         a = slot % problem.aggregators
         shards[a] = shards.get(a, 0) + n
     free = sum(n for a, n in shards.items() if a in unit.held)
-    # A dark member that stays dark is a place of its own, as if it were a shard.
+    # A dark member that stays dark counts as a place, like a shard.
     others = [n for a, n in shards.items() if a not in unit.held]
     others += [1] * sum(unit.dark.values())
     others.sort(reverse=True)
@@ -224,27 +221,27 @@ def least_moves(problem: Problem, unit: Unit, excess: int = 0) -> int:
 
 
 def disruption_per_excess(problem: Problem, unit: Unit, now: int) -> dict[int, int]:
-    """Return the least moves of a unit that is touched and does not end compact.
+    """Return, per remaining excess span, the least moves of a moved unit that is not compact.
 
-    Per excess span that it keeps. To end worse than ``now`` costs no less than the last.
+    A result worse than ``now`` costs at least as much as the last entry.
     """
     return {e: max(least_moves(problem, unit, e), 1) for e in range(1, max(now, 1) + 1)}
 
 
 def least_excess(problem: Problem) -> float:
-    """Return the weighted excess span that not even unlimited moves could undercut."""
+    """Return a lower bound on the weighted excess span with unlimited moves."""
     return sum(u.weight * max(u.base_span - u.least, 0) for u in problem.units)
 
 
 def disruption_at_zero_excess(problem: Problem) -> tuple[int, int]:
     """Return (running moves, paused endpoints) that any plan with zero excess span needs.
 
-    LB1: a job that ends compact keeps at most its largest shards in place. Only jobs that
-    count in the objective have to end compact.
+    LB1: a job that ends compact keeps at most its largest shards in place. Only jobs in the
+    objective have to end compact.
     """
     moves = paused = 0
     for unit in problem.units:
         if unit.weight > 0 and problem.span(unit, unit.start, unit.dark) > unit.least:
-            moves += unit.price * least_moves(problem, unit)
-            paused += unit.price * unit.size
+            moves += least_moves(problem, unit)
+            paused += unit.size
     return moves, paused

@@ -1,4 +1,4 @@
-"""Make room: the regroup that lets a waiting job in under as few aggregators as it can have."""
+"""Plans the regroup that lets a waiting job start with its least span."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from scheduler import metrics
 from scheduler.model import Bound, Fabric, Job, Limits, Locality, Plan, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.placement.selection import Rooms, balanced, best_fit, nearest
-from scheduler.regroup import plan as regroup
-from scheduler.regroup.one_job import Gathering, gather
+from scheduler.placement.selection import Capacity, balanced, best_fit, nearest
+from scheduler.regroup.one_job import Consolidation, consolidate
+from scheduler.regroup.plan import DARK_TIME_S, plan_regroup
 
 _CANDIDATE = ""
-"""Name of the waiting job while it is planned for as if it ran: no real job is called so."""
+"""Name of the waiting job while the planner treats it as running; no real job has it."""
 
 
 def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     """Return sets of idle endpoints that the job might get, the most promising first.
 
-    One per aggregator-blind balance over the optical switches, one by best fit in place; empty
-    when there are not enough idle ones.
+    One is balanced over the optical switches, one is the best fit in place; empty if there
+    are not enough idle endpoints.
     """
     pool, count = index.pool(request), request.count
     if pool.idle < count:
@@ -31,8 +31,8 @@ def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     found: list[Sequence[int]] = []
     if pool.lit >= count:
         found.append(best_fit(index, pool, count))
-    widest = Rooms.empty(index, pool).fewest(count)
-    limits = [*pool.wanting[:-1], 0]
+    widest = Capacity.empty(index, pool).fewest(count)
+    limits = [*pool.idle_by_slot[:-1], 0]
     if widest is not None and sum(limits) >= count:
         wanted = balanced(limits, count, [0] * len(limits))
         found.insert(0, nearest(index, pool, wanted, widest))
@@ -40,15 +40,17 @@ def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(n for n in names if len(n) == count))
 
 
-def quick(index: FabricIndex, request: Request, movable: Callable[[str], bool]) -> Gathering | None:
-    """Return what would make room, found at once and without a proof; None when nothing is.
+def estimate(
+    index: FabricIndex, request: Request, movable: Callable[[str], bool]
+) -> Consolidation | None:
+    """Return moves that make room, found by a heuristic without a proof; None without any.
 
-    ``index`` is left as it was.
+    ``index`` is unchanged afterwards.
     """
-    best: Gathering | None = None
+    best: Consolidation | None = None
     for chosen in candidates(index, request):
         index.start(Job(_CANDIDATE, chosen))
-        found = gather(index, _CANDIDATE, movable)
+        found = consolidate(index, _CANDIDATE, movable)
         index.finish(_CANDIDATE)
         if found is not None and (best is None or found.others_gpus < best.others_gpus):
             best = found
@@ -61,26 +63,26 @@ def make_room(
     limits: Limits,
     *,
     clock: Callable[[], float] | None = None,
-    pause_s: float = regroup.DARK_TIME_S,
+    pause_s: float = DARK_TIME_S,
 ) -> Plan | None:
     """Plan the moves after which a job that waits for its locality fits; None without any.
 
-    The endpoints it would get are gathered as if it ran already, so the plan also re-homes
-    them. ``bound.running_moves`` is proven (``Wait.moves_needed``), the other bounds are not
-    known and 0. Raises scheduler.occupancy.FabricError for a fabric that contradicts itself.
+    The planner treats the job as running on the endpoints it would get, so the plan also
+    re-homes them. ``bound.running_moves`` is proven (``Wait.moves_needed``), the other bounds
+    are unknown and 0. Raises scheduler.occupancy.FabricError for a fabric that contradicts itself.
     """
     index = FabricIndex(fabric)
-    verdict = place(index, replace(request, locality=Locality.STRICT))
-    if not isinstance(verdict, Wait) or verdict.code != "locality":
+    placed = place(index, replace(request, locality=Locality.STRICT))
+    if not isinstance(placed, Wait) or placed.code != "locality":
         return None
-    least = 0 if verdict.moves_needed is None else verdict.moves_needed
+    least = 0 if placed.moves_needed is None else placed.moves_needed
     found: list[Plan] = []
     tries = candidates(index, request)
     for chosen in tries:
         job = Job(_CANDIDATE, chosen)
         with_it = replace(fabric, jobs=(*fabric.jobs, job))
         share = replace(limits, only_job=_CANDIDATE, time_limit_s=limits.time_limit_s / len(tries))
-        made = regroup.plan(with_it, _with_candidate(share), clock=clock, pause_s=pause_s)
+        made = plan_regroup(with_it, _with_candidate(share), clock=clock, pause_s=pause_s)
         trial = replace(fabric, homes=made.homes_after)
         fits = place(trial, replace(request, locality=Locality.STRICT))
         if made.moves and not isinstance(fits, Wait):
@@ -91,7 +93,7 @@ def make_room(
 
 
 def _with_candidate(limits: Limits) -> Limits:
-    """The candidate counts as touched and moved, but costs nobody anything."""
+    """Return limits that leave the waiting job out of account."""
     jobs = None if limits.max_jobs_paused is None else limits.max_jobs_paused + 1
     return replace(limits, max_jobs_paused=jobs, max_moves=None)
 
@@ -104,7 +106,7 @@ def _within(plan: Plan, limits: Limits) -> bool:
 
 
 def _without_candidate(fabric: Fabric, made: Plan, least: int, pause_s: float) -> Plan:
-    """Count the plan's cost to those who run."""
+    """Return the plan with its cost to running jobs only."""
     size = {job.name: len(job.endpoints) for job in fabric.jobs}
     busy = {name for job in fabric.jobs for name in job.endpoints}
     paused = tuple(name for name in made.jobs_paused if name != _CANDIDATE)

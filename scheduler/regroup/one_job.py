@@ -1,8 +1,8 @@
-"""Bring one running job together at once: the planner's step for a single trigger.
+"""Consolidates one running job under its least span with a fast heuristic.
 
-Fast enough to run at every event: it looks at one set of target aggregators after the other
-and picks the jobs that have to make way by the endpoints they pause. Others never end on
-more aggregators than before. The whole fabric is the business of ``scheduler.regroup.plan``.
+Fast enough to run at every event: it tries one set of target aggregators after the other and
+selects the jobs to displace by the endpoints they pause. Other jobs never end on more
+aggregators than before. ``scheduler.regroup.plan`` plans for the whole fabric.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from scheduler.placement.index import DARK, FabricIndex
 Vector = list[int]
 """Counts per optical switch."""
 
-_REFUGES = 4
-"""Aggregators on which jobs of one endpoint are sent on to shelter a larger job."""
+_HOMES_TRIED = 4
+"""Aggregators tried as the new home of a larger job by displacing one-endpoint jobs."""
 
-_NOWHERE: frozenset[int] = frozenset()
+_NONE: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,7 +32,7 @@ class _Victim:
     vector: Vector
     members: list[int]
     elsewhere: frozenset[int]
-    """Other aggregators that it touches already."""
+    """Other aggregators with members of the job."""
 
     @property
     def slot(self) -> int:
@@ -40,22 +40,22 @@ class _Victim:
         return self.vector.index(1)
 
 
-Leaver = tuple[_Victim, int]
-"""Members that make way, and the aggregator they go to."""
+Relocation = tuple[_Victim, int]
+"""Displaced members, and the aggregator they go to."""
 
 
 @dataclass(slots=True, frozen=True)
-class Gathering:
-    """What it takes: moves of the job, of those that make way, and of idle endpoints."""
+class Consolidation:
+    """The moves of the job, of displaced jobs and of idle endpoints."""
 
     moves: tuple[Move, ...]
     others: tuple[str, ...]
-    """Running jobs that make way."""
+    """Displaced running jobs."""
     others_gpus: int
 
 
 @dataclass(slots=True)
-class _Scene:
+class _Surroundings:
     """Counts of the fabric around one job."""
 
     index: FabricIndex
@@ -64,22 +64,24 @@ class _Scene:
     members: list[int]
     own: list[Vector]
     room: list[Vector]
-    """Ports that no busy or unavailable endpoint takes: idle ones make way for free."""
+    """Ports without a busy or unavailable endpoint: idle ones are displaced for free."""
     busy: list[dict[str, list[int]]] = field(default_factory=list)
-    """Per aggregator every job's members there; counted when somebody has to leave."""
+    """Per aggregator the members of every job; filled when a job must be displaced."""
     occupants: dict[int, list[_Victim]] = field(default_factory=dict)
-    """Per aggregator the jobs that may be moved; on demand."""
+    """Per aggregator the movable jobs; filled on demand."""
 
     @property
     def switches(self) -> range:
         return range(self.index.fixed_slot)
 
 
-def gather(index: FabricIndex, name: str, movable: Callable[[str], bool]) -> Gathering | None:
-    """Return the cheapest way found to bring a job to its least span, None without one.
+def consolidate(
+    index: FabricIndex, name: str, movable: Callable[[str], bool]
+) -> Consolidation | None:
+    """Return the cheapest moves found that bring a job to its least span, None without any.
 
     Cheapest: fewest endpoints of other jobs paused, then fewest members moved. ``movable``
-    tells which other jobs may be touched. KeyError when the job does not run.
+    tells which other jobs may be moved. Raises KeyError if the job does not run.
     """
     job = index.jobs[name]
     members = [index.number[n] for n in job.endpoints]
@@ -91,16 +93,16 @@ def gather(index: FabricIndex, name: str, movable: Callable[[str], bool]) -> Gat
         if index.home[e] != DARK:
             own[index.home[e]][index.slot[e]] += 1
     room = (index.ports - index.held).tolist()
-    scene = _Scene(index, name, movable, members, own, room)
+    around = _Surroundings(index, name, movable, members, own, room)
     total = [0] * switches
     for e in members:
         total[index.slot[e]] += 1
-    best: tuple[tuple[int, int], tuple[int, ...], list[Leaver]] | None = None
+    best: tuple[tuple[int, int], tuple[int, ...], list[Relocation]] | None = None
     least = index.bound.least([index.site.endpoints[e] for e in members])
-    for lack, stays, targets in _targets(scene, total, least):
-        if best is not None and lack >= best[0][0]:
-            break  # nobody pauses fewer endpoints than have to leave
-        victims = _make_room(scene, targets, _lacking(scene, targets, total))
+    for missing, stays, targets in _target_sets(around, total, least):
+        if best is not None and missing >= best[0][0]:
+            break  # at least as many endpoints pause as must leave
+        victims = _choose_victims(around, targets, _missing_ports(around, targets, total))
         if victims is None:
             continue
         cost = sum(v.size for v, _ in victims)
@@ -110,53 +112,55 @@ def gather(index: FabricIndex, name: str, movable: Callable[[str], bool]) -> Gat
     if best is None:
         return None
     (cost, _), targets, victims = best
-    return Gathering(_moves(scene, targets, victims), tuple(v.name for v, _ in victims), cost)
+    return Consolidation(_moves(around, targets, victims), tuple(v.name for v, _ in victims), cost)
 
 
-def _targets(
-    scene: _Scene, total: Vector, least: int
+def _target_sets(
+    around: _Surroundings, total: Vector, least: int
 ) -> Sequence[tuple[int, int, tuple[int, ...]]]:
     """Return (endpoints that must leave, members that stay, targets), cheapest first."""
-    sums = [sum(o) + sum(r) for o, r in zip(scene.own, scene.room, strict=True)]
+    sums = [sum(o) + sum(r) for o, r in zip(around.own, around.room, strict=True)]
     order = sorted(range(len(sums)), key=lambda a: (-sums[a], a))
     sets: dict[tuple[int, ...], None] = {}
     for a in order:
         rest = [b for b in order[:least] if b != a][: least - 1]
         sets[tuple(sorted((a, *rest)))] = None
-    ports = scene.index.ports
+    ports = around.index.ports
     found = []
     for targets in sets:
         whole = ports[list(targets)].sum(axis=0).tolist()
         if any(wanted > there for wanted, there in zip(total, whole, strict=True)):
             continue
-        lack = sum(_lacking(scene, targets, total))
-        stays = sum(sum(scene.own[a]) for a in targets)
-        found.append((lack, stays, targets))
+        missing = sum(_missing_ports(around, targets, total))
+        stays = sum(sum(around.own[a]) for a in targets)
+        found.append((missing, stays, targets))
     found.sort(key=lambda t: (t[0], -t[1]))
     return found
 
 
-def _lacking(scene: _Scene, targets: Sequence[int], total: Vector) -> Vector:
+def _missing_ports(around: _Surroundings, targets: Sequence[int], total: Vector) -> Vector:
     return [
-        max(total[k] - sum(scene.own[a][k] + scene.room[a][k] for a in targets), 0)
-        for k in scene.switches
+        max(total[k] - sum(around.own[a][k] + around.room[a][k] for a in targets), 0)
+        for k in around.switches
     ]
 
 
-def _make_room(scene: _Scene, targets: Sequence[int], lack: Vector) -> list[Leaver] | None:
-    """Choose who leaves the targets and where to; None when that is impossible."""
-    if not any(lack):
+def _choose_victims(
+    around: _Surroundings, targets: Sequence[int], missing: Vector
+) -> list[Relocation] | None:
+    """Select the jobs that leave the targets, and their new homes; None if impossible."""
+    if not any(missing):
         return []
-    candidates = _candidates(scene, targets)
+    candidates = _candidates(around, targets)
     there = [sum(column) for column in zip(*(v.vector for v in candidates), strict=True)]
-    if not there or any(n > m for n, m in zip(lack, there, strict=True)):
+    if not there or any(n > m for n, m in zip(missing, there, strict=True)):
         return None
     room = [
         [r + o for r, o in zip(free, own, strict=True)]
-        for free, own in zip(scene.room, scene.own, strict=True)
+        for free, own in zip(around.room, around.own, strict=True)
     ]
-    left = list(lack)
-    chosen: list[tuple[_Victim, list[Leaver]]] = []
+    left = list(missing)
+    chosen: list[tuple[_Victim, list[Relocation]]] = []
     gone: set[str] = set()
     while any(n > 0 for n in left):
         best: tuple[tuple[float, int, int], _Victim] | None = None
@@ -170,43 +174,43 @@ def _make_room(scene: _Scene, targets: Sequence[int], lack: Vector) -> list[Leav
             return None
         victim = best[1]
         candidates.remove(victim)
-        leavers = _shelter(scene, targets, victim, room, gone)
-        if leavers is None:
+        relocations = _relocate(around, targets, victim, room, gone)
+        if relocations is None:
             continue
-        gone.update(leaver.name for leaver, _ in leavers)
+        gone.update(displaced.name for displaced, _ in relocations)
         left = [m - n for m, n in zip(left, victim.vector, strict=True)]
-        chosen.append((victim, leavers))
+        chosen.append((victim, relocations))
     for entry in sorted(chosen, key=lambda c: -c[0].size):
         vector = entry[0].vector
         if all(n <= -missing for n, missing in zip(vector, left, strict=True)):
             chosen.remove(entry)
             left = [m + n for m, n in zip(left, vector, strict=True)]
-    return [leaver for _, leavers in chosen for leaver in leavers]
+    return [displaced for _, relocations in chosen for displaced in relocations]
 
 
-def _shelter(
-    scene: _Scene,
+def _relocate(
+    around: _Surroundings,
     targets: Sequence[int],
     victim: _Victim,
     room: list[Vector],
     gone: AbstractSet[str],
-) -> list[Leaver] | None:
-    """Find a refuge, if need be by sending jobs of one endpoint on from there.
+) -> list[Relocation] | None:
+    """Find a new home for a victim, if necessary by displacing jobs of one endpoint.
 
-    Returns who goes where, the victim first; ``room`` shrinks by what was taken. None, and
-    no change, when there is no refuge.
+    Returns all relocations, the victim's first, and subtracts their ports from ``room``.
+    Without a new home it returns None and changes nothing.
     """
-    refuge = _refuge(targets, victim, room)
-    if refuge is not None:
-        _occupy(victim, refuge, room)
-        return [(victim, refuge)]
+    new_home = _new_home(targets, victim, room)
+    if new_home is not None:
+        _take_ports(victim, new_home, room)
+        return [(victim, new_home)]
     if victim.size == 1:
         return None
     widest = sorted((a for a in range(len(room)) if a not in targets), key=lambda a: -sum(room[a]))
-    for a in widest[:_REFUGES]:
+    for a in widest[:_HOMES_TRIED]:
         short = [max(n - r, 0) for n, r in zip(victim.vector, room[a], strict=True)]
         sent: list[_Victim] = []
-        for small in _occupants(scene, a):
+        for small in _occupants(around, a):
             if small.size == 1 and short[small.slot] > 0 and small.name not in gone:
                 short[small.slot] -= 1
                 sent.append(small)
@@ -215,38 +219,38 @@ def _shelter(
         trial = [list(free) for free in room]
         for small in sent:
             trial[a][small.slot] += 1
-        _occupy(victim, a, trial)
-        leavers: list[Leaver] = [(victim, a)]
+        _take_ports(victim, a, trial)
+        relocations: list[Relocation] = [(victim, a)]
         for small in sent:
-            refuge = _refuge((*targets, a), small, trial)
-            if refuge is None:
+            new_home = _new_home((*targets, a), small, trial)
+            if new_home is None:
                 break
-            _occupy(small, refuge, trial)
-            leavers.append((small, refuge))
-        if len(leavers) > len(sent):
+            _take_ports(small, new_home, trial)
+            relocations.append((small, new_home))
+        if len(relocations) > len(sent):
             room[:] = trial
-            return leavers
+            return relocations
     return None
 
 
-def _occupy(victim: _Victim, aggregator: int, room: list[Vector]) -> None:
+def _take_ports(victim: _Victim, aggregator: int, room: list[Vector]) -> None:
     free = room[aggregator]
     for k, n in enumerate(victim.vector):
         free[k] -= n
 
 
-def _candidates(scene: _Scene, targets: Sequence[int]) -> list[_Victim]:
+def _candidates(around: _Surroundings, targets: Sequence[int]) -> list[_Victim]:
     """Return the movable jobs with members on the targets."""
     if len(targets) == 1:
-        return list(_occupants(scene, targets[0]))
+        return list(_occupants(around, targets[0]))
     inside: dict[str, list[_Victim]] = {}
     for a in targets:
-        for part in _occupants(scene, a):
+        for part in _occupants(around, a):
             inside.setdefault(part.name, []).append(part)
-    return [parts[0] if len(parts) == 1 else _joined(parts, targets) for parts in inside.values()]
+    return [parts[0] if len(parts) == 1 else _merged(parts, targets) for parts in inside.values()]
 
 
-def _joined(parts: Sequence[_Victim], targets: Sequence[int]) -> _Victim:
+def _merged(parts: Sequence[_Victim], targets: Sequence[int]) -> _Victim:
     first = parts[0]
     return _Victim(
         first.name,
@@ -257,29 +261,29 @@ def _joined(parts: Sequence[_Victim], targets: Sequence[int]) -> _Victim:
     )
 
 
-def _occupants(scene: _Scene, aggregator: int) -> list[_Victim]:
+def _occupants(around: _Surroundings, aggregator: int) -> list[_Victim]:
     """Return the movable jobs under one aggregator with their members there."""
-    known = scene.occupants.get(aggregator)
+    known = around.occupants.get(aggregator)
     if known is not None:
         return known
-    index = scene.index
+    index = around.index
     home, slot, fixed = index.home, index.slot, index.fixed_slot
-    if not scene.busy:
-        scene.busy = [{} for _ in scene.room]
+    if not around.busy:
+        around.busy = [{} for _ in around.room]
         for e, owner in enumerate(index.owner):
             if owner is not None and home[e] != DARK:
-                scene.busy[home[e]].setdefault(owner, []).append(e)
-    found = scene.occupants[aggregator] = []
-    for name, inside in scene.busy[aggregator].items():
+                around.busy[home[e]].setdefault(owner, []).append(e)
+    found = around.occupants[aggregator] = []
+    for name, inside in around.busy[aggregator].items():
         job = index.jobs[name]
-        if name == scene.name or job.pinned or not scene.movable(name):
+        if name == around.name or job.pinned or not around.movable(name):
             continue
         if any(slot[e] == fixed or e in index.unavailable for e in inside):
             continue
         vector = [0] * fixed
         for e in inside:
             vector[slot[e]] += 1
-        elsewhere = _NOWHERE
+        elsewhere = _NONE
         if len(job.endpoints) > len(inside):
             homes = {home[index.number[n]] for n in job.endpoints}
             elsewhere = frozenset(homes - {aggregator, DARK})
@@ -287,8 +291,8 @@ def _occupants(scene: _Scene, aggregator: int) -> list[_Victim]:
     return found
 
 
-def _refuge(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int | None:
-    """Return the tightest aggregator that takes all of a victim's members, its own first."""
+def _new_home(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int | None:
+    """Return the tightest aggregator that holds all of a victim's members, its own first."""
     wanted = [(k, n) for k, n in enumerate(victim.vector) if n]
     best, best_key = None, (True, 1 << 62)
     for a, free in enumerate(room):
@@ -302,8 +306,10 @@ def _refuge(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int |
     return best
 
 
-def _moves(scene: _Scene, targets: Sequence[int], leavers: Sequence[Leaver]) -> tuple[Move, ...]:
-    index = scene.index
+def _moves(
+    around: _Surroundings, targets: Sequence[int], relocations: Sequence[Relocation]
+) -> tuple[Move, ...]:
+    index = around.index
     busy = index.held.tolist()
     after: dict[int, int] = {}
 
@@ -314,23 +320,23 @@ def _moves(scene: _Scene, targets: Sequence[int], leavers: Sequence[Leaver]) -> 
         busy[a][k] += 1
         after[e] = a
 
-    for leaver, refuge in leavers:
-        for e in leaver.members:
-            put(e, refuge)
+    for displaced, new_home in relocations:
+        for e in displaced.members:
+            put(e, new_home)
     ports = index.ports.tolist()
-    for e in scene.members:
+    for e in around.members:
         if index.home[e] not in targets:
             k = index.slot[e]
             put(e, next(a for a in targets if busy[a][k] < ports[a][k]))
-    _make_way(index, busy, ports, after)
+    _displace_idle(index, busy, ports, after)
     names = (*(a.name for a in index.site.aggregators), None)  # the last is number DARK
     return tuple(Move(index.names[e], names[index.home[e]], names[a]) for e, a in after.items())
 
 
-def _make_way(
+def _displace_idle(
     index: FabricIndex, busy: list[Vector], ports: list[Vector], after: dict[int, int]
 ) -> None:
-    """Re-home idle endpoints whose ports are wanted; without a free port they go dark."""
+    """Re-home idle endpoints whose ports are needed; without a free port they go dark."""
     touched = {(index.home[e], index.slot[e]) for e in after} | {
         (a, index.slot[e]) for e, a in after.items()
     }

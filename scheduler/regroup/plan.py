@@ -1,4 +1,4 @@
-"""Regroup plans: which light to move so that running jobs meet under fewer aggregators."""
+"""Plans regroups: moves of light after which running jobs span fewer aggregators."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 from scheduler.regroup.search import Found, Search, Timer
 
 DARK_TIME_S = 0.25
-"""Assumed pause of a touched job: 200 ms for a conflict-free bulk change on a Calient
+"""Assumed pause of a moved job: 200 ms for a conflict-free bulk change on a Calient
 switch and 50 ms of control."""
 
 
-def plan(
+def plan_regroup(
     fabric: Fabric,
     limits: Limits,
     *,
     clock: Callable[[], float] | None = None,
     pause_s: float = DARK_TIME_S,
 ) -> Plan:
-    """Plan the regroup that lowers excess span most at the least disruption.
+    """Plan the regroup that lowers excess span most with the least disruption.
 
     Lexicographic: excess span weighted by job weight; then by ``limits.objective`` either
-    the endpoints of all touched jobs, then running moves (``pauses``), or the other way
-    round (``moves``); then idle endpoints that make way. The weighted excess span of all
+    the endpoints of all moved jobs, then running moves (``pauses``), or the reverse
+    (``moves``); then displaced idle endpoints. The weighted excess span of all
     jobs together never grows, pinned jobs and unavailable endpoints stay, members stay on
-    their endpoint. The plan is empty when there is nothing to gain.
+    their endpoint. The plan is empty if nothing is to be gained.
 
     ``clock`` returns monotonic seconds and bounds the search together with
     ``limits.time_limit_s``; without it only the solver's own run time counts. ``pause_s``
-    is the expected dark time of a touched job, from which ``pause_gpu_seconds`` follows.
+    is the expected dark time of a moved job, from which ``pause_gpu_seconds`` follows.
     ``bound.excess_span`` is unweighted like ``excess_span_after``; the bounds of the later
     criteria hold for plans that are as good in the earlier ones.
 
-    Raises scheduler.occupancy.FabricError when the fabric contradicts itself and ValueError
-    when ``limits.only_job`` names no job.
+    Raises scheduler.occupancy.FabricError if the fabric contradicts itself and ValueError if
+    ``limits.only_job`` is not a job of it.
     """
     timer = Timer(limits.time_limit_s, clock)
     check(fabric)

@@ -1,8 +1,8 @@
-"""The anytime search for a regroup: greedy at once, then better, then proven.
+"""Searches for a regroup as an anytime algorithm: greedy, then improved, then proven.
 
-First the excess span, then the two disruptions in the order of the objective, then idle
-endpoints, each without raising an earlier one. At every moment there is a plan and, for every
-criterion, a lower bound that holds for all plans as good in the earlier ones.
+It lowers the excess span, then the two disruptions in the order of the objective, then the
+displaced idle endpoints, each without raising an earlier one. At every moment there is a plan
+and, for every criterion, a lower bound that holds for all plans as good in the earlier ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.model import Objective
 from scheduler.regroup.counts import Layout, Problem, disruption_at_zero_excess, least_excess
 from scheduler.regroup.improve import greedy, neighbours
 from scheduler.regroup.improve.board import Board
-from scheduler.regroup.improve.disruption import Squeeze
+from scheduler.regroup.improve.disruption import DisruptionSearch
 from scheduler.regroup.improve.swap import swap
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.parts import columns_needed
@@ -36,18 +36,18 @@ _SHARES = 0.6, 1.0
 """Shares of the time that is left for the two disruptions."""
 
 _IDLE_LIMIT_S = 0.25
-"""Seconds spent at most on fewer moves of idle endpoints: they pause nobody."""
+"""Limit in seconds for lowering the moves of idle endpoints, which pause no job."""
 
 _IDLE_UP_TO = 20_000
-"""Columns up to which that is tried."""
+"""Columns of a program up to which that is tried."""
 
 _SEED = 20_220_306
-"""Start of the pseudo-random choices: equal input, equal plan."""
+"""Seed of the pseudo-random choices: equal input gives equal plans."""
 
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """The best layout, and what is proven about it."""
+    """The best layout, and its proven bounds."""
 
     layout: Layout
     bounds: dict[str, float]
@@ -57,12 +57,12 @@ class Found:
 
     @property
     def optimal(self) -> bool:
-        """Tell whether no plan is better, idle endpoints aside."""
+        """True if no plan is better, apart from idle endpoints."""
         return self.proven >= {EXCESS, PAUSED, MOVES}
 
 
 class Timer:
-    """Seconds spent: by the caller's clock, else by what the solver reports."""
+    """Measures the time spent: by the caller's clock, otherwise by the solver's run times."""
 
     def __init__(self, limit_s: float, clock: Callable[[], float] | None) -> None:
         self._limit_s = limit_s
@@ -71,11 +71,11 @@ class Timer:
         self._solver_s = 0.0
 
     def reserve(self) -> None:
-        """Set time apart for the end: twice what was spent so far on the beginning."""
+        """Reserve time for the conversion of the result: twice the time spent so far."""
         self._limit_s -= 2 * self.spent()
 
     def add(self, solver_seconds: float) -> None:
-        """Take note of the solver's run time."""
+        """Add the solver's run time."""
         self._solver_s += solver_seconds
 
     def spent(self) -> float:
@@ -83,32 +83,32 @@ class Timer:
         return self._solver_s if self._clock is None else self._clock() - self._started
 
     def left(self) -> float:
-        """Return the seconds that are left, negative when over."""
+        """Return the remaining seconds, negative after the end."""
         return self._limit_s - self.spent()
 
     def slice(self, seconds: float) -> Slice:
-        """Return a part of what is left."""
+        """Return a timer for the next ``seconds``."""
         return Slice(self, self.spent() + seconds)
 
 
 @dataclass(slots=True, frozen=True)
 class Slice:
-    """A part of the time."""
+    """A part of the time of a timer."""
 
     whole: Timer
     until: float
 
     def add(self, solver_seconds: float) -> None:
-        """Take note of the solver's run time."""
+        """Add the solver's run time."""
         self.whole.add(solver_seconds)
 
     def left(self) -> float:
-        """Return the seconds that are left of the part, negative when over."""
+        """Return the remaining seconds of the part, negative after its end."""
         return self.until - self.whole.spent()
 
 
 class Search:
-    """One search; ``run`` returns when all is proven or the time is over."""
+    """One search; ``run`` returns when all criteria are proven or the time is over."""
 
     def __init__(self, problem: Problem, timer: Timer) -> None:
         self._problem = problem
@@ -131,9 +131,9 @@ class Search:
             moves, paused = disruption_at_zero_excess(self._problem)
             self._floors |= {MOVES: float(moves), PAUSED: float(paused)}
         for criterion, share in zip(self._order[1:3], _SHARES, strict=True):
-            if self._open(criterion) and self.timer.left() > 0:
-                self._squeeze(criterion, self.timer.left() * share)
-            if self._open(criterion) and not self._parts_say_all:
+            if self._improvable(criterion) and self.timer.left() > 0:
+                self._lower_disruption(criterion, self.timer.left() * share)
+            if self._improvable(criterion) and not self._parts_are_exact:
                 self._lower_whole(criterion, self.timer.left() * share)
             self._reached[criterion] = self._value(criterion)
         if self._value(IDLE) > 0 and columns_needed(self._problem) <= _IDLE_UP_TO:
@@ -154,26 +154,26 @@ class Search:
         }[criterion]
 
     @property
-    def _parts_say_all(self) -> bool:
-        """Tell whether units as parts leave no layout out that is as good so far."""
+    def _parts_are_exact(self) -> bool:
+        """True if the formulation by parts covers all layouts that are as good so far."""
         compact = self._reached.get(EXCESS, 1.0) <= EPSILON
         return compact and all(u.weight > 0 for u in self._problem.units)
 
-    def _open(self, criterion: str) -> bool:
+    def _improvable(self, criterion: str) -> bool:
         return self._value(criterion) > self._floors[criterion] + EPSILON
 
     def _lower_excess(self) -> None:
-        """Bring as many jobs together as possible."""
-        if self._open(EXCESS) and self.timer.left() > 0:
-            neighbours.gather(self._board, self.timer, self._rng)
+        """Make as many jobs compact as possible."""
+        if self._improvable(EXCESS) and self.timer.left() > 0:
+            neighbours.consolidate(self._board, self.timer, self._rng)
         for elastic in (True, False):
-            if self._open(EXCESS) and self.timer.left() > 0:
-                self._choose(elastic=elastic)
-        if self._open(EXCESS):
+            if self._improvable(EXCESS) and self.timer.left() > 0:
+                self._select_compact(elastic=elastic)
+        if self._improvable(EXCESS):
             self._lower_whole(EXCESS, self.timer.left())
 
-    def _choose(self, *, elastic: bool) -> None:
-        """Choose which units become compact; the others stay, or are fitted in around."""
+    def _select_compact(self, *, elastic: bool) -> None:
+        """Select the units that become compact; the others stay or fill the gaps."""
         if columns_needed(self._problem) > _MODEL_UP_TO:
             return
         budget = self._problem.limits.max_moves is not None
@@ -181,24 +181,26 @@ class Search:
         outcome = model.minimise(EXCESS, self._board.layout, self.timer.left() / 3)
         self.timer.add(outcome.seconds)
         if elastic:
-            self._raise(EXCESS, outcome.bound)
+            self._raise_floor(EXCESS, outcome.bound)
         if outcome.places is not None:
             found = neighbours.completed(self._problem, outcome.places)
             greedy.pull(found, lambda: self.timer.left() > 0)
-            self._learn(found)
+            self._keep_better(found)
 
-    def _squeeze(self, criterion: str, seconds: float) -> None:
-        """Lower a criterion and raise no earlier one."""
+    def _lower_disruption(self, criterion: str, seconds: float) -> None:
+        """Lower a criterion without raising an earlier one."""
         caps = {c: self._reached[c] for c in self._order[: self._order.index(criterion)]}
-        squeeze = Squeeze(self._board, criterion, caps, self._rng, self.timer.slice(seconds))
-        squeeze.run(self._floors[criterion])
-        self._learn(squeeze.board)
-        self._floors[criterion] = max(self._floors[criterion], squeeze.floor)
+        search = DisruptionSearch(
+            self._board, criterion, caps, self._rng, self.timer.slice(seconds)
+        )
+        search.run(self._floors[criterion])
+        self._keep_better(search.board)
+        self._floors[criterion] = max(self._floors[criterion], search.floor)
 
     def _lower_whole(self, criterion: str, seconds: float) -> None:
-        """Solve for one criterion by counts, which leaves no layout out, where that is small."""
+        """Solve exactly for one criterion by counts, if the problem is small enough."""
         problem = self._problem
-        counts = not self._parts_say_all
+        counts = not self._parts_are_exact
         if seconds <= 0 or (counts and len(problem.units) * len(problem.room) > _COUNTS_UP_TO):
             return
         compact = self._reached.get(EXCESS, 1.0) <= EPSILON
@@ -208,13 +210,13 @@ class Search:
         outcome = model.minimise(criterion, self._board.layout, seconds)
         self.timer.add(outcome.seconds)
         if outcome.layout is not None:
-            self._learn(Board(problem, outcome.layout))
-        self._raise(criterion, outcome.bound)
+            self._keep_better(Board(problem, outcome.layout))
+        self._raise_floor(criterion, outcome.bound)
 
     # --- what is known --------------------------------------------------------------------
 
-    def _learn(self, found: Board) -> None:
-        """Keep what is sound and better, idle endpoints included."""
+    def _keep_better(self, found: Board) -> None:
+        """Keep a layout if it is valid and better, idle endpoints included."""
         if not found.allowed or found.key > self._board.key:
             return
         if found.key < self._board.key:
@@ -225,8 +227,8 @@ class Search:
         if keys[1] < keys[0]:
             self._board = found
 
-    def _raise(self, criterion: str, bound: float) -> None:
-        """Take note of a proven bound, to the next integer where the criterion is one."""
+    def _raise_floor(self, criterion: str, bound: float) -> None:
+        """Raise the lower bound of a criterion, rounded up if the criterion is an integer."""
         whole = criterion != EXCESS or all(u.weight == round(u.weight) for u in self._problem.units)
         if isfinite(bound) and whole:
             bound = float(ceil(bound - EPSILON))

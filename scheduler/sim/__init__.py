@@ -1,5 +1,5 @@
-"""Trace replay: workload traces through the production scheduler and its rivals.
+"""Replays workload traces under the production scheduler and other schedulers' policies.
 
-``readers.read`` gives a ``trace.Trace``, ``policies.make_policy`` a policy, and
-``engine.replay`` runs one under the other on a site. See docs/simulator.md.
+``readers.read`` returns a ``trace.Trace``, ``policies.make_policy`` a policy, and
+``engine.replay`` replays the trace under the policy on a site. See docs/simulator.md.
 """

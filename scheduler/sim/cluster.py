@@ -1,4 +1,4 @@
-"""The replayed cluster: the production fabric index plus how far every running job is."""
+"""Keeps the replayed cluster: the production fabric index, and the progress of running jobs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scheduler.sim.trace import TraceJob
 
 @dataclass(slots=True, frozen=True)
 class Settings:
-    """What a replay assumes. All times in seconds."""
+    """Assumptions of a replay. All times in seconds."""
 
     pause_s: float = 0.25
-    """Dark time of a job that a regroup touches."""
+    """Dark time of a job that a regroup moves."""
     restart_s: float = 60.0
     """From eviction to the first step after a restart: image, process group, checkpoint."""
     checkpoint_s: float = 600.0
-    """Run time between checkpoints: an evicted job repeats what it did since the last."""
+    """Run time between checkpoints: an evicted job repeats its work since the last one."""
     cooldown_s: float = 3600.0
-    """A job that was paused or evicted is left alone this long."""
+    """A job that was paused or evicted is not disturbed for this long."""
     retry_s: float = 60.0
-    """A scattered job that could not be brought together is looked at again after this."""
+    """Delay before another attempt to consolidate a scattered job."""
     least_gain: float = 0.001
-    """Share by which a scattered job is taken to run slower at least, when a regroup is
-    weighed: also one that does not feel it takes up links between aggregators."""
+    """Least slowdown, as a share, of a scattered job when a regroup is evaluated: even a job that
+    runs at full speed occupies links between aggregators."""
     samples: int = 500
     """Points of the fragmentation curve."""
 
@@ -44,15 +44,15 @@ class Live:
     left: float
     """Seconds of work at slowdown 1."""
     since: float
-    """Up to when the work is accounted."""
+    """Time up to which its work is booked."""
     resume_at: float
-    """It stands still until then."""
+    """It stalls until then."""
     run_from: float
-    """When it started or was restarted: its checkpoints count from here."""
+    """Time of its start or restart: its checkpoints count from here."""
     excess: int = 0
     slowdown: float = 1.0
     version: int = 0
-    """Changes with every new expected end."""
+    """Incremented with every new expected end."""
     pauses: int = 0
     left_alone_until: float = 0.0
     retry_at: float = 0.0
@@ -60,29 +60,29 @@ class Live:
 
 @dataclass(slots=True)
 class Cluster:
-    """What a policy may look at. Only the engine changes it."""
+    """The state that a policy sees. Only the engine changes it."""
 
     index: FabricIndex
     pool: Pool
-    """The endpoints that traced jobs ask for."""
+    """The endpoints that traced jobs can use."""
     settings: Settings
     slowdown: Slowdown
     now: float = 0.0
     live: dict[str, Live] = field(default_factory=dict)
     scattered: dict[str, None] = field(default_factory=dict)
-    """Running jobs with excess span, in the order in which they became so."""
+    """Running jobs with excess span, in the order in which they became scattered."""
 
-    def fresh(self, name: str) -> bool:
-        """Tell whether the job starts at this very moment, so that moving it costs nothing."""
+    def just_started(self, name: str) -> bool:
+        """Return whether the job starts at this moment, so that moving it costs nothing."""
         live = self.live[name]
         return live.started == self.now and live.pauses == 0
 
     def movable(self, name: str) -> bool:
-        """Tell whether the job may be touched now."""
-        return self.fresh(name) or self.live[name].left_alone_until <= self.now
+        """Return whether the job may be moved now."""
+        return self.just_started(name) or self.live[name].left_alone_until <= self.now
 
     def gain_s(self, live: Live) -> float:
-        """Return the GPU-seconds that bringing the job together now would save."""
+        """Return the GPU-seconds that consolidating the job now would save."""
         passed = max(self.now - max(live.since, live.resume_at), 0.0)
         left = max(live.left - passed / live.slowdown, 0.0)
         return live.job.gpus * left * max(live.slowdown - 1.0, self.settings.least_gain)
@@ -118,7 +118,7 @@ class Regroup:
 
 
 ANY_GPU = Request("", 1)
-"""What every traced job asks for, apart from the count."""
+"""The request of every traced job, apart from the count."""
 
 
 def empty_cluster(site: Site, settings: Settings, slowdown: Slowdown) -> Cluster:

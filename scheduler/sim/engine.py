@@ -1,7 +1,7 @@
-"""Event-driven replay of one trace under one policy.
+"""Replays one trace under one policy, event by event.
 
 Events are submissions and ends. Between two events every job progresses at 1 / slowdown;
-a change of slowdown moves its expected end, and the old one is recognised by its version.
+a change of slowdown moves its expected end, and a version number marks the old one as stale.
 The queue is first come, first served for every policy, so that only placement differs.
 """
 
@@ -28,24 +28,24 @@ from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
 
 _STRANDED_FOR = 8
-"""Job size for which the fragmentation curve tells the stranded share of idle endpoints."""
+"""Job size of the stranded share in the fragmentation curve."""
 
 
 class Policy(Protocol):
-    """Decides; never changes the cluster."""
+    """Decides on starts and regroups; never changes the cluster."""
 
     name: str
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Start the job at the head of the queue, or None to let it wait."""
+        """Return the start of the job at the head of the queue, None to let it wait."""
         ...
 
     def ended(self, cluster: Cluster, live: Live) -> None:
-        """Take note that a job ended; its endpoints are idle already."""
+        """Record the end of a job; its endpoints are already idle."""
         ...
 
     def improve(self, cluster: Cluster) -> Iterable[Regroup]:
-        """Bring running jobs together; each regroup is carried out before the next is asked."""
+        """Yield regroups of running jobs; each is carried out before the next is computed."""
         ...
 
 
@@ -62,7 +62,7 @@ class Sample:
 
 @dataclass(slots=True, frozen=True)
 class Replay:
-    """One policy's replay: figures, every job's end, and the fragmentation curve."""
+    """The result of a replay: figures, every job's end, and the fragmentation curve."""
 
     report: Report
     ended: tuple[Ended, ...]
@@ -82,12 +82,12 @@ def replay(
 ) -> Replay:
     """Replay a trace to the end of its last job.
 
-    ``clock`` returns monotonic seconds and fills ``replay_s``; ``watch`` sees the cluster
-    after every event. Raises TraceError for a job that is larger than the site.
+    ``clock`` returns monotonic seconds and fills ``replay_s``; ``watch`` is called after
+    every event. Raises TraceError for a job that is larger than the site.
     """
     started = clock() if clock is not None else 0.0
     run = _Run(trace, site, policy, slowdown, settings or Settings())
-    run.all(watch)
+    run.run(watch)
     spent = clock() - started if clock is not None else 0.0
     endpoints = run.pool.total
     figures = report(trace.name, policy.name, endpoints, run.done, run.totals, replay_s=spent)
@@ -119,15 +119,15 @@ class _Run:
                     "take a larger site, or leave such jobs out with --max-gpus",
                 )
 
-    def all(self, watch: Callable[[Cluster], None] | None) -> None:
-        """Go from event to event until nothing is left."""
+    def run(self, watch: Callable[[Cluster], None] | None) -> None:
+        """Process events until none is left."""
         jobs, ends, cluster = self.trace.jobs, self._ends, self.cluster
         next_job, count = 0, len(jobs)
         while next_job < count or ends:
             now = jobs[next_job].submit_s if next_job < count else ends[0][0]
             if ends and ends[0][0] < now:
                 now = ends[0][0]
-            self._pass(now)
+            self._advance(now)
             freed = False
             while ends and ends[0][0] <= now:
                 freed |= self._end(heapq.heappop(ends))
@@ -151,7 +151,7 @@ class _Run:
                 "leave such jobs out with --max-gpus",
             )
 
-    def _pass(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         cluster = self.cluster
         self.totals.excess_seconds += cluster.index.total_excess * (now - cluster.now)
         cluster.now = now
@@ -192,8 +192,8 @@ class _Run:
         )
         cluster.live[job.name] = live
         if job.gpus > 1:
-            self._settle(live)
-        self._expect(live)
+            self._update_place(live)
+        self._schedule_end(live)
 
     def _end(self, event: tuple[float, int, str]) -> bool:
         _, version, name = event
@@ -201,7 +201,7 @@ class _Run:
         live = cluster.live.get(name)
         if live is None or live.version != version:
             return False
-        self._account(live)
+        self._book(live)
         del cluster.live[name]
         cluster.index.finish(name)
         job = live.job
@@ -212,12 +212,12 @@ class _Run:
         )
         if job.gpus > 1:
             cluster.scattered.pop(name, None)
-            self._reprice(cluster.slowdown.gone(job))
+            self._apply_slowdowns(cluster.slowdown.gone(job))
         self.policy.ended(cluster, live)
         return True
 
-    def _account(self, live: Live) -> None:
-        """Book the time since the last booking at the present slowdown."""
+    def _book(self, live: Live) -> None:
+        """Book the work since the last booking at the present slowdown."""
         now, totals, gpus = self.cluster.now, self.totals, live.job.gpus
         passed = now - live.since
         if passed <= 0:
@@ -233,32 +233,32 @@ class _Run:
             if live.excess == 0:
                 totals.multi_local += gpus * passed
 
-    def _expect(self, live: Live) -> None:
-        """Put the job's end where it now belongs; its time must be booked."""
+    def _schedule_end(self, live: Live) -> None:
+        """Schedule the expected end of a job; its work must be booked."""
         live.version += 1
         begin = max(live.since, live.resume_at)
         end = begin + max(live.left, 0.0) * live.slowdown
         heapq.heappush(self._ends, (end, live.version, live.job.name))
 
-    def _settle(self, live: Live) -> None:
-        """Take note of where a job of several endpoints sits now."""
+    def _update_place(self, live: Live) -> None:
+        """Update excess span and slowdowns after a change of place of a multi-endpoint job."""
         cluster, job = self.cluster, live.job
-        self._account(live)
+        self._book(live)
         live.excess = cluster.index.excess(job.name)
         if live.excess > 0:
             cluster.scattered[job.name] = None
         else:
             cluster.scattered.pop(job.name, None)
         changed = cluster.slowdown.moved(job, cluster.places(live.endpoints), live.excess)
-        self._reprice(changed)
+        self._apply_slowdowns(changed)
 
-    def _reprice(self, changed: Mapping[str, float]) -> None:
+    def _apply_slowdowns(self, changed: Mapping[str, float]) -> None:
         for name, slowdown in changed.items():
             live = self.cluster.live.get(name)
             if live is not None and live.slowdown != slowdown:
-                self._account(live)
+                self._book(live)
                 live.slowdown = slowdown
-                self._expect(live)
+                self._schedule_end(live)
 
     def _regroup(self, regroup: Regroup) -> None:
         cluster, settings = self.cluster, self.cluster.settings
@@ -268,31 +268,31 @@ class _Run:
             owner = index.owner[index.number[move.endpoint]]
             if owner is not None:
                 touched[owner] = touched.get(owner, 0) + 1
-        fresh = {name for name in touched if cluster.fresh(name)}
+        starting = {name for name in touched if cluster.just_started(name)}
         index.rehome(regroup.moves)
-        running = {name: n for name, n in touched.items() if name not in fresh}
+        running = {name: n for name, n in touched.items() if name not in starting}
         self.totals.regroups += bool(running)
         self.totals.running_moves += sum(running.values())
         for name in touched:
             live = cluster.live[name]
-            self._account(live)
+            self._book(live)
             if name in running:
                 live.resume_at = max(live.resume_at, now) + settings.pause_s
                 live.pauses += 1
                 live.left_alone_until = now + settings.cooldown_s
             if live.job.gpus > 1:
-                self._settle(live)
-            self._expect(live)
+                self._update_place(live)
+            self._schedule_end(live)
 
     def _restart(self, decision: Start) -> None:
-        """Evict jobs and start them again elsewhere; they lose what no checkpoint holds."""
+        """Evict jobs and restart them elsewhere; they lose the work since their last checkpoint."""
         cluster, settings = self.cluster, self.cluster.settings
         index, now = cluster.index, cluster.now
         jobs = [index.finish(restart.job) for restart in decision.restarts]
         for job, restart in zip(jobs, decision.restarts, strict=True):
             live = cluster.live[job.name]
-            self._account(live)
-            if not cluster.fresh(job.name):
+            self._book(live)
+            if not cluster.just_started(job.name):
                 ran = max(now - max(live.run_from, live.resume_at), 0.0)
                 again = min(ran % settings.checkpoint_s / live.slowdown, ran / live.slowdown)
                 again = min(again, live.job.duration_s - live.left)
@@ -305,6 +305,6 @@ class _Run:
             live.endpoints = restart.endpoints
             index.start(Job(job.name, restart.endpoints))
             if live.job.gpus > 1:
-                self._settle(live)
-            self._expect(live)
+                self._update_place(live)
+            self._schedule_end(live)
         self.totals.regroups += 1

@@ -1,4 +1,4 @@
-"""Gavel's measured throughputs: the only public table of what scattering a job costs.
+"""Reads Gavel's measured throughputs, a public table of the cost of scattering a job.
 
 Steps per second of 45 training jobs on 1, 2, 4 and 8 GPUs, once on one server and once
 spread over servers (Narayanan et al., OSDI'20; ``simulation_throughputs.json``).
@@ -22,7 +22,7 @@ class GavelTable:
         together: Mapping[tuple[str, int], float],
         apart: Mapping[tuple[str, int], float],
     ) -> None:
-        """Both in steps per second by (model, GPUs)."""
+        """Both tables are in steps per second by (model, GPUs)."""
         self._together = dict(together)
         ratios = {
             key: max(rate / apart[key], 1.0)
@@ -33,12 +33,12 @@ class GavelTable:
         self.sizes = sorted({size for _, size in ratios})
         """GPU counts above 1 that were measured both ways."""
         self.models = sorted({model for model, _ in ratios})
-        """Models that were."""
+        """Models that were measured both ways."""
         self._medians = {n: median(r for (_, m), r in ratios.items() if m == n) for n in self.sizes}
 
     @staticmethod
     def parse(text: str, source: str, gpu: str = "v100") -> GavelTable:
-        """Read the JSON file. Raises TraceError when it is not what it should be."""
+        """Read the JSON file. Raises TraceError if it is not valid."""
         try:
             document = json.loads(text)
             together = _alone(document[gpu])
@@ -61,8 +61,8 @@ class GavelTable:
     def slowdown(self, model: str, gpus: int) -> float:
         """Return how much longer a step takes when the job is scattered; at least 1.
 
-        Larger sizes than were measured count as the largest. A model that was never
-        measured on several GPUs takes the median of that size.
+        Sizes above the largest measured one count as that. A model that was not measured on
+        several GPUs takes the median of its size.
         """
         if gpus < 2:
             return 1.0

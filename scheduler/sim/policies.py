@@ -1,4 +1,4 @@
-"""Our own policies over the production code, and the list of all that can be replayed."""
+"""Defines the project's policies on the production code, and lists all policies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from scheduler.model import Limits, Locality, Placement, Request
 from scheduler.placement.place import place
-from scheduler.regroup import plan as regroup
-from scheduler.regroup.one_job import gather
+from scheduler.regroup.one_job import consolidate
+from scheduler.regroup.plan import plan_regroup
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
 from scheduler.sim.engine import Policy
 from scheduler.sim.rivals.evict_restart import EvictRestart
@@ -18,7 +18,7 @@ from scheduler.sim.rivals.slurm_tree import SlurmTree
 from scheduler.sim.trace import Trace, TraceJob
 
 _EXACT_UP_TO = 64
-"""Endpoints of a site on which the exact planner is asked when the quick step finds nothing."""
+"""Endpoints of a site up to which the exact planner runs if the heuristic finds no moves."""
 
 
 class BestFit:
@@ -30,7 +30,7 @@ class BestFit:
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
         """Place under as few aggregators as the present homes allow."""
         if job.gpus > cluster.pool.idle:
-            return None  # spares the reason that placement would word
+            return None  # cheaper than a Wait with its reason
         placed = place(cluster.index, Request(job.name, job.gpus, self.locality))
         if not isinstance(placed, Placement):
             return None
@@ -46,17 +46,17 @@ class BestFit:
 
 
 class LightRegroup(BestFit):
-    """Ours: idle endpoints are re-homed at placement, running ones when it pays.
+    """The project's policy: re-homes idle endpoints at placement, running ones when it pays.
 
-    A job that starts scattered is brought together before its first step, so only those that
-    make way pause. One that stays scattered is looked at again as others end.
+    A job that starts scattered is consolidated before its first step, so only displaced jobs
+    pause. A job that stays scattered is tried again as others end.
     """
 
     name = "regroup"
     locality = Locality.REGROUP
 
     def improve(self, cluster: Cluster) -> Iterator[Regroup]:
-        """Bring together what repays its pauses, the largest gain first."""
+        """Consolidate jobs whose gain exceeds the cost of the pauses, the largest gain first."""
         waiting = [
             live
             for name in cluster.scattered
@@ -69,7 +69,7 @@ class LightRegroup(BestFit):
                 continue
             found = self._find(cluster, live)
             if found is None:
-                # Patience grows with the time it has run scattered already.
+                # The delay grows with the time it has run scattered.
                 waited = cluster.now - live.started
                 live.retry_at = cluster.now + max(cluster.settings.retry_s, waited / 8)
             else:
@@ -77,26 +77,26 @@ class LightRegroup(BestFit):
 
     def _find(self, cluster: Cluster, live: Live) -> Regroup | None:
         name = live.job.name
-        found = gather(cluster.index, name, cluster.movable)
+        found = consolidate(cluster.index, name, cluster.movable)
         if found is not None:
             paused = sum(
                 len(cluster.index.jobs[other].endpoints)
                 for other in found.others
-                if not cluster.fresh(other)
+                if not cluster.just_started(other)
             )
             moves = found.moves
         elif cluster.index.size <= _EXACT_UP_TO:
             fabric = cluster.index.snapshot()
             jobs = tuple(replace(job, pinned=not cluster.movable(job.name)) for job in fabric.jobs)
-            plan = regroup.plan(replace(fabric, jobs=jobs), Limits(only_job=name, time_limit_s=1.0))
+            plan = plan_regroup(replace(fabric, jobs=jobs), Limits(only_job=name, time_limit_s=1.0))
             if plan.excess_span_after >= plan.excess_span_before:
                 return None
-            names = (n for n in plan.jobs_paused if n != name and not cluster.fresh(n))
+            names = (n for n in plan.jobs_paused if n != name and not cluster.just_started(n))
             paused = sum(len(cluster.index.jobs[n].endpoints) for n in names)
             moves = plan.moves
         else:
             return None
-        if not cluster.fresh(name):
+        if not cluster.just_started(name):
             paused += live.job.gpus
         if paused and cluster.gain_s(live) <= paused * cluster.settings.pause_s:
             return None
@@ -104,7 +104,7 @@ class LightRegroup(BestFit):
 
 
 POLICIES = ("fifo-bestfit", "slurm-tree", "evict-restart", "hived", "fgd", "regroup")
-"""Every policy by the name that ``--policy`` takes."""
+"""Every policy, by its name for ``--policy``."""
 
 
 def make_policy(name: str, trace: Trace) -> Policy:
@@ -122,5 +122,5 @@ def make_policy(name: str, trace: Trace) -> Policy:
         "regroup": LightRegroup,
     }
     if name not in made:
-        raise ValueError(f"no policy {name}; there are {', '.join(POLICIES)}")
+        raise ValueError(f"no policy {name}; known: {', '.join(POLICIES)}")
     return made[name]()

@@ -1,7 +1,7 @@
-"""Readers of public trace formats and of our own CSV: lines of text in, jobs out.
+"""Reads public trace formats and the project's own CSV format.
 
-``read`` recognises a format by its header. Formats without job times are refused with the
-reason; rows that are no GPU jobs are left out and counted in ``Trace.notes``.
+``read`` recognises a format by its header. Formats without job times are rejected with the
+reason; rows that are not GPU jobs are left out and counted in ``Trace.notes``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ OWN_COLUMNS = ("name", "submit_s", "gpus", "duration_s")
 OWN_OPTIONAL = ("model", "compute_s", "comm_s")
 
 
-class Skip(Exception):  # noqa: N818 - not an error: the row is no GPU job
-    """A row that is well-formed, but no job to replay."""
+class Skip(Exception):  # noqa: N818 - not an error: the row is not a GPU job
+    """A well-formed row that is not a job to replay."""
 
 
 class _Fields:
-    """One row with typed access; what is wrong names column and value."""
+    """One row with typed access; errors name column and value."""
 
     def __init__(self, source: str, line: int, row: Row) -> None:
         self.source, self.line, self._row = source, line, row
@@ -75,7 +75,7 @@ def _philly(f: _Fields) -> TraceJob:
         when = datetime.fromisoformat(f.text("timestamp"))
     except ValueError:
         raise f.fail(f"timestamp is {f.text('timestamp')!r}", "YYYY-MM-DD HH:MM:SS") from None
-    # The trace has local wall-clock times without a zone; a naive difference is all there is.
+    # The trace has local wall-clock times without a time zone, so this is a naive difference.
     seconds = (when - datetime(1970, 1, 1)).total_seconds()
     return TraceJob(f"job{f.line}", seconds, f.count("num_gpus"), f.number("duration"))
 
@@ -158,8 +158,8 @@ _REFUSED: tuple[tuple[frozenset[str], str], ...] = (
 def read(lines: Iterable[str], source: str, table: GavelTable | None = None) -> Trace:
     """Read a trace in any known format.
 
-    ``table`` is needed for Gavel's traces alone: those give steps, and durations follow from
-    the measured steps per second. Raises TraceError with file, line and reason.
+    Only Gavel's traces need ``table``: they give steps, and durations follow from the measured
+    steps per second. Raises TraceError with file, line and reason.
     """
     stream = iter(lines)
     head = next(stream, "")
@@ -259,7 +259,7 @@ def _gavel(lines: Iterable[str], source: str, table: GavelTable | None) -> Trace
 
 
 def merge(name: str, parts: Iterable[Trace]) -> Trace:
-    """Return one trace of several whose sources share a clock (Gavel's virtual clusters)."""
+    """Merge traces whose sources share a clock (Gavel's virtual clusters)."""
     jobs: list[TraceJob] = []
     notes: list[str] = []
     for part in parts:

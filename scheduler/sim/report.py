@@ -1,4 +1,4 @@
-"""The metrics of a replay, as scheduling literature and the project define them."""
+"""Computes the metrics of a replay, as scheduling literature and the project define them."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ class Report:
     endpoints: int
     jobs: int
     makespan_s: float
-    """Last finish less first submission."""
+    """Last finish minus first submission."""
     jct_mean_s: float
-    """Finish less submission."""
+    """Finish minus submission."""
     jct_p50_s: float
     jct_p99_s: float
     jct_gpu_time_weighted_s: float
     """Mean weighted by GPUs times duration."""
     queue_mean_s: float
-    """Start less submission."""
+    """Start minus submission."""
     utilisation: float
     """Busy GPU-seconds over those of the makespan."""
     effective_utilisation: float
-    """The same, counting the work that got done instead: slowdown and pauses taken off."""
+    """Work done over the same: slowdown and pauses are subtracted."""
     locality_time: float
     """Share of the GPU-time of multi-GPU jobs that ran with zero excess span."""
     excess_span_mean: float
     """Excess span of all running jobs, averaged over the makespan."""
     regroups: int
-    """Times that running jobs were touched; evictions of rivals count as well."""
+    """Times that running jobs were moved; evictions count as well."""
     running_moves: int
-    """Endpoints of running jobs that changed home, or that a restarted job left."""
+    """Endpoints of running jobs that changed home, and those of restarted jobs."""
     pauses_per_job_hour: float
-    """Pauses and restarts per hour that jobs ran."""
+    """Pauses and restarts per hour of job run time."""
     replay_s: float
     jobs_per_s: float
 
     def document(self) -> dict[str, object]:
-        """Return the figures by name, rounded to what they can bear."""
+        """Return the figures by name, rounded to six decimal places."""
         return {
             name: round(value, 6) if isinstance(value, float) else value
             for name, value in asdict(self).items()
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass(slots=True)
 class Totals:
-    """What the engine adds up while time passes. GPU-seconds unless said otherwise."""
+    """Running totals of a replay, in GPU-seconds unless the name says otherwise."""
 
     busy: float = 0.0
     work: float = 0.0
@@ -79,7 +79,7 @@ class Ended:
 
     @property
     def jct_s(self) -> float:
-        """Finish less submission."""
+        """Finish minus submission."""
         return self.finished - self.submitted
 
 
@@ -92,7 +92,7 @@ def report(
     *,
     replay_s: float,
 ) -> Report:
-    """Sum up one replay; there must be jobs."""
+    """Return the metrics of one replay; there must be jobs."""
     jct = np.array([job.jct_s for job in ended])
     weight = np.array([job.gpus * job.duration_s for job in ended])
     makespan = max(job.finished for job in ended) - min(job.submitted for job in ended)

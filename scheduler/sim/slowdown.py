@@ -1,4 +1,4 @@
-"""How much slower a job runs where it sits now."""
+"""Models how much slower a job runs at its present placement."""
 
 from __future__ import annotations
 
@@ -15,48 +15,25 @@ from scheduler.steptime.rings import RingRates
 
 
 class Slowdown(Protocol):
-    """Tells the engine the slowdowns that a change of placement changes."""
-
-    def worst(self, job: TraceJob) -> float:
-        """Return what the job suffers when scattered: what a regroup would gain."""
-        ...
+    """Returns the slowdowns that change with a placement."""
 
     def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
-        """Take note of where a job sits: endpoints per aggregator, and its excess span.
+        """Record the place of a job: endpoints per aggregator, and its excess span.
 
         Returns the new slowdown (1 or more) of every job whose slowdown changed.
         """
         ...
 
     def gone(self, job: TraceJob) -> Mapping[str, float]:
-        """Take note that a job ended; returns as ``moved`` does."""
+        """Record the end of a job; returns as ``moved`` does."""
         ...
 
 
-class Free:
-    """Scattering costs nothing: the replay of a scheduler paper without a network model."""
-
-    def worst(self, job: TraceJob) -> float:
-        """1."""
-        del job
-        return 1.0
-
-    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
-        """Nothing ever changes."""
-        del job, places, excess
-        return {}
-
-    def gone(self, job: TraceJob) -> Mapping[str, float]:
-        """Nothing ever changes."""
-        del job
-        return {}
-
-
 class GavelSlowdown:
-    """Gavel's ratio of one server to several, for jobs on more aggregators than they need.
+    """Gavel's throughput ratio of one server to several, for jobs with excess span.
 
-    A job whose trace names no model gets one that was measured at its size, drawn once from
-    ``seed``: the same for every policy.
+    A job without a model in the trace gets a random one, drawn from ``seed``: the same for
+    every policy.
     """
 
     def __init__(self, table: GavelTable, seed: int = 0) -> None:
@@ -65,13 +42,13 @@ class GavelSlowdown:
         self._known: dict[str, float] = {}
         self._scattered: dict[str, None] = {}
 
-    def worst(self, job: TraceJob) -> float:
-        """Return the measured ratio of this job."""
+    def ratio(self, job: TraceJob) -> float:
+        """Return the measured ratio of this job: its slowdown when scattered."""
         ratio = self._known.get(job.name)
         if ratio is None:
             model = job.model
             if not model and job.gpus > 1:
-                # Of the job's own position, so that no order of events changes the draw.
+                # Seeded with the job's line, so that the order of events does not matter.
                 draw = np.random.default_rng((self._seed, job.line)).integers(
                     len(self._table.models)
                 )
@@ -80,29 +57,29 @@ class GavelSlowdown:
         return ratio
 
     def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
-        """Scattered or not is all that counts."""
+        """Return the slowdown of the job if it becomes scattered or compact."""
         del places
         if excess > 0:
             self._scattered[job.name] = None
-            return {job.name: self.worst(job)}
+            return {job.name: self.ratio(job)}
         if job.name in self._scattered:
             del self._scattered[job.name]
             return {job.name: 1.0}
         return {}
 
     def gone(self, job: TraceJob) -> Mapping[str, float]:
-        """Nobody else is concerned."""
+        """Return no change: other jobs are not affected."""
         self._scattered.pop(job.name, None)
         return {}
 
 
 class ModelSlowdown:
-    """The step-time model: rings share the aggregators' ways out max-min fairly.
+    """The step-time model: rings share the aggregators' uplinks max-min fairly.
 
-    Every aggregator has ``ports / oversubscription`` access rates to a core that does not
-    block; ring orders are grouped, so a ring goes out of each of its aggregators once. A job
-    at its least span, alone, is the measure: slowdown 1. Jobs without a profile take the one
-    fitted to Yan et al. Rings are taken to send all the time, which is an upper bound.
+    Every aggregator has ``ports / oversubscription`` access rates to a non-blocking core;
+    ring orders are grouped, so a ring leaves each of its aggregators once. A job at its least
+    span, alone, has slowdown 1. Jobs without a profile take the one fitted to Yan et al.
+    Rings send all the time, which gives an upper bound.
     """
 
     def __init__(
@@ -143,16 +120,8 @@ class ModelSlowdown:
             found = self._basis[job.name] = profile, profile.step_s(job.gpus, alone)
         return found
 
-    def worst(self, job: TraceJob) -> float:
-        """Return the slowdown on the narrowest way out, with nobody else on it."""
-        if job.gpus < 2:
-            return 1.0
-        profile, basis = self._of(job)
-        rate = min(1.0, min(self._capacity.values()) / 2)
-        return max(profile.step_s(job.gpus, rate) / basis, 1.0)
-
     def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
-        """A ring under one aggregator loads nothing that is shared."""
+        """Update the shared uplinks; a ring under one aggregator uses none."""
         del excess
         crosses = len(places) > 1
         if not crosses and job.name not in self._jobs:
@@ -166,7 +135,7 @@ class ModelSlowdown:
         return changed
 
     def gone(self, job: TraceJob) -> Mapping[str, float]:
-        """The others get what it leaves."""
+        """Free the uplinks of the job for the others."""
         if self._jobs.pop(job.name, None) is None:
             return {}
         return self._slowdowns(self._rates.change({job.name: None}))

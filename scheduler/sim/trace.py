@@ -1,4 +1,4 @@
-"""A workload as a value: who submits what, when."""
+"""Defines a workload trace: jobs with their submission times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isfinite
 
 
 class TraceError(ValueError):
-    """A trace that can not be replayed: source, line (0: the whole source), reason, fix."""
+    """A trace that cannot be replayed: source, line (0: the whole source), reason, fix."""
 
     def __init__(self, source: str, line: int, reason: str, fix: str = "") -> None:
         where = f"{source}:{line}" if line else source
@@ -29,16 +29,16 @@ class TraceJob:
     duration_s: float
     """Run time on endpoints under as few aggregators as possible."""
     model: str = ""
-    """What it trains, as Gavel's table names it; empty is not known."""
+    """The model it trains, by its name in Gavel's table; empty if unknown."""
     profile: tuple[float, float] | None = None
-    """Seconds a step computes and communicates when compact, if known."""
+    """Seconds of compute and of communication per step when compact, if known."""
     line: int = 0
-    """Where it stands in its source."""
+    """Its line in the source."""
 
 
 @dataclass(slots=True, frozen=True)
 class Trace:
-    """Jobs in order of submission, the first at time 0, and what was left out."""
+    """Jobs in order of submission, the first at time 0, and notes on omitted rows."""
 
     name: str
     jobs: tuple[TraceJob, ...]
@@ -48,9 +48,9 @@ class Trace:
 
     @staticmethod
     def of(name: str, jobs: Iterable[TraceJob], notes: Sequence[str] = ()) -> Trace:
-        """Order, check and name jobs; the clock starts with the first submission.
+        """Check and order jobs and make names unique; time 0 is the first submission.
 
-        Raises TraceError with the line of the first job that can not be.
+        Raises TraceError with the line of the first invalid job.
         """
         listed = list(jobs)
         for job in listed:
@@ -68,22 +68,22 @@ class Trace:
         return Trace(name, tuple(listed), tuple(notes), start)
 
     def first(self, count: int) -> Trace:
-        """Return the first jobs only. Raises ValueError for none."""
+        """Return the trace with only its first jobs. Raises ValueError for a count below 1."""
         if count < 1:
-            raise ValueError("at least one job has to be left")
+            raise ValueError("at least one job must remain")
         return replace(self, jobs=self.jobs[:count])
 
     def up_to(self, gpus: int) -> Trace:
-        """Return the trace without jobs that want more endpoints; says how many those were."""
+        """Return the trace without jobs of more endpoints, with a note of their number."""
         kept = [job for job in self.jobs if job.gpus <= gpus]
         lost = len(self.jobs) - len(kept)
         note = (f"{lost} jobs of more than {gpus} endpoints left out",) if lost else ()
         return Trace.of(self.name, kept, (*self.notes, *note))
 
     def load(self, endpoints: int) -> float:
-        """Return the offered load: GPU-seconds asked over GPU-seconds there are.
+        """Return the offered load: requested GPU-seconds over available GPU-seconds.
 
-        The period is the one in which jobs are submitted; infinite when that is an instant.
+        The period is that of the submissions; the load is infinite if it is an instant.
         """
         period = self.jobs[-1].submit_s
         asked = sum(job.gpus * job.duration_s for job in self.jobs)
@@ -92,11 +92,11 @@ class Trace:
     def at_load(self, load: float, endpoints: int) -> Trace:
         """Return the trace with arrivals compressed (or stretched) to an offered load.
 
-        Raises ValueError for a load that is not above 0 or a trace of one instant.
+        Raises ValueError for a load of 0 or less or a trace of one instant.
         """
         now = self.load(endpoints)
         if not (load > 0 and isfinite(load)) or not isfinite(now):
-            raise ValueError(f"arrivals can not be scaled from load {now} to {load}")
+            raise ValueError(f"arrivals cannot be scaled from load {now} to {load}")
         factor = now / load
         return replace(
             self, jobs=tuple(replace(job, submit_s=job.submit_s * factor) for job in self.jobs)

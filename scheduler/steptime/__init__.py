@@ -1,11 +1,11 @@
-"""Step-time model: how long a synchronous step takes where its ring runs.
+"""Models how long a synchronous training step takes at a given placement.
 
 ``profile`` has the step of one job at a given rate, ``rings`` the fair rates of many jobs,
-``fluid`` the time-domain reference for few jobs, ``calibrate`` learns profiles on line.
+``sites`` those rates for a cabled site; ``calibrate`` learns profiles from measured steps.
 
-What measured step times can *not* tell apart, and what this package therefore reports as an
-interval: compute and communication of a job seen at one rate only; the overlap ``hide`` as
-long as communication outlasts what may be hidden (``hide`` then trades with compute exactly:
-only ``(1 - hide) * compute_s`` shows); model bytes and link rate (only their quotient
-``ring_s`` shows); and start-up time, which no step contains.
+Measured step times do *not* tell these apart, so this package reports them as an interval:
+compute and communication of a job seen at one rate only; the overlap ``hide`` as long as
+communication outlasts what may be hidden (``hide`` then trades with compute exactly: only
+``(1 - hide) * compute_s`` shows); model bytes and link rate (only their quotient ``ring_s``
+shows); and start-up time, which no step contains.
 """

@@ -1,4 +1,4 @@
-"""What measured step times say about a job, and how far they leave it open."""
+"""Learns a job's step profile from measured step times, with the uncertainty that remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Interval:
 
     @property
     def exact(self) -> bool:
-        """True when the measurements leave nothing open."""
+        """True if the measurements determine the value."""
         return self.high - self.low <= 1e-9 * max(self.high, 1e-300)
 
 
@@ -36,9 +36,9 @@ class Calibration:
     """Learns one job's profile from step times measured under different placements.
 
     ``rate`` is the ring's fair share relative to an access link, as ``rings`` gives it for
-    the placement. The size of the job stays what it is. With one placement seen, compute
-    and communication can not be told apart: predictions are intervals from "all compute" to
-    "all communication". With two they can, up to ``hide``; give ``hide`` to assume it.
+    the placement. The size of the job is constant. Measurements of one placement do not tell
+    compute from communication: predictions are intervals from "all compute" to "all
+    communication". Two placements do, up to ``hide``; give ``hide`` to assume it.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Calibration:
         hop_s: float = 0.0,
         memory: float = 50.0,
     ) -> None:
-        """``memory``: measurements of one placement that its average remembers."""
+        """``memory`` is the number of measurements that the average of a placement covers."""
         if size < 1 or memory < 1 or not (hide is None or 0 <= hide < 1):
-            raise ValueError("size and memory start at 1, hide lies from 0 to below 1")
+            raise ValueError("size and memory must be at least 1, and hide from 0 to below 1")
         self.size = size
         self._hide = hide
         self._latency_s = 2.0 * (size - 1) * hop_s
@@ -62,7 +62,7 @@ class Calibration:
     def observe(self, rate: float, step_s: float) -> None:
         """Add one measured step. Raises ValueError unless both are above 0."""
         if rate <= 0 or step_s <= 0:
-            raise ValueError(f"a step of {step_s} s at rate {rate} can not be")
+            raise ValueError(f"a step of {step_s} s at rate {rate} is impossible")
         for seen in self._seen:
             if abs(seen.rate - rate) <= _SAME_RATE * seen.rate:
                 seen.weight = min(seen.weight + 1, self._memory)
@@ -74,12 +74,12 @@ class Calibration:
 
     @property
     def placements(self) -> int:
-        """Rates seen so far that differ."""
+        """Number of different rates seen so far."""
         return len(self._seen)
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """What the measurements so far can not tell, by name of the profile's fields."""
+        """The fields of the profile that the measurements do not determine yet."""
         if self.size == 1:
             return ("ring_s", "hide")  # a lone rank has no ring
         if self.placements < 2:
@@ -87,7 +87,7 @@ class Calibration:
         return () if self._hide is not None else ("compute_s", "hide")
 
     def profile(self) -> StepProfile | None:
-        """Return the profile for the assumed ``hide`` (0 if none), None before it is known."""
+        """Return the profile for the assumed ``hide`` (0 if none), None if it is not known yet."""
         if self.size > 1 and self.placements < 2:
             return None
         if not self._seen:
@@ -99,16 +99,16 @@ class Calibration:
         fastest = self._seen[-1]
         compute = lead / (1.0 - hide)
         if compute > fastest.step_s:
-            # The fastest placement hides all communication: it shows the compute alone.
+            # The fastest placement hides all communication: its step is the compute alone.
             compute = fastest.step_s
             wire = self._wire_behind((1.0 - hide) * compute)
         copies = 2.0 * (self.size - 1) / self.size
         return StepProfile(compute, wire / copies, hide, self._hop_s)
 
     def predict(self, rate: float) -> Interval:
-        """Return what a step takes at ``rate``. Raises ValueError before the first measurement."""
+        """Return the step time at ``rate``. Raises ValueError before the first measurement."""
         if not self._seen:
-            raise ValueError("nothing was measured yet")
+            raise ValueError("no step was measured yet")
         if rate <= 0:
             raise ValueError(f"rate {rate} is not above 0")
         if self.size == 1:
@@ -129,16 +129,16 @@ class Calibration:
     def _open_hide(self, rate: float) -> Interval:
         """Return the prediction for every possible ``hide``.
 
-        Slower than all that was seen, communication is exposed and the line goes on. Faster,
-        the step follows the line or stops at the compute, which is at most the fastest seen.
+        At lower rates than those seen, communication is exposed and the line continues. At higher
+        ones the step follows the line or ends at the compute, at most the fastest step seen.
         """
         lead, wire = self._line()
         line = lead + self._latency_s + wire / rate
         fastest = self._seen[-1]
         if rate >= fastest.rate:
             return Interval(min(line, fastest.step_s), fastest.step_s)
-        # If the fastest one is compute-bound already, the line is steeper than it looks: at
-        # the steepest, communication is all there is to the slowest.
+        # If the fastest one is already compute-bound, the line is steeper than the fit: at the
+        # steepest, the slowest step is all communication.
         slowest = self._seen[0]
         steep = self._latency_s + (slowest.step_s - self._latency_s) * slowest.rate / rate
         if rate > slowest.rate:

@@ -1,8 +1,8 @@
-"""Max-min fair rates of rings that share links.
+"""Computes max-min fair rates of rings that share links.
 
-A ring is one max-min entity: it runs at one rate everywhere, and loads a link as many times
-as its edges cross it in that direction. ``sum_j load[j, l] * rate[j] <= capacity[l]``.
-Access links are used by one ring only, so they only cap a rate at 1.
+A ring is one max-min entity: it has one rate everywhere, and loads a link once for each of its
+edges that crosses it in that direction. ``sum_j load[j, l] * rate[j] <= capacity[l]``.
+One ring only uses an access link, so access links cap its rate at 1.
 """
 
 from __future__ import annotations
@@ -27,22 +27,10 @@ def links_of(order: Sequence[str], homes: Mapping[str, str | None]) -> Counter[L
     return Counter((here, there) for here, there in edges if here != there)
 
 
-def uplinks_of(order: Sequence[str], homes: Mapping[str, str | None]) -> Counter[Link]:
-    """Return how often a ring crosses each aggregator's way out to a non-blocking core.
-
-    What leaves an aggregator also comes back to it, so both directions carry the same.
-    Raises ValueError for a dark member.
-    """
-    out: Counter[Link] = Counter()
-    for link, count in links_of(order, homes).items():
-        out[link[0]] += count
-    return out
-
-
 def _lit(name: str, homes: Mapping[str, str | None]) -> str:
     home = homes.get(name)
     if home is None:
-        raise ValueError(f"{name} is dark, no ring runs through it")
+        raise ValueError(f"{name} is dark: no ring can include it")
     return home
 
 
@@ -51,8 +39,8 @@ def max_min(
 ) -> dict[Hashable, float]:
     """Return every ring's max-min fair rate, at most ``cap``.
 
-    Water-filling with a heap of links by the level at which they fill up. That level only
-    rises while other rings stop growing, so a link is looked at again only when it is next.
+    Water-filling with a heap of links by the level at which they fill up. The level of a link
+    only rises when other rings stop growing, so it is updated only when the link is next.
     """
     weight: dict[Link, int] = {}
     users: dict[Link, list[Hashable]] = {}
@@ -86,7 +74,7 @@ def max_min(
 
 
 class RingRates:
-    """Fair rates kept up to date: a change touches only rings that share links with it."""
+    """Incremental fair rates: a change updates only rings that share links with it."""
 
     def __init__(self, capacity: Mapping[Link, float], cap: float = 1.0) -> None:
         self._capacity = capacity
@@ -94,10 +82,10 @@ class RingRates:
         self._loads: dict[Hashable, Loads] = {}
         self._users: dict[Link, dict[Hashable, None]] = {}
         self.rates: dict[Hashable, float] = {}
-        """The present rate of every ring."""
+        """The current rate of every ring."""
 
     def change(self, changes: Mapping[Hashable, Loads | None]) -> dict[Hashable, float]:
-        """Put, move (loads) or take away (None) rings; return the rates that changed."""
+        """Add, move (loads) or remove (None) rings; return the rates that changed."""
         links: dict[Link, None] = {}
         before: dict[Hashable, float | None] = {}
         for ring, loads in changes.items():
@@ -128,7 +116,7 @@ class RingRates:
         return loads or ()
 
     def _reach(self, links: Mapping[Link, None], rings: Iterable[Hashable]) -> dict[Hashable, None]:
-        """Return all rings that are connected to these links over shared links."""
+        """Return all rings that are connected to these links through shared links."""
         found: dict[Hashable, None] = dict.fromkeys(rings)
         seen, todo = set(links), list(links)
         while todo:

@@ -1,4 +1,4 @@
-"""Rates of the rings of a site's jobs, relative to an access link."""
+"""Computes the rates of the rings of a site's jobs, relative to an access link."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from scheduler.steptime.rings import Link, Loads, links_of, max_min
 
 
 @dataclass(slots=True, frozen=True)
-class Roads:
-    """What rings share: the links between aggregators, each way, in bit/s."""
+class SharedLinks:
+    """The links between aggregators, which rings share; rates per direction in bit/s."""
 
     access_bps: float
     inter_aggregator_bps: float
-    """Of one link between two aggregators."""
+    """Rate of one link between two aggregators."""
     links: Mapping[frozenset[str], int] = field(default_factory=dict)
-    """Parallel links per pair of aggregators; a pair that is not named counts as one link."""
+    """Parallel links per pair of aggregators; 1 for a pair without an entry."""
 
     def rates(
         self, rings: Mapping[str, Sequence[str]], homes: Mapping[str, str | None]
     ) -> dict[str, float]:
-        """Return every ring's max-min fair rate; a ring with a dark member has none.
+        """Return every ring's max-min fair rate, except for rings with a dark member.
 
-        ``rings`` gives each job's endpoints in rank order; all of them send all the time.
+        ``rings`` gives each job's endpoints in rank order; all rings send all the time.
         """
         lit: dict[Hashable, Loads] = {
             name: links_of(ring, homes)

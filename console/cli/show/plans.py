@@ -77,7 +77,8 @@ def _batches(made: Document) -> str:
     proof = "no order has fewer"
     if len(batches) > made["least_batches"]:
         proof = f"at least {made['least_batches']} are needed"
-    return f"{len(batches)}, at most {plural(most, 'endpoint')} dark at once; {proof}"
+    dark = f"at most {plural(most, 'endpoint')} dark at once"
+    return f"{len(batches)}, {dark}; {proof}; printed only, apply does not carry out batches"
 
 
 def proof(made: Document) -> str:

@@ -65,7 +65,10 @@ def plan(
     max_dark: Annotated[
         int | None,
         typer.Option(
-            "--max-dark", min=1, help="With --state: order the moves; most endpoints dark at once."
+            "--max-dark",
+            min=1,
+            help="With --state: print batches with at most so many endpoints dark at once;"
+            " batches are not carried out.",
         ),
     ] = None,
     split_jobs: Annotated[

@@ -1,6 +1,6 @@
-"""Take some units up and put them down again in the best way, while everybody else stays.
+"""Re-places some units optimally while all others stay.
 
-A block is a part of the problem as a problem of its own: some units, some aggregators.
+A block is a part of the problem as a problem of its own: some units and some aggregators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
 
 class Block:
-    """Some aggregators of a board and some units that sit nowhere else."""
+    """Some aggregators of a board, and some units that are only under these."""
 
     def __init__(self, board: Board, aggregators: Sequence[int], units: Sequence[int]) -> None:
         self._board = board
@@ -38,7 +38,7 @@ class Block:
         )
 
     def _narrow(self, lit: Counts) -> dict[int, int]:
-        """Return the part of a place that is inside, in the block's own slots."""
+        """Return the part of a place inside the block, in the block's slots."""
         width, inside = self._board.problem.aggregators, self._inside
         narrow = {}
         for slot, n in lit.items():
@@ -52,7 +52,7 @@ class Block:
         return {int(self._slots[slot]): n for slot, n in lit.items()}
 
     def _part(self) -> Problem:
-        """Return the block as a problem; costs stay against the start of the whole one."""
+        """Return the block as a problem; costs still refer to the start of the whole problem."""
         board, problem = self._board, self._board.problem
         room = board.free[self._slots].copy()
         spare = problem.spare - board.lit_up
@@ -90,14 +90,14 @@ class Block:
         )
 
     def improve(self, criterion: str, caps: Iterable[str], time_limit_s: float) -> float:
-        """Lower one criterion and raise no earlier one; returns the solver's seconds.
+        """Lower one criterion without raising an earlier one; returns the solver's seconds.
 
         Units that may not be scattered stay compact.
         """
         cost = self.problem.cost(self.layout)
         values = {EXCESS: cost.excess, PAUSED: float(cost.paused), MOVES: float(cost.moves)}
         width = len(self._inside)
-        # Units that are no parts keep to where they are and were.
+        # Units that parts do not cover may use their present aggregators and those at the start.
         allowed = [
             {slot % width for slot in (*unit.start, *lit)}
             for unit, lit in zip(self.problem.units, self.layout.lit, strict=True)
@@ -113,7 +113,7 @@ class Block:
         return outcome.seconds
 
     def _take(self, layout: Layout | None) -> None:
-        """Put a layout on the board if it is sound and better than the present one."""
+        """Put a layout on the board if it is valid and better than the present one."""
         if layout is None or not self.problem.allows(layout):
             return
         objective = self.problem.limits.objective
@@ -125,7 +125,7 @@ class Block:
                 self._board.put(j, self._widen(lit), dark)
 
     def repack(self, places: Sequence[tuple[Counts, Counts] | None]) -> bool:
-        """Put units where they have a place and the others in around; tells if it was better."""
+        """Put units at their places and the others into gaps; returns whether it was better."""
         board = self._board
         before = board.key
         old = [(board.lit[j], board.dark[j]) for j in self._units]
@@ -149,7 +149,7 @@ class Block:
 
 
 def units_inside(board: Board, aggregators: Iterable[int]) -> list[int]:
-    """Return the units all of whose members sit under these aggregators."""
+    """Return the units with all members under these aggregators."""
     width, inside = board.problem.aggregators, frozenset(aggregators)
     return [
         j

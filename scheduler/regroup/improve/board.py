@@ -1,4 +1,4 @@
-"""A layout under construction: units are lifted off and put down, the cost follows."""
+"""Keeps a layout under construction: units are lifted and put down, the cost is updated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[float, int, int]
 
 @dataclass(slots=True, frozen=True)
 class Share:
-    """What one unit adds to the cost."""
+    """The share of one unit in the cost."""
 
     excess: float
     total_excess: float
@@ -32,16 +32,16 @@ _NOTHING = Share(0.0, 0.0, 0, 0, 0)
 
 
 class Board:
-    """Every unit's place, the free ports, and the running totals of the cost."""
+    """The place of every unit, the free ports, and the totals of the cost."""
 
     def __init__(self, problem: Problem, layout: Layout) -> None:
         self.problem = problem
         self.lit: list[Counts] = list(layout.lit)
         self.dark: list[Counts] = list(layout.dark)
         self.free: Ints = problem.room - problem.used(layout)
-        """Ports that no unit takes, per slot; one-endpoint jobs there can make way."""
+        """Ports without a unit, per slot; one-endpoint jobs on them can be displaced."""
         self.singles = int(np.maximum(problem.single - self.free, 0).sum())
-        """One-endpoint jobs that make way."""
+        """Displaced one-endpoint jobs."""
         self.shares = [
             self.share(j, lit, dark)
             for j, (lit, dark) in enumerate(zip(self.lit, self.dark, strict=True))
@@ -52,7 +52,7 @@ class Board:
         self.paused = sum(s.paused for s in self.shares)
         self.jobs = sum(s.jobs for s in self.shares)
         self.cut = 0
-        """Members that had light and lost it: not allowed."""
+        """Members that were lit and are dark now: not allowed."""
         self.lit_up: Ints = np.zeros(problem.switches, np.int64)
         for j, dark in enumerate(self.dark):
             self._count_dark(j, dark, 1)
@@ -72,7 +72,7 @@ class Board:
 
     @property
     def allowed(self) -> bool:
-        """Tell whether ports suffice, budgets hold and nobody loses."""
+        """True if ports suffice and budgets and the excess limit hold."""
         problem, limits = self.problem, self.problem.limits
         return (
             (limits.max_moves is None or self.moves + self.singles <= limits.max_moves)
@@ -85,32 +85,31 @@ class Board:
         )
 
     def share(self, j: int, lit: Counts, dark: Counts) -> Share:
-        """Return what a unit costs at a place."""
+        """Return the cost of a unit at a place."""
         unit = self.problem.units[j]
         over = self.problem.span(unit, lit, dark) - unit.least
         moved = moved_members(unit, lit, dark)
-        price = unit.price if moved else 0
         return Share(
             unit.weight * over,
             unit.all_weight * over,
-            moved * price,
-            unit.size * price,
-            price,
+            moved,
+            unit.size if moved else 0,
+            int(moved > 0),
         )
 
     def lift(self, j: int) -> None:
-        """Take a unit off the board."""
+        """Remove a unit from its place."""
         self._account(j, self.lit[j], _NOTHING, -1)
         self._count_dark(j, self.dark[j], -1)
 
     def put(self, j: int, lit: Counts, dark: Counts) -> None:
-        """Put a lifted unit down."""
+        """Put a lifted unit at a place."""
         self.lit[j], self.dark[j] = lit, dark
         self._account(j, lit, self.share(j, lit, dark), 1)
         self._count_dark(j, dark, 1)
 
     def move(self, j: int, lit: Counts, dark: Counts) -> None:
-        """Lift a unit and put it down elsewhere."""
+        """Move a unit to another place."""
         self.lift(j)
         self.put(j, lit, dark)
 
@@ -140,7 +139,7 @@ class Board:
     def fit(self, j: int, among: Ints | None = None) -> tuple[Counts, Counts]:
         """Find a place for a lifted unit: few aggregators, then little disruption, then tight.
 
-        ``among`` restricts the aggregators. What finds no port stays dark.
+        ``among`` restricts the aggregators. Members without a port stay dark.
         """
         window = _Window(self, self.problem.units[j], among)
         while window.missing:
@@ -150,7 +149,7 @@ class Board:
 
 
 class _Window:
-    """The aggregators that one unit may go to, while its place is put together."""
+    """The aggregators that one unit may use, while its place is constructed."""
 
     def __init__(self, board: Board, unit: Unit, among: Ints | None) -> None:
         problem = board.problem
@@ -178,17 +177,17 @@ class _Window:
 
     @property
     def missing(self) -> int:
-        """Members that have no place yet."""
+        """Members without a place."""
         return int(self._left.sum())
 
     @property
     def dark(self) -> dict[int, int]:
-        """The same per switch."""
+        """Members without a place, per switch."""
         left = self._left[:, 0].tolist()
         return {k: n for k, n in zip(self._switches, left, strict=True) if n}
 
     def fill(self) -> bool:
-        """Put as many members as possible under one more aggregator; False when none fits."""
+        """Put as many members as possible under one more aggregator; False if none fits."""
         cover = np.minimum(np.maximum(self._free, 0), self._left)
         best = self._best(cover)
         taken = cover[:, best].copy()
@@ -209,13 +208,13 @@ class _Window:
         if self._count_moves:
             burden, further = extra - stays, np.zeros_like(stays)
         else:
-            # Whoever can stay as a whole is not paused at all.
+            # A unit that stays as a whole is not paused.
             missing = self.missing
             burden, further = extra - missing * (stays == missing), -stays
         over = (slack - cover).sum(axis=0)
         key = ((-total * _FIELD + burden) * _FIELD + further) * _FIELD + over
         if self._held:
-            # Where a member has to sit anyway, another one costs no span.
+            # Under an aggregator with an immovable member, another member costs no span.
             open_ = [i for i, a in enumerate(self._columns) if a in self._held and total[i]]
             if open_:
                 return min(open_, key=lambda i: int(key[i]))

@@ -1,4 +1,4 @@
-"""Lower one disruption at a given excess span: relax, round, solve whole, then in parts."""
+"""Lowers one disruption at a given excess span: relax, round, solve whole, then in parts."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from scheduler.regroup.program.terms import EXCESS, MOVES
 _EPSILON = 1e-6
 
 _SMALL, _LARGE = 3_000, 30_000
-"""Columns up to which the whole problem is solved at once without more ado, and at all."""
+"""Columns up to which the whole problem is solved first, and up to which it is solved."""
 
 _HUGE = 300_000
-"""Columns beyond which the whole problem is not even written down."""
+"""Columns beyond which no program of the whole problem is built."""
 
 _WHOLE_SHARES = 0.9, 0.5
-"""Share of the time for that: for small problems, and for others."""
+"""Share of the time for the whole problem: if it is small, and otherwise."""
 
 _RELAX_SHARE = 0.5
 """Share of the time for the linear relaxation."""
 
 _UNITS, _FEWEST, _MOST = 40, 10, 600
-"""Units of a part at first, at least and at most."""
+"""Units of a part: at first, at least and at most."""
 
 _QUICK_S, _LIMIT_S = 0.1, 0.6
-"""A part that is solved sooner may be larger; seconds for one at most."""
+"""Seconds: parts grow if one is solved sooner; limit for one part."""
 
-_DULL = 40
-"""Largest parts in a row without a better layout after which nothing more is expected."""
+_STALLED = 40
+"""Largest parts in a row without a better layout after which the search ends."""
 
 
-class Squeeze:
-    """One criterion; ``run`` leaves ``board`` and ``floor``."""
+class DisruptionSearch:
+    """Search for one criterion; ``run`` leaves the result in ``board`` and ``floor``."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Squeeze:
         rng: np.random.Generator,
         clock: Clock,
     ) -> None:
-        """``caps`` are the earlier criteria and what they may cost."""
+        """``caps`` are the limits of the earlier criteria."""
         self.board = board
         self.floor = 0.0
         self._problem = board.problem
@@ -60,7 +60,7 @@ class Squeeze:
         self._rng = rng
         self._clock = clock
         scattered = self._caps[EXCESS] > _EPSILON
-        # Only what no plan can do without is proven: a unit without weight may end anywhere.
+        # A unit without weight may end anywhere: it must not raise the proven bound.
         free = any(u.weight <= 0 for u in self._problem.units)
         counts = criterion == MOVES or MOVES in caps or self._problem.limits.max_moves is not None
         self._shape = Shape(compact=not scattered, elastic=scattered or free, shards=counts)
@@ -80,12 +80,12 @@ class Squeeze:
         """Search until the floor is reached or the time is over."""
         self.floor = floor
         if columns_needed(self._problem) <= _HUGE:
-            self._at_once()
+            self._solve_whole()
         else:
             self._by_parts()
 
-    def _at_once(self) -> None:
-        """Solve the whole problem as far as the time goes, and improve it in parts."""
+    def _solve_whole(self) -> None:
+        """Solve the whole problem within the time, and improve the result in parts."""
         model = self._model(self._shape)
         share = _WHOLE_SHARES[model.size > _SMALL]
         if model.size > _SMALL and not self._done():
@@ -100,10 +100,10 @@ class Squeeze:
             self._solve(model, self._clock.left())
 
     def _relax(self, model: Model) -> None:
-        """Solve the linear relaxation; what it leaves whole is a good start."""
+        """Solve the linear relaxation; the units it places whole are a good start."""
         relaxed = model.relax(self._criterion, self._clock.left() * _RELAX_SHARE)
         self._clock.add(relaxed.seconds)
-        self._raise(relaxed.bound)
+        self._raise_floor(relaxed.bound)
         if relaxed.places is not None and not self._done():
             self._consider(neighbours.completed(self._problem, relaxed.places))
 
@@ -113,26 +113,26 @@ class Squeeze:
             model.at_most(cap, value)
         return model
 
-    def _raise(self, bound: float) -> None:
+    def _raise_floor(self, bound: float) -> None:
         if isfinite(bound):
             self.floor = max(self.floor, float(ceil(bound - _EPSILON)))
 
     def _consider(self, found: Board) -> None:
-        """Mend a layout that may leave units scattered, and keep it if it is better."""
+        """Repair a layout that may have scattered units, and keep it if it is better."""
         greedy.pull(found, self._in_time)
         if found.excess > self._caps[EXCESS] + _EPSILON:
-            neighbours.gather(found, self._clock, self._rng)
+            neighbours.consolidate(found, self._clock, self._rng)
         self._clock.add(swap(found, self._clock.left()))
         greedy.polish(found, self._in_time)
         if found.allowed and found.key < self.board.key:
             self.board = found
 
     def _solve(self, model: Model, seconds: float, *, proof: bool = True) -> None:
-        """Solve the whole problem; what it leaves out is fitted in."""
+        """Solve the whole problem; units without a place fill the gaps."""
         outcome = model.minimise(self._criterion, self.board.layout, seconds)
         self._clock.add(outcome.seconds)
         if proof:
-            self._raise(outcome.bound)
+            self._raise_floor(outcome.bound)
         if outcome.layout is not None:
             found = Board(self._problem, outcome.layout)
             self._clock.add(swap(found, self._clock.left()))
@@ -142,12 +142,12 @@ class Squeeze:
             self._consider(neighbours.completed(self._problem, outcome.places))
 
     def _by_parts(self) -> None:
-        """Improve the units around one badly placed unit, then around the next."""
-        wanted, dull = float(_UNITS), 0
-        under = _Under(self.board)
-        while not self._done() and dull < _DULL:
+        """Improve the units around one moved unit, then around the next."""
+        wanted, stalled = float(_UNITS), 0
+        under = _UnitsByAggregator(self.board)
+        while not self._done() and stalled < _STALLED:
             inside, units = self._around(under, int(wanted))
-            everybody = len(units) == len(under.places)
+            all_units = len(units) == len(under.places)
             before, seconds = self._value, 0.0
             if units:
                 block = Block(self.board, inside, units)
@@ -155,17 +155,17 @@ class Squeeze:
                 seconds = block.improve(self._criterion, self._caps, limit_s)
                 self._clock.add(seconds)
                 under.update(units)
-            largest = everybody or wanted >= _MOST
-            dull = dull + 1 if largest and self._value >= before else 0
-            if everybody and seconds < _LIMIT_S:
+            largest = all_units or wanted >= _MOST
+            stalled = stalled + 1 if largest and self._value >= before else 0
+            if all_units and seconds < _LIMIT_S:
                 return
             if seconds < _QUICK_S:
                 wanted = min(wanted * 1.3, _MOST)
             elif seconds >= _LIMIT_S:
                 wanted = max(wanted * 0.7, _FEWEST)
 
-    def _around(self, under: _Under, wanted: int) -> tuple[list[int], list[int]]:
-        """Return aggregators that a moved unit has to do with, and the compact units in them."""
+    def _around(self, under: _UnitsByAggregator, wanted: int) -> tuple[list[int], list[int]]:
+        """Return the aggregators around a moved unit, and the compact units under them."""
         board, width = self.board, self._problem.aggregators
         chosen: dict[int, None] = {}
         moved = int(self._rng.integers(len(board.shares)))
@@ -185,8 +185,8 @@ class Squeeze:
         return sorted(inside), sorted(units)
 
 
-class _Under:
-    """Which compact units are under which aggregator."""
+class _UnitsByAggregator:
+    """Index of compact units by aggregator."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -198,7 +198,7 @@ class _Under:
         self.update(self.places)
 
     def update(self, units: Iterable[int]) -> None:
-        """Look again where these units are."""
+        """Update the places of these units."""
         width = self._board.problem.aggregators
         for j in units:
             for a in self.places[j]:

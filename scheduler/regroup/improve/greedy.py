@@ -1,4 +1,4 @@
-"""Good regroups without a solver: pull jobs together one by one, or repack them all."""
+"""Finds good regroups without a solver: consolidates jobs one by one, or repacks them all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from scheduler.regroup.counts import Problem
 from scheduler.regroup.improve.board import Board
 
 _PASSES = 4
-"""Times the scattered jobs are gone through at most."""
+"""Limit of passes over the scattered jobs."""
 
-_LOOK_EVERY = 64
-"""Units between two looks at the clock."""
+_CLOCK_EVERY = 64
+"""Units between two checks of the clock."""
 
 
 def best_board(problem: Problem, in_time: Callable[[], bool] = lambda: True) -> Board:
-    """Return the best layout that the heuristics find; the start when nothing is gained.
+    """Return the best layout that the heuristics find; the start if none is better.
 
-    When ``in_time`` turns false, what was found by then stands.
+    The search ends when ``in_time`` becomes false.
     """
     units = range(len(problem.units))
     board = Board(problem, problem.start)
@@ -34,27 +34,29 @@ def best_board(problem: Problem, in_time: Callable[[], bool] = lambda: True) -> 
             best = trial
         if best.excess <= 0:
             return best
-    # Budgets forbid to move them all: one by one, as far as it goes.
+    # The budgets do not allow moving them all: one by one, up to the budgets.
     pull(board, in_time)
     return min(best, board, key=lambda b: b.key)
 
 
 def pull(board: Board, in_time: Callable[[], bool] = lambda: True) -> None:
-    """Consolidate jobs into free ports, dearest excess first, as long as it pays."""
+    """Consolidate jobs into free ports, largest weight first, while that improves the layout."""
     units = board.problem.units
     order = sorted(range(len(units)), key=lambda j: (-units[j].weight, -units[j].size, j))
-    _repeat(
+    _improve_each(
         board, [j for j in order if units[j].members], lambda j: board.shares[j].excess > 0, in_time
     )
 
 
 def polish(board: Board, in_time: Callable[[], bool] = lambda: True) -> None:
-    """Move single units to better places as long as that helps."""
+    """Move single units to better places while that improves the layout."""
     units = [j for j, unit in enumerate(board.problem.units) if unit.members]
-    _repeat(board, units, lambda j: bool(board.shares[j].moves or board.shares[j].excess), in_time)
+    _improve_each(
+        board, units, lambda j: bool(board.shares[j].moves or board.shares[j].excess), in_time
+    )
 
 
-def _repeat(
+def _improve_each(
     board: Board,
     units: Sequence[int],
     wanting: Callable[[int], bool],
@@ -63,7 +65,7 @@ def _repeat(
     for _ in range(_PASSES):
         improved = False
         for i, j in enumerate(units):
-            if i % _LOOK_EVERY == _LOOK_EVERY - 1 and not in_time():
+            if i % _CLOCK_EVERY == _CLOCK_EVERY - 1 and not in_time():
                 return
             if wanting(j):
                 improved |= pull_one(board, j)
@@ -72,7 +74,7 @@ def _repeat(
 
 
 def pull_one(board: Board, j: int) -> bool:
-    """Move one unit to the best place there is; tells whether that was better."""
+    """Move one unit to its best place; returns whether the layout improved."""
     before, lit, dark = board.key, board.lit[j], board.dark[j]
     board.lift(j)
     board.put(j, *board.fit(j))
@@ -85,14 +87,14 @@ def pull_one(board: Board, j: int) -> bool:
 def regathered(
     problem: Problem, chosen: Sequence[int], in_time: Callable[[], bool]
 ) -> Board | None:
-    """Lift some units all at once and put them down again, largest first; None if too late."""
+    """Lift some units at once and put them down again, largest first; None if out of time."""
     board = Board(problem, problem.start)
     order = [j for j in chosen if problem.units[j].members]
     order.sort(key=lambda j: -sum(problem.units[j].members.values()))
     for j in order:
         board.lift(j)
     for i, j in enumerate(order):
-        if i % _LOOK_EVERY == _LOOK_EVERY - 1 and not in_time():
+        if i % _CLOCK_EVERY == _CLOCK_EVERY - 1 and not in_time():
             return None
         board.put(j, *board.fit(j))
     return board

@@ -1,4 +1,4 @@
-"""Bring the last scattered units together: a small exact problem around each of them."""
+"""Consolidates the last scattered units by solving a small exact problem around each."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _AROUND = 16
 """Aggregators of a neighbourhood."""
 
 _ROUNDS = 3
-"""Times that the scattered units are gone through at most."""
+"""Limit of passes over the scattered units."""
 
 _LIMIT_S = 1.0
-"""Seconds for one neighbourhood at most."""
+"""Limit in seconds for one neighbourhood."""
 
 
 class Clock(Protocol):
-    """What is left of the time."""
+    """The remaining time of a search."""
 
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the remaining seconds."""
 
     def add(self, solver_seconds: float) -> None:
-        """Take note of the solver's run time."""
+        """Add the solver's run time."""
 
 
 def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) -> Board:
-    """Put down the units that have a place; the others stay if they can, or fit in around."""
+    """Put units at their places; the others stay if they can, or fill the gaps."""
     board = Board(problem, problem.start)
     order = [j for j, unit in enumerate(problem.units) if unit.members]
     for j in order:
@@ -52,8 +52,8 @@ def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) 
     return board
 
 
-def gather(board: Board, clock: Clock, rng: np.random.Generator) -> None:
-    """Solve around every scattered unit until nothing gets better any more."""
+def consolidate(board: Board, clock: Clock, rng: np.random.Generator) -> None:
+    """Solve around every scattered unit until the layout no longer improves."""
     units = board.problem.units
     for _ in range(_ROUNDS):
         improved = False
@@ -63,13 +63,13 @@ def gather(board: Board, clock: Clock, rng: np.random.Generator) -> None:
             if clock.left() <= 0:
                 return
             if board.shares[j].excess > 0:
-                improved |= _gather_one(board, j, clock, rng)
+                improved |= _consolidate_around(board, j, clock, rng)
         if not improved:
             return
 
 
-def _gather_one(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
-    """Pack a neighbourhood anew so that the fewest of its units are left out."""
+def _consolidate_around(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
+    """Repack a neighbourhood so that the fewest of its units are scattered."""
     around = _around(board, j, rng)
     block = Block(board, around, units_inside(board, around))
     model = Model(block.problem, Shape(compact=False, elastic=True))
@@ -79,7 +79,7 @@ def _gather_one(board: Board, j: int, clock: Clock, rng: np.random.Generator) ->
 
 
 def _around(board: Board, j: int, rng: np.random.Generator) -> list[int]:
-    """Return the aggregators under which a unit is, and those that lack least to hold it."""
+    """Return the aggregators of a unit, and those that lack fewest ports to hold it."""
     problem, unit = board.problem, board.problem.units[j]
     chosen = {slot % problem.aggregators: None for slot in board.lit[j]}
     chosen |= dict.fromkeys(unit.held)
@@ -91,7 +91,7 @@ def _around(board: Board, j: int, rng: np.random.Generator) -> list[int]:
             if slot // problem.aggregators == k:
                 here[slot % problem.aggregators] += count
         missing += np.maximum(-(-n // max(unit.least, 1)) - free[k] - here, 0)
-    # Ties at random: another round looks elsewhere.
+    # Random ties: another pass tries other aggregators.
     order = np.lexsort((rng.random(problem.aggregators), missing))
     for a in order.tolist():
         if len(chosen) >= max(_AROUND, len(board.lit[j]) + unit.least):

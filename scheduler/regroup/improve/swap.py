@@ -1,7 +1,7 @@
-"""Let units of equal size change places, so that as many members as possible stay.
+"""Swaps places of units of equal size so that as many members as possible stay.
 
-A layout says how many parts of each size sit where. Who takes which of them changes nothing
-for anybody else, and is an assignment problem: its linear relaxation is whole.
+A layout has a number of parts of each size under each aggregator. Which unit takes which part
+does not affect other units. It is an assignment problem: its linear relaxation is integral.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler.regroup.program.program import Program, solve
 
 
 def swap(board: Board, time_limit_s: float) -> float:
-    """Assign the parts of all moved compact units anew; returns the solver's seconds."""
+    """Reassign the parts of all moved compact units; returns the solver's seconds."""
     problem, width = board.problem, board.problem.aggregators
     slots: dict[Vector, Counter[int]] = defaultdict(Counter)
     wanted: dict[Vector, dict[int, int]] = defaultdict(dict)
@@ -95,7 +95,7 @@ def _assign(
     free = list(left.elements())
     for j, count in units.items():
         for _ in range(count - len(taken[j])):
-            # No part twice at one place: a unit would then have fewer of them than it must.
+            # Never two parts of a unit at one place: it would have fewer places than it needs.
             at = next((i for i, a in enumerate(free) if a not in taken[j]), 0)
             taken[j].append(free.pop(at))
     return taken, seconds

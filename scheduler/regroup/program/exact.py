@@ -1,8 +1,8 @@
-"""The regroup problem as a mixed integer program, in counts.
+"""Models the regroup problem as a mixed integer program, in counts.
 
-How units become columns is in ``scheduler.regroup.program.parts`` and
-``scheduler.regroup.program.terms``. Beside them every slot has ``out[slot]``, one-endpoint jobs
-that make way, and ``over[slot]``, idle endpoints that do.
+``scheduler.regroup.program.parts`` and ``scheduler.regroup.program.terms`` formulate the units.
+In addition every slot has ``out[slot]``, displaced one-endpoint jobs, and ``over[slot]``,
+displaced idle endpoints.
 """
 
 from __future__ import annotations
@@ -20,36 +20,34 @@ from scheduler.regroup.program.terms import EXCESS, IDLE, MOVES, PAUSED, CountCo
 
 @dataclass(slots=True, frozen=True)
 class Shape:
-    """What a model promises and leaves out."""
+    """What a model requires and leaves out."""
 
     compact: bool = True
-    """Every unit of positive weight is to end with zero excess span."""
+    """Every unit of positive weight must end with zero excess span."""
     elastic: bool = False
-    """A unit may be left out, for no more than any place that is not compact costs it: what
-    remains is no plan, but its bound covers plans that bring units halfway together."""
+    """A unit may be left out for at most the cost of any place that is not compact: the result
+    is not a plan, but its bound covers plans that reduce excess span only in part."""
     shards: bool = True
-    """Members that could stay are told from others; without it moves mean nothing."""
+    """Members that can stay are distinguished; without it the moves mean nothing."""
     counts: bool = False
-    """Every unit by counts: all layouts, where parts leave some units out."""
+    """Formulate every unit by counts: this covers all layouts, which parts may not."""
 
 
 @dataclass(slots=True, frozen=True)
 class Outcome:
-    """What one solve gave."""
+    """The result of one solve."""
 
     places: Sequence[tuple[Counts, Counts] | None] | None
-    """(lit, dark) per unit of the best layout found, None for one that is left out or not
-    whole; None altogether when nothing was found."""
+    """(lit, dark) per unit of the best layout found, None for a unit that is left out or
+    incomplete; None if no layout was found."""
     bound: float
     """Lower bound of the criterion within the model, -inf without one."""
-    infeasible: bool
-    """No layout of the model keeps the rows."""
     seconds: float
     """The solver's own run time."""
 
     @property
     def layout(self) -> Layout | None:
-        """The layout, if every unit has a place in it."""
+        """The layout, None unless every unit has a place in it."""
         if self.places is None:
             return None
         whole = [place for place in self.places if place is not None]
@@ -69,8 +67,8 @@ class Model:
     ) -> None:
         """Build the rows.
 
-        ``allowed[j]`` are the aggregators where unit j may have members if it is counted;
-        without it, all. Bounds are proven only if nothing that matters is left out.
+        ``allowed[j]`` are the aggregators where unit j may have members if it is formulated by
+        counts; None is all. Bounds are proven only if the model covers all relevant layouts.
         """
         self._problem = problem
         self._terms = Terms(problem)
@@ -126,7 +124,7 @@ class Model:
         return over
 
     def _add_dark(self) -> None:
-        """Dark members may be lit as long as there are ports, idle endpoints giving way."""
+        """Limit the dark members that are lit by the ports; idle endpoints are displaced."""
         problem, program, width = self._problem, self._terms.program, self._problem.aggregators
         for k in range(problem.switches):
             dark = {c: float(n) for at, c, n in self._terms.lights if at == k}
@@ -159,12 +157,12 @@ class Model:
         terms.program.row(terms.costs[criterion], -np.inf, limit)
 
     def minimise(self, criterion: str, incumbent: Layout | None, time_limit_s: float) -> Outcome:
-        """Minimise one criterion, from a known layout if any, within the limit (wall seconds)."""
+        """Minimise one criterion within the limit, starting from a known layout if given."""
         guess = None if incumbent is None else self._columns(incumbent)
         return self._outcome(self._solve(criterion, time_limit_s, guess, relaxed=False))
 
     def minimise_sum(self, weights: Mapping[str, float], time_limit_s: float) -> Outcome:
-        """Minimise several criteria at once, weighed against each other."""
+        """Minimise the weighted sum of several criteria."""
         terms = self._terms
         objective: dict[int, float] = {}
         for criterion, weight in weights.items():
@@ -174,7 +172,7 @@ class Model:
         return self._outcome(solve(terms.program, objective, offset, time_limit_s))
 
     def relax(self, criterion: str, time_limit_s: float) -> Outcome:
-        """Solve the linear relaxation; units that it cuts have no place."""
+        """Solve the linear relaxation; units with fractional values have no place."""
         return self._outcome(self._solve(criterion, time_limit_s, None, relaxed=True))
 
     def _solve(
@@ -188,23 +186,23 @@ class Model:
             time_limit_s,
             guess=guess,
             relaxed=relaxed,
-            # Counts are whole: less than one between plan and bound is a proof.
+            # Counts are integers: a gap below one between plan and bound is a proof.
             gap=1e-6 if criterion == EXCESS else 1.0 - 1e-3,
         )
 
     def _outcome(self, solved: Solved) -> Outcome:
         values = solved.values
         if values is None:
-            return Outcome(None, solved.bound, solved.infeasible, solved.seconds)
+            return Outcome(None, solved.bound, solved.seconds)
         parted = iter(read(self._pool, list(self._parted.values()), values))
         places = [
             self._counted[j].read(values) if j in self._counted else next(parted)
             for j in range(len(self._problem.units))
         ]
-        return Outcome(places, solved.bound, solved.infeasible, solved.seconds)
+        return Outcome(places, solved.bound, solved.seconds)
 
     def _columns(self, layout: Layout) -> list[float] | None:
-        """Return the column values of a known layout, None when the model leaves it out."""
+        """Return the column values of a known layout, None if the model does not cover it."""
         problem = self._problem
         values = [0.0] * self.size
         used = problem.used(layout)

@@ -1,14 +1,12 @@
-"""Units as parts in a program: what stays is named, what goes elsewhere is only counted.
+"""Formulates compact units as parts: a column for each part in place, a count for the others.
 
-A unit that ends compact is a number of parts, each under one aggregator. Where the unit has
-members already, a part is a column of its own: it saves moves there. Everywhere else a part
-costs the same, whoever's it is, so all units share one pool: ``slots[vector][a]`` parts of
-that size under aggregator ``a``, and every unit says only how many it takes. That leaves
-nothing out, and the program grows with members and aggregators instead of with units times
-aggregators.
+A compact unit consists of parts, each under one aggregator. Where the unit already has members,
+a part is a column of its own, as it saves moves there. Everywhere else a part costs the same for
+every unit, so all units share one pool: ``slots[vector][a]`` parts of that size under aggregator
+``a``, and every unit has only the number that it takes. This is exact, and the program grows with
+members and aggregators instead of with units times aggregators.
 
-Two parts of a unit never meet under one aggregator: it would then touch fewer of them than
-its lower bound.
+Two parts of a unit are never under one aggregator: the span would be less than its lower bound.
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ _WHOLE = 0.999
 
 @dataclass(slots=True)
 class Pool:
-    """Parts that go where their unit has no members."""
+    """Parts under aggregators where their unit has no members."""
 
     terms: Terms
     takers: dict[Vector, dict[int, float]] = field(default_factory=dict)
-    """Columns that take parts of a size, with the most they take."""
+    """Columns that take parts of a size, with the most that each takes."""
     slots: dict[Vector, dict[int, int]] = field(default_factory=dict)
     """Per size and aggregator, the column that counts its parts there."""
 
     def close(self) -> None:
-        """Give every part that somebody takes a place, once all units are there."""
+        """Add the columns for the places of the parts, after all units."""
         terms, problem = self.terms, self.terms.problem
         room = problem.by_switch(problem.room)
         for vector, takers in self.takers.items():
@@ -56,15 +54,15 @@ class Pool:
 
 
 class PartColumns:
-    """One unit as parts; beside them it may stay as it is, or be left out at a price."""
+    """One unit as parts; alternatively it stays as it is, or is left out at a price."""
 
     def __init__(
         self, pool: Pool, unit: Unit, *, compact: bool, elastic: bool, shards: bool
     ) -> None:
-        """``compact`` leaves a unit of positive weight no excess span.
+        """``compact`` requires no excess span of a unit of positive weight.
 
-        ``elastic`` lets it be left out. Without ``shards`` no part is told from others: enough
-        where moves do not count.
+        ``elastic`` allows leaving it out. Without ``shards`` all parts are counted in the pool,
+        which suffices if moves do not count.
         """
         terms = pool.terms
         self.unit, self._width = unit, terms.problem.aggregators
@@ -108,20 +106,20 @@ class PartColumns:
                     continue
                 kept = sum(min(n, there.get(k, 0)) for k, n in vector)
                 if kept == _members(unit):
-                    continue  # That is to stay.
+                    continue  # the unit stays as it is: a column of its own
                 column = self._here[a, vector] = terms.program.column(1, integer=True)
-                terms.charge_moves(column, unit, float(size - kept))
+                terms.charge_moves(column, float(size - kept))
                 for k, n in vector:
                     terms.use(k * self._width + a, column, float(n))
             if unit.held:
                 continue
             column = self._elsewhere[vector] = terms.program.column(unit.least, integer=True)
-            terms.charge_moves(column, unit, float(size))
+            terms.charge_moves(column, float(size))
             pool.takers.setdefault(vector, {})[column] = float(unit.least)
-        terms.touch_unless(None, unit)
+        terms.charge_pause(unit)
 
     def _add_stay(self, terms: Terms, excess: int) -> None:
-        """Everything stays where it is, dark members included."""
+        """Add the column of a unit that stays as it is, dark members included."""
         unit = self.unit
         self._stay = column = terms.program.column(1, integer=True)
         for slot, n in unit.start.items():
@@ -129,20 +127,20 @@ class PartColumns:
         for k, n in unit.dark.items():
             terms.lights.append((k, column, n))
         terms.charge_span(column, unit, float(excess))
-        terms.touch_unless(column, unit)
+        terms.spare_pause(column, unit)
 
     def _add_out(self, terms: Terms, excess: int) -> None:
-        """Not compact, and changed: takes no ports, costs at least what it would cost."""
+        """Add the columns of a unit that is left out: no ports, and a lower bound on its cost."""
         unit = self.unit
         for over, moves in disruption_per_excess(terms.problem, unit, excess).items():
             column = self._out[over] = terms.program.column(1, integer=True)
             terms.charge_span(column, unit, float(over))
-            terms.charge_moves(column, unit, float(moves))
+            terms.charge_moves(column, float(moves))
             for k, n in unit.dark.items():
                 terms.lights.append((k, column, n))
 
     def fill(self, values: list[float], pool: Pool, lit: Counts, dark: Counts) -> bool:
-        """Set the column values of a known place; False when the columns can not say it."""
+        """Set the column values of a known place; False if the columns do not cover it."""
         if self._stay is not None and lit == self.unit.start and dark == self.unit.dark:
             values[self._stay] = 1.0
             return True
@@ -165,11 +163,11 @@ class PartColumns:
         return True
 
     def stays(self, values: Floats) -> bool:
-        """Tell whether the unit stays as it is."""
+        """Return whether the unit stays as it is."""
         return self._stay is not None and values[self._stay] > _WHOLE
 
     def parts(self, values: Floats) -> tuple[list[tuple[int, Vector]], Counter[Vector]] | None:
-        """Return the parts here and how many are elsewhere; None if that is not whole."""
+        """Return the parts in place and the counts of others; None if parts are missing."""
         here = [at for at, column in self._here.items() if values[column] > _WHOLE]
         elsewhere = Counter(
             {v: n for v, c in self._elsewhere.items() if (n := int(values[c] + 1 - _WHOLE))}
@@ -177,8 +175,8 @@ class PartColumns:
         return (here, elsewhere) if len(here) + elsewhere.total() == self.unit.least else None
 
 
-class _Free:
-    """Parts elsewhere that nobody has taken yet."""
+class _FreeParts:
+    """Parts of the pool that no unit has taken yet."""
 
     def __init__(self, pool: Pool, values: Floats) -> None:
         self._width = pool.terms.problem.aggregators
@@ -188,7 +186,7 @@ class _Free:
         }
 
     def take(self, lit: dict[int, int], vector: Vector, a: int) -> bool:
-        """Put a part under an aggregator if there is one left, and none of this unit yet."""
+        """Take a part under an aggregator if one is left and the unit has none there."""
         slots = [(k * self._width + a, n) for k, n in vector]
         if self._left[vector][a] <= 0 or any(slot in lit for slot, _ in slots):
             return False
@@ -197,16 +195,16 @@ class _Free:
         return True
 
     def take_any(self, lit: dict[int, int], vector: Vector) -> bool:
-        """Put a part wherever one is left."""
+        """Take a part under any aggregator."""
         return any(self.take(lit, vector, a) for a, n in self._left[vector].items() if n > 0)
 
 
 def read(
     pool: Pool, units: Sequence[PartColumns], values: Floats
 ) -> list[tuple[Counts, Counts] | None]:
-    """Turn column values into places; None for a unit that has none, or not a whole one."""
+    """Convert column values to places; None for a unit without a complete place."""
     width = pool.terms.problem.aggregators
-    free = _Free(pool, values)
+    free = _FreeParts(pool, values)
     places: list[tuple[Counts, Counts] | None] = []
     later: list[tuple[int, dict[int, int], list[Vector]]] = []
     for i, columns in enumerate(units):
@@ -219,7 +217,7 @@ def read(
         else:
             here, elsewhere = found
             lit = {k * width + a: n for a, vector in here for k, n in vector}
-            # Where the unit has members, it saves moves that the program did not see.
+            # A part where the unit has members saves moves that the program does not count.
             near = {slot % width for slot in unit.start}
             missing = [
                 vector
@@ -235,10 +233,10 @@ def read(
 
 
 def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
-    """Return the sizes that a part of a compact unit can have; empty when it is not parts.
+    """Return the sizes that a part of a compact unit can have; empty if parts do not apply.
 
-    One size for a unit under one aggregator, or one that fills its aggregators to the last
-    port; otherwise, on one optical switch, all sizes that leave the other parts room.
+    One size for a unit under one aggregator, or for one that fills all ports of its
+    aggregators; otherwise, on one optical switch, all sizes with which the other parts fit.
     """
     if unit.alone:
         return [tuple(sorted(unit.members.items()))] if len(unit.held) < 2 else []
@@ -257,7 +255,7 @@ def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
 
 
 def columns_needed(problem: Problem) -> int:
-    """Return about how many columns a program has: the pool, and units that are counted."""
+    """Estimate the columns of a program: those of the pool and of units by counts."""
     vectors: set[Vector] = set()
     counted = 0
     for unit in problem.units:

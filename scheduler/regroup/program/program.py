@@ -1,4 +1,4 @@
-"""A linear or mixed integer program under construction, and HiGHS to solve it."""
+"""Builds linear and mixed integer programs and solves them with HiGHS."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from scheduler.regroup.counts import Floats
 
-_LARGE, _PATIENCE = 20_000, 0.6
-"""HiGHS looks at the clock between linear programs only: with more columns than this it is
-given this share of the time, so that it ends in time."""
+_LARGE, _TIME_SHARE = 20_000, 0.6
+"""HiGHS checks the clock only between linear programs: with more columns than this, its limit is
+this share of the time, so that it ends in time."""
 
 
 @dataclass(slots=True)
@@ -34,25 +34,23 @@ class Program:
         self.integer.append(integer)
         return len(self.upper) - 1
 
-    def row(self, terms: Mapping[int, float], lower: float, upper: float) -> int:
-        """Add a row; returns its number."""
+    def row(self, terms: Mapping[int, float], lower: float, upper: float) -> None:
+        """Add a row."""
         self.starts.append(len(self.indices))
         self.indices.extend(terms)
         self.values.extend(terms.values())
         self.row_lower.append(lower)
         self.row_upper.append(upper)
-        return len(self.starts) - 1
 
 
 @dataclass(slots=True, frozen=True)
 class Solved:
-    """What HiGHS found."""
+    """The result of HiGHS."""
 
     values: Floats | None
-    """Column values, None when it found nothing feasible."""
+    """Column values, None if it found no feasible solution."""
     bound: float
     """Proven lower bound of the objective, -inf without one."""
-    infeasible: bool
     seconds: float
     """The solver's own run time."""
 
@@ -67,17 +65,17 @@ def solve(
     guess: Sequence[float] | None = None,
     gap: float = 0.0,
 ) -> Solved:
-    """Minimise; ``relaxed`` drops the integers, ``guess`` is a known solution to start from.
+    """Minimise; ``relaxed`` drops integrality, ``guess`` is a known solution to start from.
 
-    The search ends when it is proven that no solution is better by more than ``gap``.
+    The search ends once a solution is proven to be within ``gap`` of the optimum.
     """
     solver, columns = highspy.Highs(), len(program.upper)
-    # One thread and a fixed seed (HiGHS's default): equal input, equal plan.
+    # One thread and a fixed seed (HiGHS's default): equal input gives equal plans.
     options = {
         "output_flag": False,
         "parallel": "off",
         "threads": 1,
-        "time_limit": max(time_limit_s * (_PATIENCE if columns > _LARGE else 1.0), 0.0),
+        "time_limit": max(time_limit_s * (_TIME_SHARE if columns > _LARGE else 1.0), 0.0),
         "mip_rel_gap": 0.0,
         "mip_abs_gap": gap,
     }
@@ -100,7 +98,6 @@ def solve(
     return Solved(
         values=np.asarray(solution.col_value) if found else None,
         bound=bound,
-        infeasible=status == highspy.HighsModelStatus.kInfeasible,
         seconds=float(solver.getRunTime()),
     )
 

@@ -1,8 +1,9 @@
-"""Columns and rows of one program, and any unit in it by counts.
+"""Collects the columns and rows of a program, and formulates units by counts.
 
 *Counts*: ``x[slot]`` members there after, ``y[a]`` the unit touches a, ``z[k]`` members left dark,
-``leave[slot]`` members that leave, ``touch`` it is touched. That says every layout, in units times
-aggregators columns; ``scheduler.regroup.program.parts`` is far smaller where it applies.
+``leave[slot]`` members that leave, ``touch`` a member of it moves. This covers every layout, in
+units times aggregators columns; ``scheduler.regroup.program.parts`` is far smaller where it
+applies.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ EXCESS, PAUSED, MOVES, IDLE = "excess", "paused", "moves", "idle"
 
 @dataclass(slots=True)
 class Terms:
-    """The program so far and what its columns cost."""
+    """The program so far, and the costs of its columns."""
 
     problem: Problem
     program: Program = field(default_factory=Program)
     used: dict[int, dict[int, float]] = field(default_factory=dict)
-    """Per slot, the columns that take ports there and how many."""
+    """Per slot, the columns that take ports there, and how many."""
     costs: dict[str, dict[int, float]] = field(
         default_factory=lambda: {c: {} for c in (EXCESS, PAUSED, MOVES, IDLE)}
     )
@@ -33,39 +34,37 @@ class Terms:
         default_factory=lambda: dict.fromkeys((EXCESS, PAUSED, MOVES, IDLE), 0.0)
     )
     total: dict[int, float] = field(default_factory=dict)
-    """Columns of the weighted excess span of all units, whatever the plan is for."""
+    """Columns of the weighted excess span of all units."""
     total_constant: float = 0.0
     jobs: dict[int, float] = field(default_factory=dict)
-    """Columns that count touched jobs."""
+    """Columns that count jobs with a moved member."""
     jobs_constant: int = 0
     lights: list[tuple[int, int, int]] = field(default_factory=list)
     """(switch, column, n): dark members that stay dark."""
 
     def use(self, slot: int, column: int, ports: float) -> None:
-        """Let a column take ports."""
+        """Let a column use ports."""
         self.used.setdefault(slot, {})[column] = ports
 
-    def charge_moves(self, column: int, unit: Unit, moves: float) -> None:
+    def charge_moves(self, column: int, moves: float) -> None:
         """Let a column cost running moves."""
-        if moves and unit.price:
+        if moves:
             self.costs[MOVES][column] = moves
 
     def charge_touch(self, column: int, unit: Unit) -> None:
         """Let a column cost the pause of a unit."""
-        if unit.price:
-            self.costs[PAUSED][column] = float(unit.size)
-            self.jobs[column] = 1.0
+        self.costs[PAUSED][column] = float(unit.size)
+        self.jobs[column] = 1.0
 
-    def touch_unless(self, stay: int | None, unit: Unit) -> None:
-        """Let a unit cost its pause (first call, None), which a column spares (second)."""
-        if not unit.price:
-            return
-        if stay is None:
-            self.constants[PAUSED] += unit.size
-            self.jobs_constant += 1
-        else:
-            self.costs[PAUSED][stay] = -float(unit.size)
-            self.jobs[stay] = -1.0
+    def charge_pause(self, unit: Unit) -> None:
+        """Let a unit cost its pause, unless a column spares it (``spare_pause``)."""
+        self.constants[PAUSED] += unit.size
+        self.jobs_constant += 1
+
+    def spare_pause(self, column: int, unit: Unit) -> None:
+        """Let a column spare the pause of a unit."""
+        self.costs[PAUSED][column] = -float(unit.size)
+        self.jobs[column] = -1.0
 
     def charge_span(self, column: int, unit: Unit, places: float = 1.0) -> None:
         """Let a column cost span."""
@@ -75,14 +74,14 @@ class Terms:
             self.total[column] = unit.all_weight * places
 
     def start_span(self, unit: Unit) -> None:
-        """Count the span that a unit has whatever the columns say."""
+        """Add the part of a unit's span that no column changes."""
         over = unit.base_span - unit.least
         self.constants[EXCESS] += unit.weight * over
         self.total_constant += unit.all_weight * over
 
 
 class CountColumns:
-    """Any unit, exactly: how many members per slot."""
+    """One unit, exactly: its number of members per slot."""
 
     def __init__(
         self, terms: Terms, unit: Unit, allowed: Collection[int], *, compact: bool
@@ -99,11 +98,11 @@ class CountColumns:
         for k, n in unit.members.items():
             self._add_switch(terms, k, n, sorted({*allowed, *unit.held}))
         span = dict.fromkeys((*self._y.values(), *self._z.values()), 1.0)
-        # Members that can not stay where they are: outside of the model, or dark ones lit.
+        # Members that cannot stay: their slot is outside of the model, or they are dark.
         gone = sum(n for slot, n in unit.start.items() if slot not in self._x)
         elsewhere = sum(unit.members.values()) - sum(unit.start.values())
         fixed = gone + elsewhere
-        terms.constants[MOVES] += fixed * unit.price
+        terms.constants[MOVES] += fixed
         scattered = problem.span(unit, unit.start, unit.dark) > unit.least
         whole = compact and unit.weight > 0
         if gone or elsewhere > sum(unit.dark.values()) or (whole and scattered):
@@ -111,7 +110,7 @@ class CountColumns:
         least = float(unit.least - unit.base_span)
         program.row(span, least, least if whole else np.inf)
         if whole and scattered:
-            # The relaxation does not see by itself how much has to move at least.
+            # This row tightens the relaxation: it adds the least number of moves.
             moves = dict.fromkeys(self._leave.values(), 1.0)
             moves |= dict.fromkeys(self._z.values(), -1.0)
             program.row(moves, float(least_moves(problem, unit) - fixed), np.inf)
@@ -136,7 +135,7 @@ class CountColumns:
             was = unit.start.get(slot, 0)
             if was:
                 leave = self._leave[slot] = program.column(was, integer=False)
-                terms.charge_moves(leave, unit, 1.0)
+                terms.charge_moves(leave, 1.0)
                 program.row({x: 1.0, leave: 1.0}, was, np.inf)
                 program.row({leave: 1.0, self._touch: -float(was)}, -np.inf, 0.0)
                 program.row({x: 1.0, self._touch: float(was)}, was, np.inf)
@@ -144,14 +143,14 @@ class CountColumns:
         if dark:
             z = self._z[k] = program.column(dark, integer=True)
             whole[z] = 1.0
-            terms.charge_moves(z, unit, -1.0)
+            terms.charge_moves(z, -1.0)
             terms.charge_span(z, unit)
             terms.lights.append((k, z, 1))
             program.row({z: 1.0, self._touch: float(dark)}, dark, np.inf)
         program.row(whole, members, members)
 
     def fill(self, values: list[float], lit: Counts, dark: Counts) -> bool:
-        """Set the column values of a known place; False when the columns can not say it."""
+        """Set the column values of a known place; False if the columns do not cover it."""
         if not lit.keys() <= self._x.keys():
             return False
         unit = self._unit
@@ -168,7 +167,7 @@ class CountColumns:
         return True
 
     def read(self, values: Floats) -> tuple[Counts, Counts] | None:
-        """Return the place that column values say, None when it is not whole."""
+        """Return the place of these column values, None if members are missing."""
         lit = {slot: n for slot, c in self._x.items() if (n := round(values[c]))}
         dark = {k: n for k, c in self._z.items() if (n := round(values[c]))}
         members = dict(dark)

@@ -1,4 +1,4 @@
-"""Other schedulers' placement, each from its paper or source, to compare with in replays.
+"""Implements other schedulers' placement, from their papers or sources, for comparison.
 
-None of them moves light: endpoints keep the homes they start with.
+None of them moves light: endpoints keep their homes.
 """

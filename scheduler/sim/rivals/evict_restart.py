@@ -1,13 +1,13 @@
-"""Consolidation by eviction, as NVIDIA KAI's scheduler does it (kai-scheduler, "consolidation").
+"""Consolidates by eviction, as NVIDIA KAI's scheduler does (kai-scheduler, "consolidation").
 
-Where a job fits under no aggregator because what is free lies scattered, simulate evicting a
-few running jobs such that the job and all evicted ones fit at once; if they do, evict and
-restart them. Endpoints stay where they are: whoever makes way loses what it did since its last
+If a job does not fit under one aggregator because the idle endpoints are scattered, it simulates
+evicting a few running jobs such that the job and all evicted ones fit at once; if they do, it
+evicts and restarts them. Endpoints keep their homes: an evicted job loses its work since its last
 checkpoint and the time of a restart.
 
-In favour of the rival: evicted jobs restart at once on endpoints kept for them, never on more
-aggregators than before, the fewest endpoints are evicted, the same cool-down as ours spares
-jobs from being evicted again and again, and a job starts scattered when nothing helps (KAI's
+In favour of this policy: evicted jobs restart at once on endpoints kept for them, never on more
+aggregators than before, the fewest endpoints are evicted, the same cool-down as in the project's
+policy limits repeated evictions, and a job starts scattered if no eviction helps (KAI's
 preferred topology) instead of waiting (required).
 """
 
@@ -17,18 +17,18 @@ from collections.abc import Iterable, Sequence
 
 from scheduler.placement.index import FabricIndex
 from scheduler.sim.cluster import Cluster, Live, Regroup, Restart, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
 class EvictRestart:
-    """Best fit, and eviction where best fit scatters a job."""
+    """Best fit, and eviction if best fit scatters a job."""
 
     name = "evict-restart"
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Place compactly, by eviction if need be, else scattered."""
-        index, free = cluster.index, free_counts(cluster)
+        """Place compactly, if necessary by eviction; otherwise scattered."""
+        index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)
@@ -45,7 +45,7 @@ class EvictRestart:
         """Keep no state."""
 
     def improve(self, cluster: Cluster) -> Iterable[Regroup]:
-        """Consolidation only makes room for pending jobs."""
+        """Leave running jobs where they are: consolidation only makes room for pending jobs."""
         del cluster
         return ()
 
@@ -64,7 +64,7 @@ class _Consolidation:
                 self._occupants[index.home[e]].setdefault(owner, []).append(e)
 
     def best(self, least: int) -> Start | None:
-        """Return the consolidation that evicts fewest endpoints, None when none works."""
+        """Return the consolidation that evicts the fewest endpoints, None if none is possible."""
         free = self._free
         order = sorted(range(len(free)), key=lambda a: (-free[a], a))
         best: tuple[int, tuple[int, ...], list[tuple[str, int]]] | None = None
@@ -72,7 +72,7 @@ class _Consolidation:
             targets = (a, *[b for b in order[:least] if b != a][: least - 1])
             lack = self._count - sum(free[t] for t in targets)
             if best is not None and lack >= best[0]:
-                break  # rooms only get smaller from here on
+                break  # later aggregators have fewer idle endpoints
             victims = self._victims(targets, lack)
             if victims is not None:
                 cost = sum(len(self._endpoints(name)) for name, _ in victims)
@@ -84,14 +84,14 @@ class _Consolidation:
         return self._cluster.index.jobs[name].endpoints
 
     def _victims(self, targets: Sequence[int], lack: int) -> list[tuple[str, int]] | None:
-        """Return (job, aggregator it restarts under) such that ``lack`` endpoints get free."""
+        """Return (job, aggregator of its restart) pairs that free ``lack`` endpoints, or None."""
         inside: dict[str, int] = {}
         for a in targets:
             for name, members in self._occupants[a].items():
                 inside[name] = inside.get(name, 0) + len(members)
         free = list(self._free)
         chosen: list[tuple[str, int]] = []
-        # Most endpoints gained for those evicted, then no more than needed.
+        # Most endpoints gained per evicted endpoint first, then the smallest job.
         order = sorted(
             (name for name in inside if self._cluster.movable(name)),
             key=lambda n: (len(self._endpoints(n)) / inside[n], len(self._endpoints(n)), n),

@@ -1,9 +1,9 @@
-"""Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", ATC'23).
+"""Places by fragmentation gradient descent (Weng et al., "Beware of Fragmentation", ATC'23).
 
-A node's fragmentation is the GPUs of it that a task drawn from the workload can not use; a
-task goes to the node whose fragmentation grows least (may shrink most). Aggregators stand for
-nodes and jobs for tasks. The paper's tasks fit into one node; a job that fits under no single
-aggregator takes the fullest rooms whole, as nothing of them is left to be fragmented.
+A node's fragmentation is the number of its GPUs that a task drawn from the workload cannot use; a
+task goes to the node whose fragmentation grows least. Aggregators stand for nodes and jobs for
+tasks. The paper's tasks fit into one node; a job that does not fit under one aggregator takes
+all idle endpoints of those with most of them, which leaves none to be fragmented.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -22,7 +22,7 @@ class GradientDescent:
     name = "fgd"
 
     def __init__(self, popularity: Mapping[int, float]) -> None:
-        """``popularity``: share of the jobs by size."""
+        """``popularity`` is the share of the jobs by size."""
         self._popularity = dict(popularity)
         self._known: dict[int, float] = {}
 
@@ -33,7 +33,7 @@ class GradientDescent:
         return GradientDescent({size: n / len(sizes) for size, n in counts.items()})
 
     def fragmentation(self, free: int) -> float:
-        """Return the endpoints of a room of ``free`` that an average job can not use."""
+        """Return the expected number of ``free`` endpoints that a job cannot use."""
         known = self._known.get(free)
         if known is None:
             unusable = sum(share for size, share in self._popularity.items() if size > free)
@@ -41,8 +41,8 @@ class GradientDescent:
         return known
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Go down the gradient; ties go to the tightest room."""
-        free, count = free_counts(cluster), job.gpus
+        """Place where fragmentation grows least, of equal ones under the tightest aggregator."""
+        free, count = idle_by_aggregator(cluster), job.gpus
         if sum(free) < count:
             return None
         best = min(

@@ -1,11 +1,11 @@
-"""HiveD's buddy cells (Zhao et al., OSDI'20; microsoft/hivedscheduler, pkg/algorithm).
+"""Places in HiveD's buddy cells (Zhao et al., OSDI'20; microsoft/hivedscheduler, pkg/algorithm).
 
 A cell of level ``l`` is 2^l neighbouring endpoints under one aggregator; a job asks for the
 smallest cell that holds it and waits until one is free. A free cell of a higher level is split
-into buddies, two free buddies merge again: what is free stays in large cells. Cells are taken
-where fewest endpoints are free. What a job leaves of its cell is free at lower levels.
-All jobs are of one tenant, so there are no virtual clusters to keep apart. Affinity is hard,
-as in the paper, except for jobs larger than any cell: those take several cells.
+into buddies, two free buddies merge again: free endpoints stay in large cells. Cells are taken
+under the aggregator with the fewest idle endpoints. The part of a cell that a job does not need
+is free at lower levels. All jobs are of one tenant, so there are no virtual clusters. Affinity is
+hard, as in the paper, except for jobs larger than any cell: those take several cells.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 
 from scheduler.placement.index import DARK
 from scheduler.sim.cluster import ANY_GPU, Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts
+from scheduler.sim.rivals.leaves import idle_by_aggregator
 from scheduler.sim.trace import TraceJob
 
 Cell = tuple[int, int]
-"""First endpoint (by its place in the row of all cells) and level."""
+"""First endpoint, by its position in the row of all cells, and level."""
 
 
 class BuddyCells:
@@ -30,9 +30,9 @@ class BuddyCells:
         self._row: list[str] = []
         self._aggregator: list[int] = []
         self._root: list[int] = []
-        """First place of the top-level cell that a place belongs to."""
+        """First position of the top-level cell of each position."""
         self._top: dict[int, int] = {}
-        """Level of the top-level cell that starts there."""
+        """Level of the top-level cell by its first position."""
         self._free: list[dict[int, None]] = []
         self._held: dict[str, list[Cell]] = {}
 
@@ -40,7 +40,7 @@ class BuddyCells:
         """Give the job a cell, or let it wait for one."""
         if not self._row:
             self._cut(cluster)
-        free = free_counts(cluster)
+        free = idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         cells = self._allocate(job.gpus, free)
@@ -105,7 +105,7 @@ class BuddyCells:
         return cells
 
     def _cell(self, level: int, free: list[int]) -> int | None:
-        """Take a free cell of this level, split from the lowest higher level if need be."""
+        """Take a free cell of this level, if necessary split from the lowest higher level."""
         for higher in range(level, len(self._free)):
             if self._free[higher]:
                 first = min(

@@ -1,4 +1,4 @@
-"""What the rivals share: idle endpoints per aggregator, taken in site order."""
+"""Counts and takes idle endpoints per aggregator, for all policies of this package."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ from scheduler.placement.index import FabricIndex
 from scheduler.sim.cluster import ANY_GPU, Cluster
 
 
-def free_counts(cluster: Cluster) -> list[int]:
-    """Return the idle endpoints under each aggregator. Not to be changed."""
+def idle_by_aggregator(cluster: Cluster) -> list[int]:
+    """Return the number of idle endpoints under each aggregator; callers must not change it."""
     return cluster.index.pool(ANY_GPU).by_free.counts
 
 
 def take(index: FabricIndex, aggregator: int, count: int) -> list[str]:
-    """Return the names of the first idle endpoints there; there must be enough."""
+    """Return the first idle endpoints of an aggregator in site order; there must be enough."""
     pool = index.pool(ANY_GPU)
     idle = sorted(e for slot in index.idle_at[aggregator] for e in pool.of(slot))
     return [index.names[e] for e in idle[:count]]
 
 
 def widest_first(free: list[int], count: int) -> list[tuple[int, int]]:
-    """Return (aggregator, endpoints) for a job that no aggregator holds alone.
+    """Return (aggregator, endpoints) pairs for a job that does not fit under one aggregator.
 
-    The fullest room is taken whole until one holds the rest; of those the tightest.
+    The aggregator with most idle endpoints is taken whole until one can hold the rest; of
+    those the tightest.
     """
-    left, rooms = count, list(free)
+    left, idle = count, list(free)
     parts: list[tuple[int, int]] = []
     while left > 0:
-        fitting = [a for a, n in enumerate(rooms) if n >= left]
+        fitting = [a for a, n in enumerate(idle) if n >= left]
         if fitting:
-            best = min(fitting, key=lambda a: rooms[a])
+            best = min(fitting, key=lambda a: idle[a])
         else:
-            best = max(range(len(rooms)), key=lambda a: rooms[a])
-        used = min(left, rooms[best])
+            best = max(range(len(idle)), key=lambda a: idle[a])
+        used = min(left, idle[best])
         parts.append((best, used))
         left -= used
-        rooms[best] = 0
+        idle[best] = 0
     return parts

@@ -1,10 +1,10 @@
-"""Slurm's topology/tree: the lowest switch that holds the job, best fit over its leaves.
+"""Places as Slurm's topology/tree: under the lowest switch, best fit over its leaves.
 
 After ``_eval_nodes_tree`` of Slurm's select/cons_tres plug-in and slurm.schedmd.com/topology:
-a leaf switch is sufficient when its free nodes hold what is left of the request; a sufficient
+a leaf switch is sufficient if its free nodes can hold the rest of the request; a sufficient
 leaf beats an insufficient one, among sufficient ones the smallest wins, among insufficient
-ones the largest, and leaves are taken until the job is whole. An aggregator is a leaf switch,
-an endpoint a node, and all leaves hang on one upper switch. Running jobs are never moved.
+ones the largest, and leaves are added until the job fits. An aggregator is a leaf switch, an
+endpoint a node, and all leaves are under one upper switch. Running jobs are never moved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import free_counts, take, widest_first
+from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -22,8 +22,8 @@ class SlurmTree:
     name = "slurm-tree"
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Place on one leaf if any holds the job, else on few."""
-        index, free = cluster.index, free_counts(cluster)
+        """Place on one leaf if one can hold the job, otherwise on few."""
+        index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)

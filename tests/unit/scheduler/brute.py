@@ -1,4 +1,4 @@
-"""The optimum of a small regroup by trying every map of homes; shares no planner code."""
+"""Finds the optimum of a small regroup by trying all maps of homes; shares no planner code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def homes_now(fabric: Fabric) -> Homes:
 
 
 def fits(fabric: Fabric, homes: Homes) -> bool:
-    """Tell whether no aggregator has more endpoints of a switch than ports on it."""
+    """Return whether every aggregator has ports for its endpoints of each switch."""
     used = Counter((homes[e.name], e.ocs) for e in fabric.site.endpoints if e.ocs and homes[e.name])
     ports = {(a.name, k): n for a in fabric.site.aggregators for k, n in a.ports.items()}
     return all(n <= ports.get((str(a), str(k)), 0) for (a, k), n in used.items())
@@ -69,8 +69,8 @@ def optimum(fabric: Fabric, limits: Limits) -> Key:
     bounds = {job.name: least(fabric, job) for job in fabric.jobs}
     keys = []
     total_before = sum(j.weight * (places(j, before) - bounds[j.name]) for j in fabric.jobs)
-    for choice in product(*options):
-        homes = dict(zip(before, choice, strict=True))
+    for selected in product(*options):
+        homes = dict(zip(before, selected, strict=True))
         if not fits(fabric, homes):
             continue
         moved = [e for e, home in homes.items() if home != before[e]]

@@ -1,4 +1,4 @@
-"""Racks to plan on: the paper's six GPUs and random ones."""
+"""Provides racks to plan on: the paper's six GPUs, and random ones."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def uniform(aggregators: int, ports: int, endpoints: int, switches: int = 1) -> 
     return Fabric(site, {f"e{i}": f"as{i // ports}" for i in range(endpoints)})
 
 
+def scattered() -> Fabric:
+    """Return six endpoints on two aggregators with one job on both."""
+    names = [f"g{i}" for i in range(6)]
+    site = Site(
+        "six",
+        tuple(Endpoint(n, ocs="o") for n in names),
+        (Aggregator("a", {"o": 3}), Aggregator("b", {"o": 3})),
+    )
+    homes = {n: "ab"[i % 2] for i, n in enumerate(names)}
+    return Fabric(site, homes, (Job("red", ("g0", "g1")),))
+
+
 @st.composite
 def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4) -> Fabric:
     """Draw a consistent fabric: several switches, dark, fixed, pinned and lost endpoints."""
@@ -87,7 +99,7 @@ def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4
 
 @st.composite
 def crowded(draw: st.DrawFn, most_aggregators: int = 3, ports: int = 2) -> Fabric:
-    """Draw a site whose ports are all taken, with scattered jobs: much to gain."""
+    """Draw a site whose ports are all taken, with scattered jobs."""
     aggregators = draw(st.integers(2, most_aggregators))
     fabric = uniform(aggregators, ports, aggregators * ports)
     homes = draw(st.permutations(list(fabric.homes.values())))

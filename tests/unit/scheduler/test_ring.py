@@ -1,3 +1,5 @@
+"""Ring order, crossings and the rank numbers of the frameworks."""
+
 from __future__ import annotations
 
 from itertools import permutations

@@ -11,8 +11,8 @@ from console.cli.ask.files import reading
 from console.cli.errors import CliError
 from scheduler.model import Limits, Objective, Plan
 from scheduler.occupancy import all_homes, moves_between
-from scheduler.regroup.batches import SequenceError, sequence
-from scheduler.regroup.plan import plan
+from scheduler.regroup.batches import BatchError, cut_into_batches
+from scheduler.regroup.plan import plan_regroup
 from sitefile import load_state
 
 Document = dict[str, Any]
@@ -37,12 +37,12 @@ def plan_state(
             object=f"job/{limits.only_job}",
             hint=f"there are: {', '.join(known)}" if known else "there are no jobs",
         )
-    made = plan(fabric, limits, clock=time.perf_counter)
+    made = plan_regroup(fabric, limits, clock=time.perf_counter)
     if max_dark is None:
         return document(made)
     try:
-        order = sequence(fabric, made, max_dark, whole=whole)
-    except SequenceError as error:
+        order = cut_into_batches(fabric, made, max_dark, whole=whole)
+    except BatchError as error:
         hint = f"give --max-dark {error.needed}"
         raise CliError(
             "invalid",

@@ -1,3 +1,5 @@
+"""Placement by locality, refusals, and valid placements on random fabrics."""
+
 from __future__ import annotations
 
 from itertools import combinations
@@ -22,19 +24,19 @@ from scheduler.model import (
 from scheduler.occupancy import all_homes, check
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.placement.selection import best_fit, one
+from scheduler.placement.selection import best_fit, best_fit_one
 from tests.unit.scheduler.racks import PAPER_HOMES, fabrics, paper, uniform
 
 
 def placed(fabric: Fabric, request: Request) -> Placement:
-    """Return the placement; fail when the job has to wait."""
+    """Return the placement; fail if the job has to wait."""
     answer = place(fabric, request)
     assert isinstance(answer, Placement), answer
     return answer
 
 
 def waits(fabric: Fabric, request: Request) -> Wait:
-    """Return why the job waits; fail when it does not."""
+    """Return why the job waits; fail if it does not."""
     answer = place(fabric, request)
     assert isinstance(answer, Wait), answer
     return answer
@@ -92,7 +94,7 @@ def test_preferred_balances_over_optical_switches() -> None:
     assert placed(fabric, Request("four", 4)).endpoints == ("e0", "e1", "e4", "e5")
 
 
-def test_strict_waits_and_says_what_it_takes() -> None:
+def test_strict_waits_and_names_the_moves_needed() -> None:
     answer = waits(paper(), Request("four", 4, Locality.STRICT))
     assert (answer.code, answer.moves_needed) == ("locality", 0)
     assert answer.reason == (
@@ -200,7 +202,7 @@ def test_a_model_the_site_has_too_few_of() -> None:
     assert answer.reason == "needs 2 endpoints (model V100), the site has 1 that match"
 
 
-def test_no_endpoints_is_not_a_job() -> None:
+def test_a_request_for_no_endpoints_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         place(paper(), Request("x", 0))
 
@@ -300,4 +302,4 @@ def test_one_endpoint_is_chosen_as_best_fit_would(fabric: Fabric) -> None:
     index = FabricIndex(fabric)
     pool = index.pool(Request("new", 1))
     if pool.lit:
-        assert [one(index, pool)] == best_fit(index, pool, 1)
+        assert [best_fit_one(index, pool)] == best_fit(index, pool, 1)

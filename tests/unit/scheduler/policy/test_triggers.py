@@ -1,15 +1,9 @@
-"""Triggers, budgets and the worth-it test: when a regroup is looked for, and whether it is done."""
+"""Triggers: when a regroup is planned without a request."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from scheduler.policy.budgets import PauseBudget, free_at, why_not
 from scheduler.policy.triggers import (
     Blocked,
     Moment,
@@ -18,10 +12,6 @@ from scheduler.policy.triggers import (
     excess_since,
     fire,
 )
-from scheduler.policy.worth import USUAL_RUN_S, Stake, Verdict, remaining_s, slowdown, weigh
-from scheduler.steptime.calibrate import Calibration, Interval
-from scheduler.steptime.profile import StepProfile
-from scheduler.steptime.sites import Roads
 
 NOON = 86400.0 * 100 + 43200.0
 QUIET = Moment(NOON, excess_span=0, excess_since=None, scheduled_at=NOON - 10)
@@ -72,99 +62,8 @@ def test_schedule_by_interval_and_by_the_clock() -> None:
     assert fire(daily, replace(QUIET, now=NOON + 5, scheduled_at=NOON)) is None
 
 
-def test_looks_keep_their_distance() -> None:
+def test_triggered_runs_keep_their_distance() -> None:
     policy = TriggerPolicy(pending=True, min_interval_s=300)
     moment = replace(QUIET, blocked=(Blocked("red", 1),), looked_at=NOON - 299)
     assert fire(policy, moment) is None
     assert fire(policy, replace(moment, looked_at=NOON - 300))
-
-
-@given(
-    cooldown=st.floats(0, 1000),
-    per_hour=st.one_of(st.none(), st.floats(0.1, 20)),
-    asked=st.lists(st.floats(0, 20000), max_size=40),
-)
-def test_who_asks_first_never_exceeds_the_budget(
-    cooldown: float, per_hour: float | None, asked: list[float]
-) -> None:
-    budget = PauseBudget(cooldown, per_hour)
-    pauses: list[float] = []
-    for now in sorted(asked):
-        free = free_at(budget, pauses, now) <= now
-        assert free == (not why_not(budget, pauses, now))
-        if free:
-            pauses.append(now)
-    gaps = [b - a for a, b in pairwise(pauses)]
-    assert all(gap >= cooldown - 1e-6 for gap in gaps)
-    if per_hour is not None:
-        window = 3600 * max(1.0, 1 / per_hour)
-        for at in pauses:
-            inside = [p for p in pauses if at - window + 1e-6 < p <= at]
-            assert len(inside) <= per_hour * window / 3600 + 1e-6
-
-
-def test_a_budget_of_none_is_never() -> None:
-    assert free_at(PauseBudget(0, 0), [], 1.0) == float("inf")
-    assert "budget of pauses is 0" in why_not(PauseBudget(0, 0), [], 1.0)
-    assert "cool-down is 60 s" in why_not(PauseBudget(60), [100.0], 130.0)
-    assert "free in 3000 s" in why_not(PauseBudget(0, 1), [400.0], 1000.0)
-
-
-def stake(low: float, high: float, pause_s: float = 1.0) -> Stake:
-    return Stake("red", 4, Interval(low, high), remaining_s=100.0, pause_s=pause_s)
-
-
-def test_worth_of_a_plan() -> None:
-    sure = weigh([stake(2.0, 2.0)])
-    assert (sure.verdict, sure.gain_gpu_s, sure.cost_gpu_s) == (
-        Verdict.YES,
-        Interval(200.0, 200.0),
-        4.0,
-    )
-    assert weigh([stake(1.0, 2.0)]).verdict is Verdict.OPEN
-    assert weigh([stake(1.0, 1.0)]).verdict is Verdict.NO
-    assert weigh([stake(1.0, 1.0, pause_s=0.0)]).verdict is Verdict.YES  # nobody pauses
-    slower = weigh([stake(0.5, 0.5)])
-    assert slower.verdict is Verdict.NO
-    assert slower.gain_gpu_s.low == -400.0
-    assert weigh([stake(1.0, 1.0)], admitted_gpu_s=5.0).verdict is Verdict.YES
-    with pytest.raises(ValueError, match="above 0"):
-        weigh([stake(0.0, 1.0)])
-
-
-def test_remaining_time() -> None:
-    assert remaining_s(30, 100) == 70
-    assert remaining_s(130, 100) == 0
-    assert remaining_s(7200, None) == 7200
-    assert remaining_s(0, None) == USUAL_RUN_S
-
-
-def test_slowdown_is_an_interval_until_two_placements_were_measured() -> None:
-    truth = StepProfile(compute_s=1.0, ring_s=1.0, hide=0.0)
-    known = Calibration(4)
-    assert slowdown(None, 0.5, 1.0) == Interval(1.0, 2.0)
-    assert slowdown(known, 0.5, 1.0) == Interval(1.0, 2.0)
-    known.observe(0.5, truth.step_s(4, 0.5))
-    one = slowdown(known, 0.5, 1.0)
-    real = truth.step_s(4, 0.5) / truth.step_s(4, 1.0)
-    assert one.low <= real <= one.high
-    assert not one.exact
-    known.observe(1.0, truth.step_s(4, 1.0))
-    two = slowdown(known, 0.5, 1.0)
-    assert two.exact
-    assert two.low == pytest.approx(real)
-    back = slowdown(known, 1.0, 0.5)
-    assert back.low == pytest.approx(1 / real)
-    assert slowdown(known, None, 1.0) == slowdown(known, 1.0, 1.0) == Interval(1.0, 1.0)
-
-
-def test_rates_of_a_site() -> None:
-    roads = Roads(250e6, 114e6)
-    homes = {"a": "as0", "b": "as0", "c": "as1", "d": "as1", "e": None}
-    ordered = roads.rates({"red": ["a", "b", "c", "d"], "dark": ["a", "e"]}, homes)
-    assert ordered == {"red": pytest.approx(114 / 250)}
-    mixed = roads.rates({"red": ["a", "c", "b", "d"]}, homes)
-    assert mixed["red"] == pytest.approx(114 / 250 / 2)
-    doubled = Roads(250e6, 114e6, {frozenset({"as0", "as1"}): 2})
-    assert doubled.rates({"red": ["a", "b", "c", "d"]}, homes)["red"] == pytest.approx(228 / 250)
-    assert roads.rates({"red": ["a", "b"]}, homes) == {"red": 1.0}

@@ -1,3 +1,5 @@
+"""The queue: order, quotas, backfill, room for strict jobs, preemption, and reasons to wait."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -53,7 +55,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert not made.starts
     waits = hold(made, "six")
     assert (waits.code, waits.reason) == ("busy", "needs 6 endpoints, 5 of 6 are idle")
-    assert waits.remedy == "running jobs end; when is not known; nobody may delay it"
+    assert waits.remedy == "running jobs end; the time is not known; no other job may delay it"
     assert waits.reserved_at == 0.0
 
 
@@ -65,7 +67,7 @@ def test_priority_is_a_head_start() -> None:
     assert started(decide(paper(), [job("early", 6), later], policy=policy, now=160.0)) == ["early"]
 
 
-def test_projects_take_turns_by_what_they_hold_for_their_weight() -> None:
+def test_projects_are_ordered_by_held_endpoints_per_weight() -> None:
     pending = [job(f"a{i}", 1, float(i), project="a") for i in range(6)]
     pending += [job(f"b{i}", 1, 10.0 + i, project="b") for i in range(6)]
     projects = [Project("a", weight=2.0), Project("b")]
@@ -85,7 +87,7 @@ def test_an_old_job_comes_before_fair_share() -> None:
     assert started(decide(fabric, pending, running, policy=policy, now=100.0)) == ["old"]
 
 
-def test_a_quota_holds_nobody_else_up() -> None:
+def test_a_quota_does_not_hold_up_others() -> None:
     fabric = paper(Job("x", ("gpu0",)))
     pending = [job("a", 2, project="p"), job("b", 1, 1.0, project="p"), job("c", 5, 2.0)]
     one_queue = QueuePolicy(fair_share=False)
@@ -102,7 +104,7 @@ def test_a_quota_holds_nobody_else_up() -> None:
 
 
 def test_backfill_goes_past_without_delay() -> None:
-    """Four of six are busy until 100; the first wants five, so one is left over then."""
+    """Four of six are busy until 100; the first job needs five, so one is spare then."""
     fabric = paper(Job("x", ("gpu0", "gpu1", "gpu2", "gpu3")))
     running = [Running("x", expected_end=100.0)]
     pending = [
@@ -123,7 +125,7 @@ def test_backfill_goes_past_without_delay() -> None:
     waits = hold(made, "long")
     assert (waits.code, waits.reason) == (
         "reserved",
-        "it would delay job big, which is the first that waits",
+        "it would delay job big, which is the first waiting job",
     )
     assert "at most 90 s" in waits.remedy
     strictly = decide(fabric, pending, running, policy=QueuePolicy(backfill=False), now=10.0)
@@ -133,15 +135,15 @@ def test_backfill_goes_past_without_delay() -> None:
     assert hold(shallow, "short").code == "not_reached"
 
 
-def test_after_patience_nobody_passes_the_first() -> None:
+def test_after_patience_no_job_passes_the_first() -> None:
     fabric = paper(Job("x", ("gpu0",)))
     pending = [job("big", 6, reserved_at=0.0), job("small", 1, 1.0, run_time_s=1.0)]
     policy = QueuePolicy(patience_s=100.0)
     assert started(decide(fabric, pending, policy=policy, now=99.0)) == ["small"]
     made = decide(fabric, pending, policy=policy, now=100.0)
     assert not made.starts
-    assert hold(made, "small").reason == "job big has waited too long to let anybody past"
-    # ... but it must be able to start some day.
+    assert hold(made, "small").reason == "job big has waited too long for another job to pass it"
+    # ... unless it can never start.
     lost = replace(fabric, unavailable=frozenset({"gpu5"}))
     assert started(decide(lost, pending, policy=policy, now=100.0)) == ["small"]
     narrow = uniform(aggregators=2, ports=2, endpoints=4)
@@ -201,7 +203,7 @@ def test_preemption_is_off_until_it_is_asked_for() -> None:
     ).preemptions
 
 
-def test_the_incremental_queue_keeps_its_books() -> None:
+def test_the_incremental_queue_updates_its_accounts() -> None:
     queue = Queue(FabricIndex(paper()))
     queue.submit(job("a", 4, run_time_s=10.0))
     queue.submit(job("b", 4, 1.0))
@@ -210,8 +212,6 @@ def test_the_incremental_queue_keeps_its_books() -> None:
         queue.submit(job("b", 1))
     assert started(queue.decide(2.0)) == ["a"]
     assert hold(queue.decide(3.0), "b").earliest_start == 12.0
-    queue.expect("a", 20.0)
-    assert hold(queue.decide(3.0), "b").earliest_start == 20.0
     assert queue.withdraw("b").name == "b"
     queue.finish("a")
     assert started(queue.decide(21.0, explain=False)) == ["c"]
@@ -298,14 +298,14 @@ def test_every_decision_is_sound(
     st.sampled_from(Locality),
     st.booleans(),
 )
-def test_nobody_starves(
+def test_no_job_starves(
     flood: list[tuple[int, int, int, bool]], wanted: int, locality: Locality, fair: bool
 ) -> None:
-    """A job that wants most of the site, against an endless flood of small ones that lie.
+    """A job of most of the site, against an endless flood of small ones with wrong run times.
 
-    They come with every priority and from projects that hold less, and end later than
-    they say. Once the job is the oldest for its priority and has been first for the
-    patience, nobody passes, so it starts when the longest of the others ends.
+    They have all priorities, belong to projects that hold less, and end later than
+    expected. Once the job is the oldest for its priority and has been first for the
+    patience, no job passes it, so it starts when the longest of the others ends.
     """
     policy = QueuePolicy(fair_share=fair, aging_s=20.0, patience_s=50.0)
     site = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
@@ -313,7 +313,7 @@ def test_nobody_starves(
     queue.submit(job("big", wanted, locality=locality, project="big"))
     queue.submit(job("blocker", 1, -1.0, project="big"))  # its project always holds most
     ends: list[tuple[float, str]] = []
-    # Older for its priority within 2 * 20 s; old within 50 s; then at most 16 who came
+    # Older for its priority within 2 * 20 s; old within 50 s; then at most 16 that came
     # before it may be first for 50 + 30 s each.
     horizon = 2000
     for now in range(horizon):
@@ -344,7 +344,7 @@ def test_nobody_starves(
 @settings(max_examples=60)
 @given(st.data())
 def test_backfill_never_delays_the_first(data: st.DataObject) -> None:
-    """With true run times the first that waits starts no later than it was promised."""
+    """With true run times the first waiting job starts no later than its reservation."""
     queue = Queue(FabricIndex(uniform(aggregators=2, ports=4, endpoints=8)))
     ends: list[tuple[float, str]] = []
     lengths: dict[str, float] = {}

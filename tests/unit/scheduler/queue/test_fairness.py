@@ -1,4 +1,4 @@
-"""Fair share and patience hold against every use of priorities."""
+"""Fair share and patience hold for all priorities."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_priority_does_not_switch_fair_share_off(priority: int) -> None:
     assert started(made) == ["a"]
 
 
-def test_what_has_waited_longest_comes_first_whatever_its_priority() -> None:
+def test_the_longest_wait_comes_first_at_any_priority() -> None:
     pending = [job("a", 6, 0.0, "alpha"), job("b", 6, 1.0, "beta", 100)]
     assert started(decide(paper(), pending, now=7 * HOUR)) == ["a"]
     alike = replace(pending[0], project="beta")
     assert started(decide(paper(), [alike, pending[1]], now=7 * HOUR)) == ["b"]
 
 
-def test_a_long_line_of_old_jobs_takes_no_other_projects_turn() -> None:
-    """Beta queued a lot seven hours ago and had its turn; alpha came an hour ago."""
+def test_many_old_jobs_of_a_project_do_not_pass_other_projects() -> None:
+    """Beta queued many jobs seven hours ago and has started one; alpha came an hour ago."""
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     pending = [job(f"b{i}", 1, float(i), "beta", 5) for i in range(1, 20)]
     pending.append(job("a", 2, 6 * HOUR, "alpha"))
@@ -69,7 +69,7 @@ def test_a_long_line_of_old_jobs_takes_no_other_projects_turn() -> None:
     assert first(Began("b0", 0.0, now - 60.0, "alpha", 5)) == "b1"
 
 
-def test_a_job_that_its_quota_keeps_back_does_not_keep_its_project_back() -> None:
+def test_a_job_above_its_quota_does_not_hold_its_project_back() -> None:
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     pending = [job("all", 3, 0.0, "beta"), job("one", 2, 1.0, "beta"), job("a", 2, 0.0, "alpha")]
     projects = [Project("beta", quota=6)]
@@ -80,7 +80,7 @@ def test_a_job_that_its_quota_keeps_back_does_not_keep_its_project_back() -> Non
     assert started(made) == ["one"]
 
 
-def test_a_quota_below_what_is_held_stops_nothing_and_says_what_helps() -> None:
+def test_a_quota_below_the_held_endpoints_stops_no_job_and_names_a_remedy() -> None:
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     running = [Running("held", "beta")]
     pending = [job("b", 1, 0.0, "beta"), job("a", 2, 1.0, "alpha")]
@@ -98,7 +98,7 @@ def test_a_quota_below_what_is_held_stops_nothing_and_says_what_helps() -> None:
     st.lists(priorities, min_size=12, max_size=12),
     st.integers(1, 20),
 )
-def test_projects_take_the_same_turns_whatever_priorities_their_jobs_have(
+def test_the_order_of_projects_does_not_depend_on_priorities(
     jobs: list[tuple[str, int]], others: list[int], patience: int
 ) -> None:
     """Of equal jobs, priorities decide inside a project and nowhere else."""
@@ -134,7 +134,7 @@ def test_no_priority_starves_another_project(
 ) -> None:
     """Endless jobs of any priority, from projects that hold less, against one job.
 
-    From its patience on nothing that came later starts in turn before it, and it starts.
+    After its patience no later job starts before it except by backfill, and it starts.
     """
     patience = 30.0
     policy = QueuePolicy(patience_s=patience, aging_s=HOUR)
@@ -172,7 +172,7 @@ def test_no_priority_starves_another_project(
 def test_no_project_keeps_more_than_its_share_while_another_waits_beyond_patience(
     projects: list[tuple[int, int]], longest: int, data: st.DataObject
 ) -> None:
-    """Projects with lines of any length, of any age and with any priorities."""
+    """Projects with any number of jobs, of any age and with any priorities."""
     patience = 25.0
     fabric = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
     known = [Project(f"p{i}", float(weight)) for i, (weight, _) in enumerate(projects)]

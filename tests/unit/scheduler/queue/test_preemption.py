@@ -1,4 +1,4 @@
-"""Preemption ends, whatever ages, priorities and projects are; no job is stopped in vain."""
+"""Preemption ends for all ages, priorities and projects; no job is stopped in vain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON = QueuePolicy(preemption=Preemption.PRIORITY)
 
 @dataclass
 class World:
-    """What a controller does between two looks, with nothing kept but the jobs."""
+    """A controller between two rounds of the queue; it keeps only the jobs."""
 
     fabric: Fabric
     waiting: dict[str, Pending]
@@ -39,7 +39,7 @@ class World:
         self.running: dict[str, Running] = {}
         self.stops: Counter[str] = Counter()
         self.stays: Counter[tuple[str, str]] = Counter()
-        """How often a job was stopped for another one, in this stay of that one in the queue."""
+        """How often a job was stopped for another one while that one waited."""
 
     def look(self, now: float) -> Decisions:
         made = decide(
@@ -111,7 +111,7 @@ worlds = st.builds(
 
 @given(worlds, st.integers(0, 3))
 def test_preemption_ends_and_only_serves_jobs_that_start(world: World, later: int) -> None:
-    """Jobs come in two waves and never end: all that happens is starts and preemptions."""
+    """Jobs come in two waves and never end: the only events are starts and preemptions."""
     second = dict(list(world.waiting.items())[later:])
     for name in second:
         del world.waiting[name]
@@ -129,7 +129,7 @@ def test_preemption_ends_and_only_serves_jobs_that_start(world: World, later: in
 
 @given(worlds, st.data())
 def test_no_job_is_stopped_twice_for_one_stay(world: World, data: st.DataObject) -> None:
-    """Jobs end at any time and endpoints are lost and found: starts may fail, livelocks not."""
+    """Jobs end and endpoints are lost and found at any time: starts may fail, but no livelock."""
     names = sorted(e.name for e in world.fabric.site.endpoints)
     for now in range(100, 140):
         if world.running and data.draw(st.booleans()):
@@ -181,7 +181,7 @@ def test_no_job_is_stopped_where_the_urgent_one_would_not_fit_then() -> None:
 
 
 def test_a_promise_ends_and_is_given_once() -> None:
-    """An endpoint was lost meanwhile: others wait for the urgent job, but not for ever."""
+    """An endpoint was lost meanwhile: others wait for the urgent job, but only for a time."""
     fabric = replace(paper(Job("own", ("gpu0",))), unavailable=frozenset({"gpu5"}))
     promise = Promise(10.0, frozenset({"red"}))
     urgent = Pending(Request("urgent", 5), 0.0, priority=1, promise=promise)

@@ -1,3 +1,5 @@
+"""Plans in batches: valid on their own, within the limit of dark endpoints, and few."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -11,8 +13,8 @@ from hypothesis import strategies as st
 
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Plan, Site
 from scheduler.occupancy import FabricError, all_homes, check, moves_between
-from scheduler.regroup.batches import Batches, SequenceError, least_batches, sequence
-from scheduler.regroup.plan import plan
+from scheduler.regroup.batches import BatchError, Batches, cut_into_batches, least_batches
+from scheduler.regroup.plan import plan_regroup
 from tests.unit.scheduler.racks import CASE_A, crowded, fabrics, paper, uniform
 
 
@@ -52,18 +54,18 @@ def verify(fabric: Fabric, made: Plan, found: Batches, max_dark: int, *, whole: 
 def test_every_batch_can_be_carried_out_on_its_own(
     fabric: Fabric, max_dark: int, whole: bool, data: st.DataObject
 ) -> None:
-    made = plan(fabric, Limits(time_limit_s=2.0))
+    made = plan_regroup(fabric, Limits(time_limit_s=2.0))
     while True:
         try:
-            found = sequence(fabric, made, max_dark, whole=whole)
-        except SequenceError as error:
+            found = cut_into_batches(fabric, made, max_dark, whole=whole)
+        except BatchError as error:
             assert error.needed > max_dark
             max_dark = error.needed
         else:
             break
     verify(fabric, made, found, max_dark, whole=whole)
     # Without a bound it is one batch, the plan itself.
-    assert sequence(fabric, made).batches == ((made.moves,) if made.moves else ())
+    assert cut_into_batches(fabric, made).batches == ((made.moves,) if made.moves else ())
 
 
 def ordered_partitions(items: frozenset[str]) -> Iterator[list[frozenset[str]]]:
@@ -76,7 +78,7 @@ def ordered_partitions(items: frozenset[str]) -> Iterator[list[frozenset[str]]]:
 
 
 def fewest(fabric: Fabric, made: Plan, max_dark: int) -> int | None:
-    """Try every order of whole jobs; None when there is none."""
+    """Try every order of whole jobs; None if none is valid."""
     owner = owners(fabric)
     best = None
     for order in ordered_partitions(frozenset(owner[m.endpoint] for m in made.moves)):
@@ -102,11 +104,11 @@ def test_the_bound_holds_against_every_order(fabric: Fabric, max_dark: int) -> N
     owner = owners(fabric)
     singles = [Job(name, (name,)) for name in fabric.homes if name not in owner]
     fabric = replace(fabric, jobs=(*fabric.jobs, *singles))
-    made = plan(fabric, Limits(time_limit_s=2.0))
+    made = plan_regroup(fabric, Limits(time_limit_s=2.0))
     best = fewest(fabric, made, max_dark)
     try:
-        found = sequence(fabric, made, max_dark)
-    except SequenceError:
+        found = cut_into_batches(fabric, made, max_dark)
+    except BatchError:
         return
     assert best is not None
     assert found.least <= best <= len(found.batches)
@@ -123,49 +125,49 @@ def line(*homes: str, ports: int = 1, aggregators: int = 4) -> Fabric:
 
 
 def by_hand(fabric: Fabric, after: Sequence[str]) -> Plan:
-    """Return the plan that moves everybody where ``after`` says."""
-    made = plan(fabric, Limits())
+    """Return the plan that moves every endpoint to its home in ``after``."""
+    made = plan_regroup(fabric, Limits())
     homes = {f"e{i}": home for i, home in enumerate(after)}
     before = all_homes(fabric)
     return replace(made, homes_after=homes, moves=moves_between(fabric.site, before, homes))
 
 
-def test_way_is_made_before_it_is_taken() -> None:
+def test_a_port_is_free_before_it_is_taken() -> None:
     fabric = line("as0", "as1", "as2")
     fabric = replace(fabric, jobs=tuple(Job(f"j{i}", (f"e{i}",)) for i in range(3)))
-    found = sequence(fabric, by_hand(fabric, ("as1", "as2", "as3")), 1)
+    found = cut_into_batches(fabric, by_hand(fabric, ("as1", "as2", "as3")), 1)
     assert [[m.endpoint for m in batch] for batch in found.batches] == [["e2"], ["e1"], ["e0"]]
-    assert found.fewest
+    assert found.least == 3
 
 
-def test_those_who_wait_for_each_other_go_together() -> None:
+def test_jobs_that_block_each_other_go_together() -> None:
     fabric = line("as0", "as1")
     fabric = replace(fabric, jobs=(Job("a", ("e0",)), Job("b", ("e1",))))
     made = by_hand(fabric, ("as1", "as0"))
-    with pytest.raises(SequenceError, match="a, b would take 2") as caught:
-        sequence(replace(fabric, site=line("as0", "as1", aggregators=2).site), made, 1)
+    with pytest.raises(BatchError, match="a, b would take 2") as caught:
+        cut_into_batches(replace(fabric, site=line("as0", "as1", aggregators=2).site), made, 1)
     assert caught.value.needed == 2
 
 
 def test_a_job_stays_whole_or_is_split_on_request() -> None:
     fabric = uniform(aggregators=2, ports=4, endpoints=8)
     fabric = replace(fabric, jobs=(Job("four", ("e0", "e1", "e4", "e5")),))
-    made = plan(fabric, Limits())
+    made = plan_regroup(fabric, Limits())
     assert made.running_moves == 2
-    with pytest.raises(SequenceError, match="four would take 4") as caught:
-        sequence(fabric, made, 3)
+    with pytest.raises(BatchError, match="four would take 4") as caught:
+        cut_into_batches(fabric, made, 3)
     assert caught.value.needed == 4
-    found = sequence(fabric, made, 3, whole=False)
+    found = cut_into_batches(fabric, made, 3, whole=False)
     verify(fabric, made, found, 3, whole=False)
     assert len(found.batches) == 2
 
 
-def test_nothing_to_move_and_senseless_bounds() -> None:
+def test_empty_plans_and_invalid_bounds() -> None:
     fabric = paper(*CASE_A)
-    made = plan(fabric, Limits())
-    assert sequence(fabric, replace(made, moves=()), 1) == Batches((), made.homes_after, 0)
+    made = plan_regroup(fabric, Limits())
+    assert cut_into_batches(fabric, replace(made, moves=()), 1) == Batches((), made.homes_after, 0)
     with pytest.raises(ValueError, match="1 or more"):
-        sequence(fabric, made, 0)
+        cut_into_batches(fabric, made, 0)
 
 
 @given(st.lists(st.integers(1, 10), max_size=7), st.integers(10, 14))

@@ -1,39 +1,33 @@
-"""Making room for a job that waits: sound plans, quick hints that agree with them, scores."""
+"""Making room for a waiting job: valid plans, and estimates that agree with them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.metrics import span
 from scheduler.model import (
-    Aggregator,
-    Endpoint,
     Fabric,
     Job,
     Limits,
     Locality,
     Placement,
     Request,
-    Site,
     Wait,
 )
 from scheduler.occupancy import check
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.regroup import make_room
-from scheduler.scores import Scorer
-from tests.unit.scheduler.racks import crowded, fabrics
+from tests.unit.scheduler.racks import crowded, fabrics, scattered
 
 QUICK = Limits(time_limit_s=2.0)
 
 
 @settings(max_examples=40)
 @given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(1, 5))
-def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, count: int) -> None:
+def test_a_plan_makes_the_job_fit_and_scatters_no_other(fabric: Fabric, count: int) -> None:
     request = Request("new", count, Locality.STRICT)
     before = place(fabric, request)
     plan = make_room.make_room(fabric, request, QUICK)
@@ -57,10 +51,10 @@ def test_a_plan_makes_the_job_fit_and_keeps_everybody_whole(fabric: Fabric, coun
 
 @settings(max_examples=40)
 @given(fabric=st.one_of(fabrics(), crowded()), count=st.integers(2, 5))
-def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> None:
+def test_an_estimate_does_not_change_the_index(fabric: Fabric, count: int) -> None:
     index = FabricIndex(fabric)
     before = index.snapshot()
-    found = make_room.quick(index, Request("new", count, Locality.STRICT), lambda name: True)
+    found = make_room.estimate(index, Request("new", count, Locality.STRICT), lambda name: True)
     assert index.snapshot() == before
     if found is None:
         return
@@ -68,35 +62,8 @@ def test_a_quick_hint_leaves_the_index_as_it_was(fabric: Fabric, count: int) -> 
     check(index.snapshot())
 
 
-def test_scores() -> None:
-    fabric = _scattered()
-    scorer = Scorer(fabric)
-    scores = scorer.of(["g0", "g1"])
-    assert (scores.span, scores.span_reachable) == (2, 1)
-    assert scorer.left.idle == 4
-    assert scorer.left.largest == 2
-    assert scorer.left.stranded[4] == 1.0
-    assert scorer.left.external == 0.5
-    assert scorer.excess(["g0", "g1"], fabric.homes) == 1
-    assert scorer.excess(["g0", "g1"], {"g0": "a", "g1": "a"}) == scorer.excess([], {}) == 0
-    with pytest.raises(KeyError):
-        scorer.of(["nobody"])
-
-
-def _scattered() -> Fabric:
-    names = [f"g{i}" for i in range(6)]
-    site = Site(
-        "six",
-        tuple(Endpoint(n, ocs="o") for n in names),
-        (Aggregator("a", {"o": 3}), Aggregator("b", {"o": 3})),
-    )
-    homes = {n: "ab"[i % 2] for i, n in enumerate(names)}
-    assert span(["g0", "g1"], homes) == 2
-    return Fabric(site, homes, (Job("red", ("g0", "g1")),))
-
-
-def test_limits_bound_what_room_may_cost() -> None:
-    fabric = _scattered()
+def test_limits_bound_the_cost_of_making_room() -> None:
+    fabric = scattered()
     request = Request("new", 3, Locality.STRICT)
     plan = make_room.make_room(fabric, request, QUICK)
     assert plan is not None

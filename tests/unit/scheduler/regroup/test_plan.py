@@ -1,3 +1,5 @@
+"""Regroup plans: the paper's cases, budgets, bounds, and the optimum of small fabrics."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from benchmarks.plan_states import scattered
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Objective, Plan, Site
 from scheduler.occupancy import FabricError, all_homes, check
 from scheduler.regroup.counting import count
-from scheduler.regroup.plan import DARK_TIME_S, plan
+from scheduler.regroup.plan import DARK_TIME_S, plan_regroup
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 from tests.unit.scheduler import brute
@@ -45,7 +47,7 @@ def applied(fabric: Fabric, made: Plan) -> Fabric:
 def test_the_cases_of_the_paper_become_compact(
     jobs: tuple[Job, ...], moves: int, objective: Objective
 ) -> None:
-    made = plan(paper(*jobs), Limits(objective=objective))
+    made = plan_regroup(paper(*jobs), Limits(objective=objective))
     assert (made.excess_span_before, made.excess_span_after) == (2, 0)
     assert made.running_moves == moves
     assert made.jobs_paused == ("red", "blue")
@@ -57,34 +59,36 @@ def test_the_cases_of_the_paper_become_compact(
 
 
 def test_the_pause_estimate_is_an_argument() -> None:
-    assert plan(paper(*CASE_A), Limits(), pause_s=2.0).pause_gpu_seconds == pytest.approx(12.0)
+    assert plan_regroup(paper(*CASE_A), Limits(), pause_s=2.0).pause_gpu_seconds == pytest.approx(
+        12.0
+    )
 
 
 def test_nothing_to_gain_is_an_empty_plan() -> None:
-    made = plan(paper(Job("two", ("gpu0", "gpu1"))), Limits())
+    made = plan_regroup(paper(Job("two", ("gpu0", "gpu1"))), Limits())
     assert made.empty
     assert made.optimal
     assert made.homes_after == PAPER_HOMES
-    assert plan(paper(), Limits()).empty
+    assert plan_regroup(paper(), Limits()).empty
 
 
-def test_idle_endpoints_make_way_and_cost_nothing() -> None:
+def test_displaced_idle_endpoints_cost_nothing() -> None:
     fabric = uniform(aggregators=2, ports=2, endpoints=4)
     fabric = replace(fabric, jobs=(Job("two", ("e0", "e2")),))
-    made = plan(fabric, Limits())
+    made = plan_regroup(fabric, Limits())
     assert (made.excess_span_after, made.running_moves, made.paused_gpus) == (0, 1, 2)
     assert len(made.moves) == 2
 
 
 def test_a_dark_member_is_lit() -> None:
     homes = dict(PAPER_HOMES) | {"gpu1": None}
-    made = plan(paper(Job("two", ("gpu0", "gpu1")), homes=homes), Limits())
+    made = plan_regroup(paper(Job("two", ("gpu0", "gpu1")), homes=homes), Limits())
     assert [(m.endpoint, m.source, m.target) for m in made.moves] == [("gpu1", None, "as0")]
     assert (made.running_moves, made.jobs_paused) == (1, ("two",))
 
 
 def test_a_job_with_one_dark_member_is_left_alone() -> None:
-    """Neither lit without need nor in the way of the proof when there is no port for it."""
+    """It is not lit needlessly, and without a port for it the plan is still proven."""
     site = Site(
         "short",
         tuple(Endpoint(f"e{i}", ocs="ocs0") for i in range(6)),
@@ -92,7 +96,7 @@ def test_a_job_with_one_dark_member_is_left_alone() -> None:
     )
     homes = {"e0": "as0", "e1": "as1", "e2": "as0", "e3": "as0"}
     jobs = (Job("two", ("e0", "e1")), Job("x", ("e2",)), Job("y", ("e4",)))
-    made = plan(Fabric(site, homes, jobs), Limits())
+    made = plan_regroup(Fabric(site, homes, jobs), Limits())
     assert (made.excess_span_after, made.optimal) == (0, True)
     assert {m.endpoint for m in made.moves} == {"e1", "e3"}
 
@@ -107,8 +111,8 @@ def test_pauses_and_moves_are_different_plans() -> None:
     homes = {f"e{i}": "as0" if i < 4 else "as1" for i in range(8)}
     jobs = (Job("big", ("e0", "e1", "e2")), Job("s1", ("e3", "e4")), Job("s2", ("e5", "e6")))
     fabric = Fabric(site, homes, jobs)
-    pauses = plan(fabric, Limits(objective=Objective.PAUSES))
-    moves = plan(fabric, Limits(objective=Objective.MOVES))
+    pauses = plan_regroup(fabric, Limits(objective=Objective.PAUSES))
+    moves = plan_regroup(fabric, Limits(objective=Objective.MOVES))
     assert pauses.excess_span_after == moves.excess_span_after == 0
     assert pauses.paused_gpus <= moves.paused_gpus
     assert moves.running_moves <= pauses.running_moves
@@ -116,30 +120,30 @@ def test_pauses_and_moves_are_different_plans() -> None:
 
 def test_one_job_alone() -> None:
     fabric = paper(*CASE_A)
-    made = plan(fabric, Limits(only_job="blue", objective=Objective.MOVES))
+    made = plan_regroup(fabric, Limits(only_job="blue", objective=Objective.MOVES))
     assert made.excess_span_after == 1
     assert made.jobs_paused == ("blue",)
     with pytest.raises(ValueError, match="no job green"):
-        plan(fabric, Limits(only_job="green"))
+        plan_regroup(fabric, Limits(only_job="green"))
 
 
 def test_weight_decides_who_becomes_compact() -> None:
     def blue_weight(weight: float) -> Plan:
         blue = Job("blue", ("gpu4", "gpu5"), weight=weight)
-        return plan(paper(RED, blue), Limits(max_jobs_paused=1))
+        return plan_regroup(paper(RED, blue), Limits(max_jobs_paused=1))
 
     assert blue_weight(5.0).jobs_paused == ("blue",)
     assert blue_weight(5.0).excess_span_after == 1
 
 
 def test_without_time_the_greedy_plan_stands() -> None:
-    made = plan(paper(*CASE_A), Limits(time_limit_s=0.0))
+    made = plan_regroup(paper(*CASE_A), Limits(time_limit_s=0.0))
     assert made.excess_span_after == 0
 
 
 def test_the_clock_bounds_the_search() -> None:
     ticks: Iterator[int] = count_ticks()
-    made = plan(paper(*CASE_A), Limits(time_limit_s=0.5), clock=lambda: float(next(ticks)))
+    made = plan_regroup(paper(*CASE_A), Limits(time_limit_s=0.5), clock=lambda: float(next(ticks)))
     assert made.solver_seconds > 0.5
     assert made.excess_span_after <= made.excess_span_before
 
@@ -159,13 +163,13 @@ def test_a_fabric_that_contradicts_itself_is_refused(
     homes: dict[str, str], jobs: tuple[Job, ...], message: str
 ) -> None:
     with pytest.raises(FabricError, match=message):
-        plan(paper(*jobs, homes=homes), Limits())
+        plan_regroup(paper(*jobs, homes=homes), Limits())
 
 
 @settings(max_examples=150)
 @given(fabrics() | crowded(most_aggregators=4, ports=4), limits)
 def test_every_plan_is_sound(fabric: Fabric, limits: Limits) -> None:
-    made = plan(fabric, replace(limits, time_limit_s=2.0))
+    made = plan_regroup(fabric, replace(limits, time_limit_s=2.0))
     before = all_homes(fabric)
     later = applied(fabric, made)
     check(later)  # ports of every aggregator and switch
@@ -202,7 +206,7 @@ def test_every_plan_is_sound(fabric: Fabric, limits: Limits) -> None:
     undone = dict(made.homes_after) | {m.endpoint: m.source for m in made.moves}
     assert undone == before
     if made.optimal and limits.max_moves is None and limits.max_jobs_paused is None:
-        assert plan(later, limits).empty
+        assert plan_regroup(later, limits).empty
 
 
 @settings(max_examples=80)
@@ -210,7 +214,7 @@ def test_every_plan_is_sound(fabric: Fabric, limits: Limits) -> None:
 def test_small_plans_are_the_optimum(fabric: Fabric, limits: Limits, only: int) -> None:
     if only < len(fabric.jobs):
         limits = replace(limits, only_job=fabric.jobs[only].name)
-    made = plan(fabric, limits)
+    made = plan_regroup(fabric, limits)
     assert made.optimal
     best = brute.optimum(fabric, limits)
     after = dict(made.homes_after)
@@ -229,7 +233,7 @@ def test_small_plans_are_the_optimum(fabric: Fabric, limits: Limits, only: int) 
 @settings(max_examples=25)
 @given(small_switched(), limits)
 def test_small_plans_over_several_switches_are_the_optimum(fabric: Fabric, limits: Limits) -> None:
-    made = plan(fabric, limits)
+    made = plan_regroup(fabric, limits)
     assert made.optimal
     after = dict(made.homes_after)
     excess = sum(j.weight * (brute.places(j, after) - brute.least(fabric, j)) for j in fabric.jobs)
@@ -252,7 +256,7 @@ def test_parts_and_counts_are_the_same_problem(
     """Two formulations of the problem, of which only the second is by units and slots."""
     aggregators, ports, switches = shape
     fabric = scattered(aggregators, ports, 0.9, "odd", seed, switches=switches)
-    made = plan(fabric, Limits(objective=objective))
+    made = plan_regroup(fabric, Limits(objective=objective))
     assert made.optimal
     problem = count(fabric, Limits(objective=objective)).problem
     model = Model(problem, Shape(compact=False, counts=True))
@@ -270,7 +274,7 @@ def test_parts_and_counts_are_the_same_problem(
 
 def test_equal_input_equal_plan() -> None:
     fabric = scattered(8, 8, 0.95, "odd", 3)
-    first, second = (plan(fabric, Limits(time_limit_s=60.0)) for _ in range(2))
+    first, second = (plan_regroup(fabric, Limits(time_limit_s=60.0)) for _ in range(2))
     assert first == second
     assert first.optimal
 
@@ -278,27 +282,29 @@ def test_equal_input_equal_plan() -> None:
 @pytest.mark.parametrize("budget", [{"max_moves": 40}, {"max_jobs_paused": 8}])
 def test_budgets_on_a_larger_site_are_spent_and_bounded(budget: dict[str, int]) -> None:
     fabric = scattered(16, 8, 0.9, "philly", 5)
-    free = plan(fabric, Limits(time_limit_s=3.0))
-    made = plan(fabric, Limits(time_limit_s=3.0, **budget))
+    free = plan_regroup(fabric, Limits(time_limit_s=3.0))
+    made = plan_regroup(fabric, Limits(time_limit_s=3.0, **budget))
     assert free.excess_span_after < made.excess_span_after < made.excess_span_before
     assert 0 < made.bound.excess_span <= made.excess_span_after
     assert made.running_moves <= budget.get("max_moves", made.running_moves)
     assert len(made.jobs_paused) <= budget.get("max_jobs_paused", len(made.jobs_paused))
 
 
-def test_many_switches_and_little_room_leave_nobody_scattered() -> None:
+def test_no_job_stays_scattered_on_many_full_switches() -> None:
     fabric = scattered(16, 16, 0.95, "philly", 1, switches=4)
-    made = plan(fabric, Limits(time_limit_s=2.0))
+    made = plan_regroup(fabric, Limits(time_limit_s=2.0))
     assert made.excess_span_before > 0
     assert made.excess_span_after == 0
 
 
 def test_a_late_clock_still_gives_a_sound_plan() -> None:
-    """Whenever the time ends, in the heuristics or later, a plan comes out that holds."""
+    """At any time limit, in the heuristics or later, the plan is valid."""
     fabric = scattered(16, 8, 0.95, "odd", 2)
     for limit in (1, 5, 20, 80, 200):
         ticks = count_ticks()
-        made = plan(fabric, Limits(time_limit_s=float(limit)), clock=lambda t=ticks: float(next(t)))
+        made = plan_regroup(
+            fabric, Limits(time_limit_s=float(limit)), clock=lambda t=ticks: float(next(t))
+        )
         check(applied(fabric, made))
         assert made.excess_span_after <= made.excess_span_before
         assert made.bound.paused_gpus <= made.paused_gpus

@@ -1,9 +1,9 @@
-"""Small sites and traces to replay, and what must hold after every event."""
+"""Small sites and traces to replay, and the invariants after every event."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scheduler.model import Aggregator, Endpoint, Site
 from scheduler.placement.index import DARK
@@ -42,7 +42,7 @@ def table(ratio: float = 2.0, sizes: Sequence[int] = (1, 2, 4, 8)) -> GavelTable
 
 
 def consistent(cluster: Cluster) -> None:
-    """Nothing is used twice, ports suffice, and the engine knows what the index knows."""
+    """Check that no port or endpoint is used twice, and that engine and index agree."""
     index = cluster.index
     used = Counter(name for live in cluster.live.values() for name in live.endpoints)
     assert all(n == 1 for n in used.values())
@@ -59,3 +59,17 @@ def consistent(cluster: Cluster) -> None:
         if a != DARK and index.slot[e] != index.fixed_slot:
             lit[a, index.slot[e]] += 1
     assert all(n <= index.ports[slot] for slot, n in lit.items())
+
+
+class NoSlowdown:
+    """Scattering costs nothing, as in scheduling papers without a network model."""
+
+    def moved(self, job: TraceJob, places: Mapping[int, int], excess: int) -> Mapping[str, float]:
+        """Return no change."""
+        del job, places, excess
+        return {}
+
+    def gone(self, job: TraceJob) -> Mapping[str, float]:
+        """Return no change."""
+        del job
+        return {}

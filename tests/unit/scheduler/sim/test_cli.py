@@ -1,4 +1,4 @@
-"""``lightloom simulate`` from the command line to figures, and what it says of bad input."""
+"""``lightloom simulate`` from the command line to figures, and its errors for bad input."""
 
 from __future__ import annotations
 

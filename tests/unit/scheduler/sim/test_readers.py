@@ -1,4 +1,4 @@
-"""Every public format by made-up rows, our own format, and what is wrong with a file."""
+"""Every public format with invented rows, the project's own format, and errors in files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_kalos_has_a_step_profile() -> None:
     assert (found.gpus, found.duration_s, found.profile) == (32, 75.0, (0.5, 0.25))
 
 
-def test_openb_leaves_out_what_is_no_gpu_job() -> None:
+def test_openb_leaves_out_rows_that_are_not_gpu_jobs() -> None:
     found = read(
         [
             OPENB,
@@ -163,7 +163,7 @@ def test_load_is_reached() -> None:
     found = trace((0, 2, 10), (10, 2, 10), (20, 4, 5))
     assert found.load(4) == pytest.approx(60 / 80)
     assert found.at_load(0.5, 4).load(4) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="can not be scaled"):
+    with pytest.raises(ValueError, match="cannot be scaled"):
         trace((0, 1, 1)).at_load(0.5, 4)
 
 
@@ -176,6 +176,6 @@ def test_cuts() -> None:
         found.up_to(1)
 
 
-def test_equal_names_are_told_apart() -> None:
+def test_equal_names_are_made_unique() -> None:
     found = Trace.of("t", [TraceJob("a", 1, 1, 1), TraceJob("a", 2, 1, 1)])
     assert len({j.name for j in found.jobs}) == 2

@@ -1,4 +1,4 @@
-"""What must hold of every replay, and the metrics on traces small enough to check by hand."""
+"""Invariants of every replay, and the metrics on traces small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scheduler.model import Aggregator, Endpoint, Site
 from scheduler.sim.cluster import Cluster, Settings, Start
 from scheduler.sim.engine import Replay, replay
 from scheduler.sim.policies import POLICIES, BestFit, make_policy
-from scheduler.sim.slowdown import Free, GavelSlowdown, ModelSlowdown, Slowdown
+from scheduler.sim.slowdown import GavelSlowdown, ModelSlowdown, Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
-from tests.unit.scheduler.sim.small import consistent, site, table, trace
+from tests.unit.scheduler.sim.small import NoSlowdown, consistent, site, table, trace
 
 FIGURES = [
     *("trace", "policy", "endpoints", "jobs", "makespan_s", "jct_mean_s", "jct_p50_s"),
@@ -82,9 +82,9 @@ def test_equal_input_equal_result(policy: str, workload: Trace) -> None:
 @settings(max_examples=25)
 @given(workload=workloads)
 def test_scattering_that_costs_nothing_makes_the_trivial_queue(workload: Trace) -> None:
-    """Without slowdown, best fit, Slurm, FGD and ours differ in nothing but locality."""
+    """Without slowdown, best fit, Slurm, FGD and regroup differ only in locality."""
     ends = [
-        sorted((job.name, job.finished) for job in run(workload, policy, Free()).ended)
+        sorted((job.name, job.finished) for job in run(workload, policy, NoSlowdown()).ended)
         for policy in ("fifo-bestfit", "slurm-tree", "fgd")
     ]
     assert ends[0] == ends[1] == ends[2]
@@ -115,7 +115,7 @@ def test_a_scattered_job_pays() -> None:
     assert found.report.excess_span_mean == pytest.approx(80 / 100)
 
 
-def test_regroup_pauses_who_makes_way_and_nobody_else() -> None:
+def test_regroup_pauses_only_displaced_jobs() -> None:
     found = run(checkerboard(2), "regroup", where=site(2, 2))
     ran = {job.name: job.finished - job.started for job in found.ended}
     assert ran["j4"] == 40
@@ -128,7 +128,7 @@ def test_eviction_costs_restart_and_lost_work() -> None:
     found = run(checkerboard(2), "evict-restart", where=site(2, 2))
     ran = {job.name: job.finished - job.started for job in found.ended}
     assert ran["j4"] == 40
-    # Ran 20 s with checkpoints every 7 s: 6 s again, and 5 s of restart.
+    # It ran 20 s with checkpoints every 7 s: 6 s again, and 5 s of restart.
     assert sorted((ran["j1"], ran["j3"])) == [100, 111]
 
 
@@ -139,20 +139,20 @@ def test_buddy_cells_wait_for_a_cell() -> None:
     assert found.report.locality_time == 1.0
 
 
-def test_cooldown_spares_who_was_paused() -> None:
+def test_cooldown_spares_paused_jobs() -> None:
     jobs = ((0, 1, 10), (0, 1, 500), (0, 1, 10), (0, 1, 500), (20, 2, 10), (35, 2, 10))
     found = run(trace(*jobs), "regroup", where=site(2, 2))
     ran = {job.name: job.finished - job.started for job in found.ended}
     assert ran["j1"] + ran["j3"] <= 1000 + 2
 
 
-def test_what_does_not_pay_is_left() -> None:
+def test_a_regroup_that_does_not_pay_is_not_made() -> None:
     assume = Settings(pause_s=1000.0)
     found = run(checkerboard(2), "regroup", where=site(2, 2), assume=assume)
     assert found.report.regroups == 0
 
 
-def test_the_model_slows_those_who_share_a_way_out() -> None:
+def test_the_model_slows_jobs_that_share_an_uplink() -> None:
     cost = ModelSlowdown({0: 2, 1: 2, 2: 2}, {2: 1}, oversubscription=4.0)
     jobs = trace((0, 2, 1), (0, 2, 1), (0, 2, 1)).jobs
     alone = cost.moved(jobs[0], {0: 1, 1: 1}, 1)
@@ -162,7 +162,6 @@ def test_the_model_slows_those_who_share_a_way_out() -> None:
     apart = cost.moved(jobs[1], {2: 2}, 0)
     assert apart == {"j0": alone["j0"], "j1": 1.0}
     assert cost.gone(jobs[0]) == {}
-    assert cost.worst(jobs[2]) >= both["j0"] * 0.999
 
 
 def test_jobs_larger_than_the_site_are_refused() -> None:
@@ -170,8 +169,8 @@ def test_jobs_larger_than_the_site_are_refused() -> None:
         run(trace((0, 1, 1), (0, 17, 1)), "regroup")
 
 
-def test_a_policy_that_never_starts_a_job_is_told() -> None:
-    """No policy of ours or a rival does that; a new one that does must not hang or lose jobs."""
+def test_a_policy_that_never_starts_a_job_is_reported() -> None:
+    """No existing policy does that; one that does must not hang or lose jobs."""
 
     class Never(BestFit):
         def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
@@ -179,7 +178,7 @@ def test_a_policy_that_never_starts_a_job_is_told() -> None:
             return None
 
     with pytest.raises(TraceError, match="never starts job j0"):
-        replay(trace((0, 1, 1)), site(), Never(), Free())
+        replay(trace((0, 1, 1)), site(), Never(), NoSlowdown())
 
 
 def test_fixed_endpoints_and_odd_cells() -> None:
@@ -201,7 +200,7 @@ def test_replay_speed_is_reported() -> None:
     ticks = iter((10.0, 12.0))
     workload = trace((0, 1, 1), (1, 1, 1))
     found = replay(
-        workload, site(), make_policy("fgd", workload), Free(), clock=lambda: next(ticks)
+        workload, site(), make_policy("fgd", workload), NoSlowdown(), clock=lambda: next(ticks)
     )
     assert (found.report.replay_s, found.report.jobs_per_s) == (2.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""Rivals do what their papers say, and none beats ours on our own objective."""
+"""Other schedulers' policies follow their papers; none has less excess than a regroup."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from scheduler.metrics import total_excess_span
 from scheduler.model import Job, Limits
-from scheduler.regroup.one_job import gather
-from scheduler.regroup.plan import plan
+from scheduler.regroup.one_job import consolidate
+from scheduler.regroup.plan import plan_regroup
 from scheduler.sim.cluster import Cluster, Live, Settings, Start, empty_cluster
 from scheduler.sim.engine import Policy
 from scheduler.sim.policies import POLICIES, make_policy
@@ -24,7 +24,7 @@ RIVALS = [name for name in POLICIES if name != "regroup"]
 
 
 class Floor:
-    """A cluster on which jobs start and end by hand, outside of time."""
+    """A cluster on which the test starts and ends jobs."""
 
     def __init__(self, policy: Policy, aggregators: int = 4, ports: int = 4) -> None:
         self.policy = policy
@@ -67,7 +67,7 @@ steps = st.lists(
 def test_no_rival_ends_with_less_excess_than_a_regroup(
     rival: str, steps: list[tuple[bool, int]]
 ) -> None:
-    """Same starts and ends; then ours may move light, and must not be worse than the rival."""
+    """After the same starts and ends, a regroup has at most the other policy's excess span."""
     workload = trace(*((0.0, size, 1.0) for _, size in steps))
     theirs, ours = (Floor(make_policy(name, workload)) for name in (rival, "regroup"))
     running: list[str] = []
@@ -80,13 +80,13 @@ def test_no_rival_ends_with_less_excess_than_a_regroup(
             assert ours.start(f"j{i}", size) is not None
             running.append(f"j{i}")
     fabric = ours.cluster.index.snapshot()
-    found = plan(fabric, Limits(time_limit_s=5.0))
+    found = plan_regroup(fabric, Limits(time_limit_s=5.0))
     assert found.excess_span_after <= theirs.excess
 
 
 @settings(max_examples=60)
 @given(steps, st.sampled_from([1, 2]))
-def test_a_gathering_helps_its_job_and_harms_nobody(
+def test_a_consolidation_helps_its_job_and_harms_no_other(
     steps: list[tuple[bool, int]], switches: int
 ) -> None:
     floor = Floor(make_policy("slurm-tree", trace((0, 1, 1))))
@@ -103,7 +103,7 @@ def test_a_gathering_helps_its_job_and_harms_nobody(
             continue
         before = {other: index.excess(other) for other in running}
         spared = running[0]
-        found = gather(index, name, lambda other, spared=spared: other != spared)
+        found = consolidate(index, name, lambda other, spared=spared: other != spared)
         if found is None:
             continue
         moved = {index.owner[index.number[move.endpoint]] for move in found.moves}
@@ -123,8 +123,8 @@ def test_slurm_takes_the_smallest_sufficient_leaf_else_the_largest() -> None:
     assert widest_first([4, 2, 3], 9) == [(0, 4), (2, 3), (1, 2)]
 
 
-def test_the_gradient_spares_rooms_that_jobs_want() -> None:
-    """Jobs of 4 are common: a job of 1 goes where 4 do not fit anyway, however tight."""
+def test_the_gradient_spares_aggregators_that_common_jobs_fit() -> None:
+    """Jobs of 4 are common: a job of 1 goes where 4 do not fit."""
     policy = GradientDescent({1: 0.5, 4: 0.5})
     assert policy.fragmentation(3) == 1.5
     assert policy.fragmentation(4) == 0
@@ -165,7 +165,7 @@ def test_consolidation_evicts_fewest_and_lets_them_fit() -> None:
     assert floor.excess == 0
 
 
-def test_consolidation_spares_who_cools_down() -> None:
+def test_consolidation_spares_jobs_in_cool_down() -> None:
     floor = Floor(make_policy("evict-restart", trace((0, 1, 1))), aggregators=2, ports=4)
     for i in range(8):
         floor.start(f"j{i}", 1)

@@ -1,7 +1,7 @@
-"""The simulator's queue decides as the production queue does, job by job and endpoint by endpoint.
+"""The simulator's queue decides like the production queue, job by job and endpoint by endpoint.
 
-Replays keep jobs in a plain line, because every rival is replayed first come, first served. The
-production queue with backfill and fair share off is driven here by the same events.
+Replays keep jobs in a simple queue, as every policy is replayed first come, first served. These
+tests send the same events to the production queue, with backfill and fair share off.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
 from scheduler.sim.engine import replay
 from scheduler.sim.policies import BestFit
-from scheduler.sim.slowdown import Free
 from scheduler.sim.trace import Trace, TraceJob
 from tests.unit.scheduler.racks import uniform
+from tests.unit.scheduler.sim.small import NoSlowdown
 
 Starts = dict[str, tuple[float, tuple[str, ...]]]
 
 
 class Stays(BestFit):
-    """Ours, without moves of running jobs: what starts when and where is all that counts."""
+    """The project's policy without moves of running jobs: only starts count."""
 
     def __init__(self, locality: Locality) -> None:
         self.locality = locality
@@ -44,12 +44,12 @@ def simulated(trace: Trace, locality: Locality) -> Starts:
         for name, live in cluster.live.items():
             found.setdefault(name, (live.started, live.endpoints))
 
-    replay(trace, uniform(3, 4, 12).site, Stays(locality), Free(), watch=watch)
+    replay(trace, uniform(3, 4, 12).site, Stays(locality), NoSlowdown(), watch=watch)
     return found
 
 
 def produced(trace: Trace, locality: Locality) -> Starts:
-    index = empty_cluster(uniform(3, 4, 12).site, Settings(), Free()).index
+    index = empty_cluster(uniform(3, 4, 12).site, Settings(), NoSlowdown()).index
     queue = Queue(index, QueuePolicy(fair_share=False, backfill=False))
     length = {job.name: job.duration_s for job in trace.jobs}
     ends: list[tuple[float, str]] = []

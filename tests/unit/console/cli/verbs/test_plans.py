@@ -243,7 +243,10 @@ def test_plan_offline_in_batches(offline: Run, state: str, tmp_path: Path) -> No
     assert set(document) == OFFLINE_KEYS | {"batches", "least_batches"}
     assert (document["batches"], document["least_batches"]) == ([["g1"]], 1)
     shown = offline("plan", "--state", state, "--max-dark", "1").out
-    assert "1, at most 1 endpoint dark at once; no order has fewer" in shown
+    assert "1, at most 1 endpoint dark at once; no order has fewer; printed only" in shown
+    assert "batches" not in offline("plan", "--state", state).out
+    help_text = " ".join(offline("plan", "--help").out.replace("│", " ").split())
+    assert "batches are not carried out" in help_text
     swap = tmp_path / "swap.yaml"
     swap.write_text(SWAP)
     assert len(offline("plan", "--state", str(swap), "-o", "json").document["moves"]) == 2

@@ -1,8 +1,8 @@
-"""Time-domain reference: steps of few jobs whose communication phases drift past each other.
+"""Simulates the steps of few jobs over time: the reference for the steady step-time model.
 
 Steady fair shares assume that every ring sends all the time. Here a ring sends only in its
 communication phase, so two jobs contend only while their phases overlap. Exact for the fluid
-model, but its cost grows with the number of steps: for checks and single decisions.
+model, but its cost grows with the number of steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEVER = float("inf")
 
 @dataclass(slots=True, frozen=True)
 class Trainer:
-    """A job that makes ``steps`` steps over a ring; later it goes on as background."""
+    """A job of ``steps`` steps over a ring; afterwards it continues as background load."""
 
     name: str
     profile: StepProfile
@@ -29,7 +29,7 @@ class Trainer:
 
 
 class _Progress:
-    """Where one job is inside its step."""
+    """The progress of one job within its step."""
 
     __slots__ = ("compute", "lead", "steps", "trainer", "wait", "wire")
 
@@ -50,7 +50,7 @@ class _Progress:
         return self.lead <= 0 and self.wait <= 0 and self.wire > 0
 
     def until(self, rate: float) -> float:
-        """Return the seconds until something in this job changes."""
+        """Return the seconds until the next change of phase of this job."""
         if self.lead > 0:
             return self.lead
         pending = [self.compute] if self.compute > 0 else []
@@ -61,7 +61,7 @@ class _Progress:
         return min(pending, default=0.0)
 
     def pass_(self, seconds: float, rate: float) -> None:
-        """Let time pass, no further than the next change."""
+        """Advance the job, at most to its next change of phase."""
         if self.lead > 0:
             self.lead = _less(self.lead, seconds)
             return
@@ -83,15 +83,15 @@ def _less(amount: float, spent: float) -> float:
 
 
 def completion_s(trainers: Sequence[Trainer], capacity: Mapping[Link, float], focus: str) -> float:
-    """Return when ``focus`` has made its steps; all start together and nobody leaves.
+    """Return when ``focus`` has completed its steps; all start together and none leaves.
 
     ``capacity`` is relative to an access link. Raises StopIteration without such a trainer
-    and ValueError for one whose step takes no time at all.
+    and ValueError for one whose step takes no time.
     """
     jobs = [_Progress(trainer) for trainer in trainers]
     main = next(job for job in jobs if job.trainer.name == focus)
     if any(t.profile.compute_s <= 0 and t.profile.wire_s(t.size) <= 0 for t in trainers):
-        raise ValueError("a step that takes no time never ends")
+        raise ValueError("a step without duration never ends")
     now = 0.0
     known: dict[frozenset[int], dict[int, float]] = {}
     while main.steps < main.trainer.steps:
