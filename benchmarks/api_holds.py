@@ -191,7 +191,9 @@ async def measured(folder: Path) -> dict[str, Any]:
             ("operator", Role.ADMIN, []),
         )
     }
-    app = create_app(service, Access(accounts), pace=Pace(changes=PLENTY, reads=PLENTY))
+    app = create_app(
+        service.queries, service.commands, Access(accounts), pace=Pace(changes=PLENTY, reads=PLENTY)
+    )
     found: dict[str, Any] = {}
     for who, secret in secrets.items():
         transport = httpx.ASGITransport(app=app)

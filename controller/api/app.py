@@ -14,7 +14,7 @@ from controller.api.gate.origins import Origins
 from controller.api.gate.pace import Pace
 from controller.api.gate.rules import RouteTable
 from controller.api.openapi import published_schema
-from controller.api.operations import Operations
+from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
     console,
@@ -37,7 +37,8 @@ PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, peo
 
 
 def create_app(
-    service: Operations,
+    queries: Queries,
+    commands: Commands,
     access: Access | None = None,
     *,
     pace: Pace | None = None,
@@ -45,7 +46,7 @@ def create_app(
     book: Book | None = None,
     origins: Origins | None = None,
 ) -> FastAPI:
-    """Return the REST API over ``service``; it must run on the loop that owns the service.
+    """Return the REST API; it must run on the loop of ``queries`` and ``commands``.
 
     ``book`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
     Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for. ``origins``
@@ -61,7 +62,8 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
-    app.state.service = service
+    app.state.queries = queries
+    app.state.commands = commands
     app.state.access = access or Access()
     app.state.followers = Followers(app.state.access.clock)
     app.state.tally = tally or Tally()

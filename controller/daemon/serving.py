@@ -60,13 +60,13 @@ def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitSt
     """
     tally, tasks = Tally(), Tasks()
     stack.push_async_callback(tasks.stop)
-    tasks.keep("tally", lambda: tally.follow(service.follow()))
-    tasks.keep("traces", lambda: trace_transactions(service.follow()))
+    tasks.keep("tally", lambda: tally.follow(service.queries.follow()))
+    tasks.keep("traces", lambda: trace_transactions(service.queries.follow()))
     sinks = [sink_of(url) for url in options.sinks]
     for sink in sinks:
         tasks.keep(f"sink {sink.name}", sink.run)
     if sinks:
-        tasks.keep("sinks", lambda: feed_sinks(service.follow(), sinks))
+        tasks.keep("sinks", lambda: feed_sinks(service.queries.follow(), sinks))
     return tally
 
 
@@ -75,7 +75,14 @@ def server_of(
 ) -> ApiServer:
     """Return the HTTP server of ``service``. ServiceError when the TLS files are of no use."""
     config = uvicorn.Config(
-        create_app(service, access, tally=tally, book=book, origins=_origins(options)),
+        create_app(
+            service.queries,
+            service.commands,
+            access,
+            tally=tally,
+            book=book,
+            origins=_origins(options),
+        ),
         proxy_headers=bool(options.proxies),
         forwarded_allow_ips=list(options.proxies),
         log_config=None,

@@ -20,9 +20,9 @@ REFUSED = "your role (%s) does not allow this"
 async def guarded(rack: TalkingRack, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """A controller that asks who you are, with a job of project vision and a foreign one."""
     access, tokens = await people(tmp_path)
-    await rack.service.submit(scattered("vision-red", 4, "vision"))
+    await rack.service.commands.submit(scattered("vision-red", 4, "vision"))
     await rack.state("vision-red", "running")
-    await rack.service.submit(scattered("secret", 2))
+    await rack.service.commands.submit(scattered("secret", 2))
     await rack.state("secret", "running")
     async with served(rack, access) as url:
         yield url, tokens

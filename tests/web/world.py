@@ -105,7 +105,7 @@ async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]
     """Serve the API and the console; yields the URL."""
     bound = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(rack.service, access),
+        create_app(rack.service.queries, rack.service.commands, access),
         log_level="warning",
         lifespan="off",
         access_log=False,

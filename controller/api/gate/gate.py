@@ -92,7 +92,7 @@ class Gate:
         answers: KeyedAnswers,
         origins: Origins,
     ) -> None:
-        """``owner`` is the application, whose state holds the service and the access."""
+        """``owner`` is the application, whose state holds the queries and the access."""
         self._app = app
         self._owner = owner
         self._table = table
@@ -249,7 +249,7 @@ class Gate:
             except ServiceError as error:
                 return from_service(error)
         wanted = Headers(scope=asked.scope).get("if-match")
-        epoch = self._owner.state.service.epoch
+        epoch = self._owner.state.queries.epoch
         tag = _TAG.fullmatch(wanted.strip()) if wanted is not None else None
         if tag is None or int(tag.group(1)) == epoch:
             return None
@@ -277,7 +277,7 @@ class Gate:
     async def _change(self, asked: _Asked, receive: Receive, send: Send) -> None:
         """Let a change through, and record how it ended before the client hears of it."""
         assert asked.caller is not None  # noqa: S101 - a verb is never done by nobody
-        before = self._owner.state.service.epoch
+        before = self._owner.state.queries.epoch
         held: list[Message] = []
         status = 500
         prevented: JSONResponse | None = None
@@ -326,7 +326,7 @@ class Gate:
         """Record what changed nothing: a refusal, or a sign-in."""
         audit = asked.access.audit
         if audit is not None:
-            audit.note(self._as_record(asked, status, self._owner.state.service.epoch))
+            audit.note(self._as_record(asked, status, self._owner.state.queries.epoch))
 
     def _as_record(self, asked: _Asked, status: int, before: int) -> Record:
         matched = asked.matched
@@ -344,5 +344,5 @@ class Gate:
             object=clipped("/".join(matched.params.values())) if matched else "",
             outcome=status,
             epoch_before=before,
-            epoch_after=self._owner.state.service.epoch,
+            epoch_after=self._owner.state.queries.epoch,
         )

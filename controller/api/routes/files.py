@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, Service
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.problems import responses
 from controller.schema.base import Severity
@@ -21,9 +21,9 @@ MAX_EVENTS = 10_000
 
 
 @router.get("/allocation", responses=responses("forbidden"))
-async def get_allocation(service: Service) -> Allocation:
+async def get_allocation(queries: QueriesOf) -> Allocation:
     """Show where every endpoint's light leads and who holds it, as `import` takes it."""
-    return await within(READ_S, "allocation", service.allocation())
+    return await within(READ_S, "allocation", queries.allocation())
 
 
 @router.put(
@@ -32,13 +32,13 @@ async def get_allocation(service: Service) -> Allocation:
     responses=responses("forbidden", "not_found", "conflict"),
 )
 async def put_allocation(
-    service: Service,
+    commands: CommandsOf,
     body: Allocation,
     dry_run: Annotated[bool, Query(description="say what would change; change nothing")] = False,
     wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
 ) -> AllocationDiffView:
     """Move the endpoints that are not where the file says, in one transaction or not at all."""
-    work = service.bring_back(body, dry_run=dry_run, wait_s=wait_s)
+    work = commands.bring_back(body, dry_run=dry_run, wait_s=wait_s)
     return await change(CHANGE_S + wait_s, "allocation", work)
 
 
@@ -57,7 +57,7 @@ async def put_allocation(
     },
 )
 async def export_events(
-    service: Service,
+    queries: QueriesOf,
     form: Annotated[
         Literal["jsonl", "csv"], Query(alias="format", description="JSON lines or CSV")
     ] = "jsonl",
@@ -68,7 +68,7 @@ async def export_events(
     ] = "",
 ) -> Response:
     """Export the events that are kept, with their stable ids and severities."""
-    found = await within(READ_S, "events", service.events(since, MAX_EVENTS))
+    found = await within(READ_S, "events", queries.events(since, MAX_EVENTS))
     wanted = words.lower().split()
 
     def text() -> str:

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import StreamingResponse
 
-from controller.api.common import CHANGE_S, READ_S, CallerOf, Entrance, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, Entrance, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.following import Following
-from controller.api.operations import Operations
+from controller.api.operations import Queries
 from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
@@ -25,11 +25,13 @@ LINES = "application/x-ndjson"
 
 
 @router.get("", responses=responses("conflict"))
-async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
+async def list_jobs(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[JobView]:
     """List all jobs."""
-    names = list(service.owners())
-    part, epoch = cut(names, limit, cursor), service.epoch
-    items = await within(READ_S, "jobs", service.jobs(names[part.items]))
+    names = list(queries.owners())
+    part, epoch = cut(names, limit, cursor), queries.epoch
+    items = await within(READ_S, "jobs", queries.jobs(names[part.items]))
     shown, following = light(part, items, lambda job: job.name, _weight)
     return Page(items=shown, epoch=epoch, next=following)
 
@@ -40,19 +42,23 @@ def _weight(job: JobView) -> int:
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
 async def submit_job(
-    service: Service, caller: CallerOf, request: JobRequest, response: Response
+    queries: QueriesOf,
+    commands: CommandsOf,
+    caller: CallerOf,
+    request: JobRequest,
+    response: Response,
 ) -> JobView:
     """Queue a job: 403 when its priority is above what the site allows its users."""
-    _check_priority(service, caller.principal, request)
-    view = await change(CHANGE_S, f"job/{request.name or ''}", service.submit(request))
+    _check_priority(queries, caller.principal, request)
+    view = await change(CHANGE_S, f"job/{request.name or ''}", commands.submit(request))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
 
 
-def _check_priority(service: Operations, principal: Principal, request: JobRequest) -> None:
+def _check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
     if authorise(principal, "jobs:outrank") is Verdict.ALLOWED:
         return
-    highest = service.highest_priority(request.project)
+    highest = queries.highest_priority(request.project)
     if request.priority > highest and principal.sees(request.project):
         raise ServiceError(
             "forbidden",
@@ -64,27 +70,27 @@ def _check_priority(service: Operations, principal: Principal, request: JobReque
 
 
 @router.get("/{name}", responses=responses("not_found"))
-async def get_job(service: Service, name: Name) -> JobView:
+async def get_job(queries: QueriesOf, name: Name) -> JobView:
     """Show one job."""
-    return await within(READ_S, f"job/{name}", service.job(name))
+    return await within(READ_S, f"job/{name}", queries.job(name))
 
 
 @router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
-async def cancel_job(service: Service, name: Name) -> JobView:
+async def cancel_job(commands: CommandsOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
-    return await change(CHANGE_S, f"job/{name}", service.cancel(name))
+    return await change(CHANGE_S, f"job/{name}", commands.cancel(name))
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
-async def pause_job(service: Service, name: Name) -> JobView:
+async def pause_job(commands: CommandsOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
-    return await change(CHANGE_S, f"job/{name}", service.pause(name))
+    return await change(CHANGE_S, f"job/{name}", commands.pause(name))
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
-async def resume_job(service: Service, name: Name) -> JobView:
+async def resume_job(commands: CommandsOf, name: Name) -> JobView:
     """Thaw a paused job."""
-    return await change(CHANGE_S, f"job/{name}", service.resume(name))
+    return await change(CHANGE_S, f"job/{name}", commands.resume(name))
 
 
 @router.get(
@@ -99,7 +105,7 @@ async def resume_job(service: Service, name: Name) -> JobView:
     },
 )
 async def stream_job_logs(
-    service: Service,
+    queries: QueriesOf,
     enter: Entrance,
     name: Name,
     *,
@@ -110,7 +116,7 @@ async def stream_job_logs(
     follow: Annotated[bool, Query(description="go on until the job ends")] = False,
 ) -> Following:
     """Stream a job's output as JSON lines."""
-    job = await within(READ_S, f"job/{name}", service.job(name))
+    job = await within(READ_S, f"job/{name}", queries.job(name))
     if rank is not None and rank >= job.count:
         raise ServiceError(
             "not_found",
@@ -118,7 +124,7 @@ async def stream_job_logs(
             object=f"job/{name}/rank/{rank}",
             hint="leave the rank out to read all of them",
         )
-    lines = service.logs(name, rank=rank, tail=tail, follow=follow)
+    lines = queries.logs(name, rank=rank, tail=tail, follow=follow)
     return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from controller.api.common import READ_S, CallerOf
 from controller.api.deadlines import within
-from controller.api.operations import Operations
+from controller.api.operations import Queries
 from controller.api.problems import responses
 from controller.api.routes.metrics_gpu import of_gpus
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
@@ -43,8 +43,8 @@ async def get_metrics(request: Request, _: CallerOf) -> Response:
     """Show metrics for Prometheus; needs a token that sees every project."""
     tally = cast(Tally, request.app.state.tally)
     # Uncut, also for a viewer: there is a figure where people get a device's words or address.
-    service = cast(Operations, request.app.state.service)
-    moment = await within(READ_S, "metrics", _moment(service))
+    queries = cast(Queries, request.app.state.queries)
+    moment = await within(READ_S, "metrics", _moment(queries))
     registry = CollectorRegistry()
     registry.register(moment)
     text = await asyncio.to_thread(
@@ -53,14 +53,14 @@ async def get_metrics(request: Request, _: CallerOf) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _moment(service: Operations) -> Moment:
+async def _moment(queries: Queries) -> Moment:
     return Moment(
-        health=await service.health(),
-        jobs=await service.jobs(),
-        endpoints=await service.endpoints(),
-        aggregators=await service.aggregators(),
-        switches=await service.switches(),
-        power=await service.power(),
+        health=await queries.health(),
+        jobs=await queries.jobs(),
+        endpoints=await queries.endpoints(),
+        aggregators=await queries.aggregators(),
+        switches=await queries.switches(),
+        power=await queries.power(),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response, status
 
-from controller.api.common import READ_S, CallerOf, Name, Service
+from controller.api.common import READ_S, CallerOf, Name, QueriesOf
 from controller.api.deadlines import within
 from controller.api.following import Followers
 from controller.api.gate.access import Access
@@ -38,13 +38,13 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token'
 @router.get("/projects", responses=responses("conflict"))
 async def list_projects(
     request: Request,
-    service: Service,
+    queries: QueriesOf,
     caller: CallerOf,
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Page[ProjectView]:
     """List the projects you belong to, and what they hold."""
-    live = [job for job in service.owners().values() if not job.ended]
+    live = [job for job in queries.owners().values() if not job.ended]
     jobs = Counter(job.project for job in live)
     endpoints: Counter[str] = Counter()
     for job in live:
@@ -62,7 +62,7 @@ async def list_projects(
         for project in known
         if caller.principal.sees(project.name)
     ]
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
 
 
 @router.put("/projects/{name}", responses=responses("forbidden", "not_found", "conflict"))
@@ -78,12 +78,12 @@ async def put_project(request: Request, name: Name, body: ProjectRequest) -> Pro
 
 @router.get("/tokens", responses=responses("forbidden", "not_found", "conflict"))
 async def list_tokens(
-    request: Request, service: Service, limit: Limit = None, cursor: Cursor = None
+    request: Request, queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TokenView]:
     """List all tokens, without their secrets."""
     now = _access(request).clock()
     items = [_view(token, now) for token in _accounts(request).tokens()]
-    return paged(items, service.epoch, limit, cursor, lambda item: item.id)
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.post(
@@ -114,7 +114,7 @@ async def revoke_token(request: Request, ident: TokenId) -> TokenView:
 @router.get("/audit", responses=responses("forbidden", "not_found"))
 async def list_audit(
     request: Request,
-    service: Service,
+    queries: QueriesOf,
     since: Annotated[
         int | None, Query(ge=0, lt=2**63, description="records after this one; else the newest")
     ] = None,
@@ -126,7 +126,7 @@ async def list_audit(
         AuditRecordView(**{name: getattr(record, name) for name in AuditRecordView.model_fields})
         for record in records
     ]
-    return Page[AuditRecordView](items=items, epoch=service.epoch)
+    return Page[AuditRecordView](items=items, epoch=queries.epoch)
 
 
 @router.get("/audit/verification", responses=responses("forbidden", "not_found"))

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
-from controller.api.common import Entrance, Service
+from controller.api.common import Entrance, QueriesOf
 from controller.api.following import SEND_TIMEOUT_S, Following, Place
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
@@ -74,7 +74,7 @@ async def _pieces(reader: Reader, ping_s: float) -> AsyncGenerator[bytes]:
     },
 )
 async def stream_events(
-    service: Service,
+    queries: QueriesOf,
     enter: Entrance,
     last_event_id: Annotated[
         str | None, Header(max_length=64, description="go on after this event")
@@ -83,7 +83,7 @@ async def stream_events(
     """Follow samples, events, changes and transactions as they happen."""
     place = enter()
     try:
-        return Stream(service.watch(last_event_id), place=place)
+        return Stream(queries.watch(last_event_id), place=place)
     except ServiceError:
         place.leave(place)
         raise

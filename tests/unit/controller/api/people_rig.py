@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.api.gate.pace import Limit, Pace
 from controller.people.accounts import Accounts, Project
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 PLENTY = Limit(rate=1e6, burst=1e6)
@@ -75,7 +75,7 @@ async def people_site(directory: Path, pace: Pace | None = None) -> AsyncIterato
     service.own("alpha-red", "alpha", ["gpu0", "gpu2"])
     service.own("beta-blue", "beta", ["gpu4"])
     pace = pace or Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY)
-    app = create_app(service, Access(accounts, audit, clock=clock), pace=pace)
+    app = app_of(service, Access(accounts, audit, clock=clock), pace=pace)
     try:
         yield Site(app, service, accounts, audit, clock, secrets)
     finally:

@@ -171,7 +171,7 @@ async def test_a_change_only_at_the_epoch_it_was_decided_at(site: Site) -> None:
     async with site.client("operator") as client:
         stale = await client.post("/jobs/alpha-red/pause", headers={"If-Match": '"3"'})
         assert (stale.status_code, stale.json()["code"]) == (412, "conflict")
-        assert (await site.service.job("alpha-red")).state == "running"
+        assert (await site.service.queries.job("alpha-red")).state == "running"
         now = f'"{site.service.epoch}"'
         fresh = await client.post("/jobs/alpha-red/pause", headers={"If-Match": now})
         assert fresh.json()["state"] == "paused"

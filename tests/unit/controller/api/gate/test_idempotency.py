@@ -11,7 +11,6 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api.app import create_app
 from controller.api.gate.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
 from controller.api.gate.rules import BODIES
 from controller.base.errors import ServiceError
@@ -19,6 +18,7 @@ from controller.state.events import EventLog
 from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 BODY = {"count": 1, "name": "once"}
@@ -31,7 +31,7 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
     store = Store(store_file)
     await store.load()
     book = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
-    transport = httpx.ASGITransport(app=create_app(service, book=book), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app=app_of(service, book=book), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1"
@@ -119,7 +119,7 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=create_app(service, book=Full()))
+    transport = httpx.ASGITransport(app=app_of(service, book=Full()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         refused = await client.post("/jobs", json=BODY, headers=KEYED)
     await store.close()
@@ -199,7 +199,7 @@ async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=create_app(FakeService(), book=Watched()))
+    transport = httpx.ASGITransport(app=app_of(book=Watched()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         first = await client.post("/jobs", json=BODY, headers=KEYED)
         assert first.status_code == 201
@@ -282,7 +282,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
         service.epoch += 7
         yield b'"name": "once"}'
 
-    transport = httpx.ASGITransport(app=create_app(service))
+    transport = httpx.ASGITransport(app=app_of(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
 
         async def submit() -> httpx.Response:
@@ -300,7 +300,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
 
 async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
     service = FakeService()
-    transport = httpx.ASGITransport(app=create_app(service, book=SlowBook(service)))
+    transport = httpx.ASGITransport(app=app_of(service, book=SlowBook(service)))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
         late = await client.post("/jobs", json=BODY, headers=wanted)

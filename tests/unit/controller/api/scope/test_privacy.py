@@ -14,16 +14,17 @@ from typing import Any
 
 import httpx
 
-from controller.api.app import PARTS, create_app
+from controller.api.app import PARTS
 from controller.api.gate.access import Access
 from controller.api.scope.redact import ANOTHER, Redactor
-from controller.api.scope.scoped import Scoped
+from controller.api.scope.scoped import ScopedQueries
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.jobs import JobView, PlanHintView, WaitView
 from scheduler.queue.model import Preemption
 from scheduler.queue.model import Project as Share
 from sitefile import load_site
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import PAPER, Rack
 
 MERGER = "merger-with-acme"
@@ -87,7 +88,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
         ("operator", Role.OPERATOR, []),
     ):
         _, made.secrets[who] = await accounts.create(who, role, projects)
-    made.app = create_app(rack.service, Access(accounts))
+    made.app = app_of(rack.service, Access(accounts))
     try:
         yield made
     finally:
@@ -105,7 +106,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
     async with people(tmp_path) as site:
         rack = site.rack
         ann = Principal("ann", Role.USER, frozenset({"alpha"}))
-        reader = Scoped(rack.service, ann).watch(None)  # type: ignore[arg-type]
+        reader = ScopedQueries(rack.service.queries, ann).watch(None)  # type: ignore[arg-type]
         # Alpha holds more than its share, so that beta's urgent job comes before its next one.
         red = {"project": "alpha", "count": 3, "policy": "live", "preemptible": True}
         await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2", "gpu4"], **red)
@@ -127,7 +128,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await submitted(site, "ann", name="alpha-late", **late)
 
         async def waits() -> bool:
-            late = await rack.service.job("alpha-late")
+            late = await rack.service.queries.job("alpha-late")
             return late.wait is not None and MERGER in late.wait.reason
 
         await rack.until(waits)

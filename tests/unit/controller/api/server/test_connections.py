@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.server import connections as door_module
+from controller.api.server import server as server_module
 from controller.api.server.connections import (
     MAX_CONNECTIONS,
     REQUEST_S,
@@ -26,7 +27,6 @@ from controller.api.server.connections import (
     connections_possible,
 )
 from controller.api.server.outflow import Outflow
-from controller.daemon import serving as serving_module
 from controller.daemon.listen import PeopleOptions
 from tests.unit.controller.api.served import serving
 
@@ -134,7 +134,7 @@ def test_connections_leave_files_for_the_rest(
 async def test_a_drip_is_cut_off_and_a_whole_request_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving_module, "SWEEP_EVERY_S", 0.02)
+    monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     async with serving(PeopleOptions(open=True)) as (_, port), asyncio.timeout(120):
         monkeypatch.setattr(door_module, "REQUEST_S", 0.3)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -14,10 +14,10 @@ import pytest
 
 from controller.api.server import connections as door_module
 from controller.api.server import outflow as outflow_module
+from controller.api.server import server as server_module
 from controller.api.server.connections import Door
 from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
 from controller.base.addresses import network_of
-from controller.daemon import serving as serving_module
 from controller.daemon.listen import PeopleOptions
 from tests.unit.controller.api.served import serving
 from tests.unit.controller.api.server.test_tls import certificate, trusting
@@ -188,8 +188,8 @@ def ended(connection: socket.socket) -> bool:
 @contextlib.asynccontextmanager
 async def narrow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Door, int]]:
     """Serve at most LIMIT connections, with looks every 50 ms."""
-    monkeypatch.setattr(serving_module, "connections_possible", lambda: LIMIT)
-    monkeypatch.setattr(serving_module, "SWEEP_EVERY_S", 0.05)
+    monkeypatch.setattr(server_module, "connections_possible", lambda: LIMIT)
+    monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.05)
     async with serving(PeopleOptions(open=True)) as (server, port):
         yield server.door, port
 
@@ -245,7 +245,7 @@ async def test_an_answer_that_is_not_read_ends_its_connection(
 async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(serving_module, "SWEEP_EVERY_S", 0.05)
+    monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.05)
     monkeypatch.setattr(door_module, "SEND_S", 0.5)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
 

@@ -150,7 +150,7 @@ async def test_handshakes_that_never_end_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They count from the moment they were accepted, not from their end."""
-    monkeypatch.setattr("controller.daemon.serving.connections_possible", lambda: 16)
+    monkeypatch.setattr("controller.api.server.server.connections_possible", lambda: 16)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         assert await alive(port, tmp_path / "mine")
