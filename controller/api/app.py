@@ -7,11 +7,11 @@ from fastapi.routing import APIRoute
 
 from controller.api.following import Followers
 from controller.api.gate.access import Access
-from controller.api.gate.gate import Gate
-from controller.api.gate.guard import Guard
-from controller.api.gate.idempotency import Book, KeyedAnswers, Volatile
+from controller.api.gate.gate import RequestGate
+from controller.api.gate.guard import RequestLimits
+from controller.api.gate.idempotency import AnswersInMemory, AnswerStore, KeyedAnswers
 from controller.api.gate.origins import Origins
-from controller.api.gate.pace import Pace
+from controller.api.gate.pace import RateLimit
 from controller.api.gate.rules import RouteTable
 from controller.api.openapi import published_schema
 from controller.api.operations import Commands, Queries
@@ -30,7 +30,7 @@ from controller.api.routes import (
     session,
     stream,
 )
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
 PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, people)
@@ -41,14 +41,14 @@ def create_app(
     commands: Commands,
     access: Access | None = None,
     *,
-    pace: Pace | None = None,
-    tally: Tally | None = None,
-    book: Book | None = None,
+    rate_limit: RateLimit | None = None,
+    counters: Counters | None = None,
+    answers: AnswerStore | None = None,
     origins: Origins | None = None,
 ) -> FastAPI:
     """Return the REST API; it must run on the loop of ``queries`` and ``commands``.
 
-    ``book`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
+    ``answers`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
     Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for. ``origins``
     are those of the controller's own pages besides loopback.
     """
@@ -66,7 +66,7 @@ def create_app(
     app.state.commands = commands
     app.state.access = access or Access()
     app.state.followers = Followers(app.state.access.clock)
-    app.state.tally = tally or Tally()
+    app.state.counters = counters or Counters()
     routes: list[tuple[str, APIRoute]] = []
     for part in (*PARTS, metrics):
         prefix = "" if part is metrics else PREFIX
@@ -78,15 +78,15 @@ def create_app(
     install(app)
     table = RouteTable(routes)
     app.add_middleware(
-        Gate,
+        RequestGate,
         owner=app,
         table=table,
         prefix=PREFIX,
-        pace=pace or Pace(),
-        answers=KeyedAnswers(book or Volatile()),
+        rate_limit=rate_limit or RateLimit(),
+        answers=KeyedAnswers(answers or AnswersInMemory()),
         origins=origins or Origins(),
     )
-    app.add_middleware(Guard, table=table)
+    app.add_middleware(RequestLimits, table=table)
     console.install(app)
     return app
 

@@ -15,7 +15,7 @@ import uvicorn
 
 from controller.api.app import create_app
 from controller.api.gate.access import Access
-from controller.api.gate.idempotency import Book
+from controller.api.gate.idempotency import AnswerStore
 from controller.api.gate.origins import Origins, origins_of
 from controller.api.server.server import ApiServer
 from controller.base.errors import ServiceError
@@ -24,7 +24,7 @@ from controller.daemon.listen import PeopleOptions
 from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.service.service import Service
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 from controller.stream.sinks import feed_sinks, sink_of
 from controller.stream.tracing import trace_transactions
 
@@ -53,25 +53,29 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
     return Access(accounts, audit)
 
 
-def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Tally:
+def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Counters:
     """Begin to count and trace what happens, and to send events where the options say.
 
     ServiceError.
     """
-    tally, tasks = Tally(), Tasks()
+    counters, tasks = Counters(), Tasks()
     stack.push_async_callback(tasks.stop)
-    tasks.keep("tally", lambda: tally.follow(service.queries.follow()))
+    tasks.keep("counters", lambda: counters.follow(service.queries.follow()))
     tasks.keep("traces", lambda: trace_transactions(service.queries.follow()))
     sinks = [sink_of(url) for url in options.sinks]
     for sink in sinks:
         tasks.keep(f"sink {sink.name}", sink.run)
     if sinks:
         tasks.keep("sinks", lambda: feed_sinks(service.queries.follow(), sinks))
-    return tally
+    return counters
 
 
 def server_of(
-    service: Service, access: Access, tally: Tally, book: Book, options: PeopleOptions
+    service: Service,
+    access: Access,
+    counters: Counters,
+    answers: AnswerStore,
+    options: PeopleOptions,
 ) -> ApiServer:
     """Return the HTTP server of ``service``. ServiceError when the TLS files are of no use."""
     config = uvicorn.Config(
@@ -79,8 +83,8 @@ def server_of(
             service.queries,
             service.commands,
             access,
-            tally=tally,
-            book=book,
+            counters=counters,
+            answers=answers,
             origins=_origins(options),
         ),
         proxy_headers=bool(options.proxies),

@@ -6,13 +6,11 @@ slow password hash would add nothing: 256 random bits can not be guessed.)
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +18,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
-from controller.base.tasks import seen
+from controller.base.one_thread import LateError, OneThread
 from controller.people.authz import Principal, Role
 
 PREFIX = "ll_"
@@ -98,7 +96,7 @@ class Accounts:
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path = path
         self._clock = clock
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="accounts")
+        self._thread = OneThread("accounts", CALL_TIMEOUT_S)
         self._engine = sa.create_engine(f"sqlite:///{path}")
         self._tokens: dict[str, Token] = {}
         """By hash."""
@@ -107,8 +105,6 @@ class Accounts:
         """Whether memory and the database may differ."""
         self._unwanted: set[str] = set()
         """Ids of tokens whose secret was not handed out, because they may not be durable."""
-        self._late: asyncio.Future[None] | None = None
-        """A call that did not answer in time, until it has."""
 
     async def open(self) -> None:
         """Read everything; a new database gets the project ``default``. ServiceError."""
@@ -125,7 +121,7 @@ class Accounts:
         ]
         await self._call(self._execute, used)
         await self._call(self._engine.dispose)
-        self._thread.shutdown(wait=False)
+        self._thread.close()
 
     # --- tokens ---------------------------------------------------------------------------
 
@@ -324,18 +320,13 @@ class Accounts:
                 db.execute(statement, rows)
 
     async def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        if self._late is not None:
-            await asyncio.wait({self._late}, timeout=CALL_TIMEOUT_S)
-            if not self._late.done():
-                raise self._failed("it is still busy with an earlier change; nothing was changed")
-            self._late = None
-        work = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                await asyncio.shield(work)
-        except TimeoutError:
-            self._late, self._unsure = work, True
-            work.add_done_callback(seen)
+            await self._thread.call(function, *arguments)
+        except LateError as late:
+            if not late.begun:
+                why = "it is still busy with an earlier change; nothing was changed"
+                raise self._failed(why) from None
+            self._unsure = True
             raise self._failed("it did not answer in time") from None
         except (sa.exc.SQLAlchemyError, ValueError) as error:
             self._unsure = True

@@ -15,15 +15,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import structlog
 
 from controller.base.errors import ServiceError
-from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, Verdict
+from controller.base.one_thread import OneThread
+from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, TrailCheck
 from controller.people.audit_record import START, Record, record_hash, unwritten
 from controller.people.refusals import Refusals
 
@@ -49,8 +48,8 @@ class AuditLog:
     ) -> None:
         self._path = directory / FILE
         self._trail = Trail(self._path, file_bytes=file_bytes, files=files)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit check")
+        self._thread = OneThread("audit")
+        self._reader = OneThread("audit check")
         self._stopping = threading.Event()
         self._clock = clock
         self._seq, self._hash = 0, START
@@ -69,10 +68,10 @@ class AuditLog:
 
         Records that were changed further back refuse every change once they are found.
         """
-        verdict = await asyncio.to_thread(self._trail.recover)
-        if not verdict.ok:
-            raise unwritten(self._path, _damaged(verdict), hint=_EVIDENCE)
-        number, _, value = verdict.head.partition(":")
+        check = await asyncio.to_thread(self._trail.recover)
+        if not check.ok:
+            raise unwritten(self._path, _damaged(check), hint=_EVIDENCE)
+        number, _, value = check.head.partition(":")
         self._seq, self._hash = int(number), value
         self._tasks = [
             asyncio.create_task(self._check(), name="audit check"),
@@ -112,7 +111,7 @@ class AuditLog:
                 hint="free disk space",
             )
 
-    async def verify(self, expect: str = "") -> Verdict:
+    async def verify(self, expect: str = "") -> TrailCheck:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         await self._written()
         return await self._read(expect)
@@ -141,8 +140,8 @@ class AuditLog:
         lost = len(self._owed) + len(self._waiting)
         if lost:
             log.error("audit_records_lost", count=lost, error=self.error)
-        self._thread.shutdown(wait=False)
-        self._reader.shutdown(wait=False)
+        self._thread.close()
+        self._reader.close()
 
     def _queue(self, record: Record) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -167,14 +166,13 @@ class AuditLog:
             await asyncio.shield(self._writing)
 
     async def _write_all(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._waiting or self._owed:
                 batch, self._waiting = self._waiting, []
                 chained = self._chained([*self._owed, *(record for record, _ in batch)])
                 error: ServiceError | None = None
                 try:
-                    await loop.run_in_executor(self._thread, self._trail.write, chained)
+                    await self._thread.call(self._trail.write, chained)
                     self._seq, self._hash = chained[-1].seq, chained[-1].hash
                     self.error, self._owed = "", []
                 except (OSError, ValueError) as refusal:
@@ -221,10 +219,9 @@ class AuditLog:
             chained.append(following)
         return chained
 
-    async def _read(self, expect: str = "") -> Verdict:
+    async def _read(self, expect: str = "") -> TrailCheck:
         """Check the whole trail, which may take minutes; one check at a time."""
-        work = partial(self._trail.verify, expect, rest=self._rest)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        return await self._reader.call(self._trail.verify, expect, rest=self._rest)
 
     def _rest(self, seconds: float) -> None:
         """Pause a check; a check does not hold up the controller's end."""
@@ -232,10 +229,10 @@ class AuditLog:
             raise ServiceError("unavailable", "the controller ends", object=f"file/{self._path}")
 
     async def _check(self) -> None:
-        verdict = await self._read()
-        if not verdict.ok:
-            self.damage = _damaged(verdict)
-            log.error("audit_trail_damaged", problem=verdict.problem, file=str(self._path))
+        check = await self._read()
+        if not check.ok:
+            self.damage = _damaged(check)
+            log.error("audit_trail_damaged", problem=check.problem, file=str(self._path))
 
     async def _join(self) -> None:
         while True:
@@ -244,5 +241,5 @@ class AuditLog:
                 self._queue(record)
 
 
-def _damaged(verdict: Verdict) -> str:
-    return f"the audit trail is damaged: {verdict.problem}"
+def _damaged(check: TrailCheck) -> str:
+    return f"the audit trail is damaged: {check.problem}"

@@ -39,7 +39,7 @@ _REST_EVERY, _REST_S = 200, 0.002
 
 
 @dataclass(slots=True, frozen=True)
-class Verdict:
+class TrailCheck:
     """Whether a trail is whole; ``problem`` names the first record that is not as written."""
 
     ok: bool
@@ -133,7 +133,7 @@ class Trail:
 
     # --- reading ------------------------------------------------------------------------
 
-    def recover(self) -> Verdict:
+    def recover(self) -> TrailCheck:
         """Drop a last line that a crash tore, and check the end of the trail, not all of it."""
         if self.path.exists():
             _drop_torn(self.path)
@@ -146,7 +146,7 @@ class Trail:
                     break
             return _end(lines, kept)
         except ValueError as error:
-            return Verdict(False, 0, str(_Link()), str(error))
+            return TrailCheck(False, 0, str(_Link()), str(error))
 
     def page(self, after: int, limit: int) -> list[Record]:
         """Return at most ``limit`` records after number ``after``, oldest first. ValueError."""
@@ -162,7 +162,7 @@ class Trail:
                     break
             return found
 
-    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> Verdict:
+    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> TrailCheck:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         with ExitStack() as stack:
             with self._lock:
@@ -170,7 +170,7 @@ class Trail:
                 try:
                     base, kept = self._link(BASE) or _Link(), self._link(HEAD)
                 except ValueError as error:
-                    return Verdict(False, 0, str(_Link()), str(error))
+                    return TrailCheck(False, 0, str(_Link()), str(error))
             lines = (line for file, size in files for line in _lines(file, size))
             return _checked(lines, base, kept, expect, rest)
 
@@ -201,7 +201,7 @@ class Trail:
         return _Link(int(number), value)
 
 
-def verify(path: Path, expect: str = "") -> Verdict:
+def verify(path: Path, expect: str = "") -> TrailCheck:
     """Check the trail that ``path`` ends, record by record, without a controller."""
     return Trail(path).verify(expect, rest=lambda _: None)
 
@@ -226,7 +226,7 @@ def _checked(
     kept: _Link | None,
     expect: str,
     rest: Callable[[float], None],
-) -> Verdict:
+) -> TrailCheck:
     last, seen, count = base, expect in ("", str(base)), 0
     problem = ""
     for line in lines:
@@ -250,7 +250,7 @@ def _checked(
         problem = f"no record is {expect[:80]}"
         if older:
             problem += f": the trail begins with record {base.seq + 1}"
-    return Verdict(not problem, count, str(last), problem)
+    return TrailCheck(not problem, count, str(last), problem)
 
 
 def _fault(body: dict[str, Any], last: _Link) -> str:
@@ -273,11 +273,11 @@ def _cut_off(last: _Link, kept: _Link | None) -> str:
     return f"record {last.seq} was changed" if kept.seq == last.seq and kept != last else ""
 
 
-def _end(lines: list[bytes], kept: _Link | None) -> Verdict:
+def _end(lines: list[bytes], kept: _Link | None) -> TrailCheck:
     """Check the records that were written last: those after the head that was kept."""
     if not lines:
         problem = _cut_off(_Link(), kept)
-        return Verdict(not problem, 0, str(_Link()), problem)
+        return TrailCheck(not problem, 0, str(_Link()), problem)
     later: list[dict[str, Any]] = []
     before = kept if kept is not None and kept.seq > 0 else None
     for line in reversed(lines):
@@ -286,18 +286,18 @@ def _end(lines: list[bytes], kept: _Link | None) -> Verdict:
             found = _Link(body["seq"], body["hash"])
             problem = _cut_off(found, before) or _broken(body)
             if problem:
-                return Verdict(False, 0, str(found), problem)
+                return TrailCheck(False, 0, str(found), problem)
             break
         later.append(body)
     if before is None:
-        return Verdict(False, 0, str(_Link()), _cut_off(_Link(later[0]["seq"], ""), kept))
+        return TrailCheck(False, 0, str(_Link()), _cut_off(_Link(later[0]["seq"], ""), kept))
     last = before
     for body in reversed(later):
         problem = _fault(body, last)
         if problem:
-            return Verdict(False, 0, str(last), problem)
+            return TrailCheck(False, 0, str(last), problem)
         last = _Link(body["seq"], body["hash"])
-    return Verdict(True, len(later), str(last))
+    return TrailCheck(True, len(later), str(last))
 
 
 def _broken(body: dict[str, Any]) -> str:

@@ -98,7 +98,7 @@ class Owned:
     ended: bool = False
 
 
-class Verdict(StrEnum):
+class Authorisation(StrEnum):
     """What comes of a request."""
 
     ALLOWED = "allowed"
@@ -108,20 +108,20 @@ class Verdict(StrEnum):
     """The object is in a project the person does not see: it does not exist for them."""
 
 
-def authorise(principal: Principal, verb: str, project: str | None = None) -> Verdict:
+def authorise(principal: Principal, verb: str, project: str | None = None) -> Authorisation:
     """Decide whether ``principal`` may do ``verb``, on something of ``project`` if one is given.
 
     The role is judged first, so that an answer of ``forbidden`` says nothing about the object.
     """
     if principal.role not in VERBS.get(verb, frozenset()):
-        return Verdict.FORBIDDEN
+        return Authorisation.FORBIDDEN
     if verb in SITE_WIDE and not principal.site_wide:
-        return Verdict.FORBIDDEN
+        return Authorisation.FORBIDDEN
     if project is not None and not principal.sees(project):
-        return Verdict.HIDDEN
-    return Verdict.ALLOWED
+        return Authorisation.HIDDEN
+    return Authorisation.ALLOWED
 
 
 def may(principal: Principal) -> tuple[str, ...]:
     """Return the verbs that ``principal`` may do on their own projects, sorted."""
-    return tuple(v for v in sorted(VERBS) if authorise(principal, v) is Verdict.ALLOWED)
+    return tuple(v for v in sorted(VERBS) if authorise(principal, v) is Authorisation.ALLOWED)

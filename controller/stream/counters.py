@@ -16,7 +16,7 @@ DURATION_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)
 REQUEST_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
-class Tally:
+class Counters:
     """Counters since the controller's start; names and labels are few and never grow with jobs."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from controller.api.gate.pace import Pace
+from controller.api.gate.pace import RateLimit
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import PLENTY, Site, people_site
 
@@ -20,7 +20,7 @@ EXAMPLES = 12
 """Requests an operation and phase; all together take about a minute."""
 
 
-APP = app_of(pace=Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY))
+APP = app_of(rate_limit=RateLimit(changes=PLENTY, reads=PLENTY, failures=PLENTY))
 # What is possible by the schema may still not be possible here: an epoch that is gone (412), a
 # job larger than the site, a token for a project that is not there (422).
 HERE = ["2xx", 401, 403, 404, 409, 412, 429]

@@ -1,9 +1,9 @@
-"""What stands before every operation: who asks, may they, how often, since when, and the record.
+"""Checks every request before its route: sender, rights, rate, epoch; writes the audit record.
 
-One ASGI middleware, so that a request is judged before anything of its body is read. Order:
-origin, token, pace, verb, ``X-Lightloom`` on changes by cookie; then, with the body there, the
+One ASGI middleware, so that a request is checked before any of its body is read. Order: origin,
+token, rate limit, verb, ``X-Lightloom`` on changes by cookie; then, with the whole body, the
 ``Idempotency-Key``, whether the change can be recorded, ``If-Match``; after the answer the audit
-record. Whose object it is, is judged where the object is known (``scoped``).
+record. ``scope`` checks the owner of an object, where the object is known.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.api.gate.access import PAGE_HEADER, Access, Admitted, Caller
 from controller.api.gate.idempotency import KeyedAnswers
 from controller.api.gate.origins import Origins
-from controller.api.gate.pace import Pace
-from controller.api.gate.rules import Matched, RouteTable
+from controller.api.gate.pace import RateLimit
+from controller.api.gate.rules import SAFE_METHODS, Matched, RouteTable
 from controller.api.problems import from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.audit_record import Record, clipped
-from controller.people.authz import Verdict, authorise
+from controller.people.authz import Authorisation, authorise
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TAG = re.compile(r'"?([0-9]{1,18})"?')
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lightloom"'}
 
@@ -78,7 +77,7 @@ def _misdirected() -> JSONResponse:
     )
 
 
-class Gate:
+class RequestGate:
     """Judges every request to ``prefix`` and to the operations of ``table``."""
 
     def __init__(
@@ -88,7 +87,7 @@ class Gate:
         owner: Any,
         table: RouteTable,
         prefix: str,
-        pace: Pace,
+        rate_limit: RateLimit,
         answers: KeyedAnswers,
         origins: Origins,
     ) -> None:
@@ -97,7 +96,7 @@ class Gate:
         self._owner = owner
         self._table = table
         self._prefix = prefix
-        self._pace = pace
+        self._rate_limit = rate_limit
         self._answers = answers
         self._origins = origins
 
@@ -113,7 +112,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 name = matched.name if matched else "none"
                 seconds = time.monotonic() - began
-                self._owner.state.tally.request(name, message["status"], seconds)
+                self._owner.state.counters.request(name, message["status"], seconds)
             await send(message)
 
         await self._serve(matched, scope, receive, counting)
@@ -122,7 +121,7 @@ class Gate:
         self, matched: Matched | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if matched is None and self._is_file(scope["path"]):
-            late = self._pace.public(_address(scope))
+            late = self._rate_limit.public(_address(scope))
             await (late or self._app)(scope, receive, send)
             return
         access: Access = self._owner.state.access
@@ -159,14 +158,14 @@ class Gate:
     def _judge(self, asked: _Asked) -> JSONResponse | None:
         """Return the refusal of a request, None when it may go on."""
         if asked.changes and not self._own_page(asked.scope):
-            return self._pace.public(asked.address) or _foreign()
+            return self._rate_limit.public(asked.address) or _foreign()
         if asked.matched is not None and asked.matched.verb is None:
             return self._judge_public(asked)
         if asked.access.accounts is None and not self._known_host(asked.scope):
             return _misdirected()
         if asked.caller is None:
             return self._stranger(asked)
-        late = self._pace.check(asked.caller.principal, asked.scope["method"])
+        late = self._rate_limit.check(asked.caller.principal, asked.scope["method"])
         return late or self._judge_caller(asked, asked.caller, asked.matched)
 
     def _judge_caller(
@@ -175,7 +174,7 @@ class Gate:
         if matched is None:
             return self._nothing(asked.scope)
         verb = matched.verb or ""
-        if authorise(caller.principal, verb) is not Verdict.ALLOWED:
+        if authorise(caller.principal, verb) is not Authorisation.ALLOWED:
             return problem(
                 403,
                 "forbidden",
@@ -202,9 +201,9 @@ class Gate:
 
     def _judge_public(self, asked: _Asked) -> JSONResponse | None:
         """Judge what needs no token. A sign-in tries one, so it is counted as a wrong token is."""
-        late = self._pace.public(asked.address)
+        late = self._rate_limit.public(asked.address)
         if late is None and asked.scope["method"] == "POST":
-            late = self._pace.failed(asked.address)
+            late = self._rate_limit.failed(asked.address)
         return late
 
     def _nothing(self, scope: Scope) -> JSONResponse | None:
@@ -262,7 +261,7 @@ class Gate:
         )
 
     def _stranger(self, asked: _Asked) -> JSONResponse:
-        late = self._pace.failed(asked.address)
+        late = self._rate_limit.failed(asked.address)
         if late is not None:
             return late
         return problem(

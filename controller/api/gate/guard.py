@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: size and pace; and after it: crashes."""
+"""What every request passes before a route sees it: size and speed; and after it: crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY_PAUSE_S = 20.0
 """Longest pause between two pieces of a request body."""
 
 
-class Guard:
+class RequestLimits:
     """ASGI middleware around the whole application.
 
     Refuses paths and bodies that are too long (414, 413) and bodies that are too slow (408).

@@ -38,7 +38,7 @@ STALE = 412
 """The fabric was not at the epoch that was demanded: nothing was done."""
 
 
-class Book(Protocol):
+class AnswerStore(Protocol):
     """The part of the store that keys need. ServiceError."""
 
     async def answer(self, ident: str) -> KeptAnswer | None:
@@ -51,8 +51,8 @@ class Book(Protocol):
         """Make durable what has happened; it stays owed when it is not now."""
 
 
-class Volatile:
-    """A book in memory, for an API over something that keeps nothing: its answers go with it."""
+class AnswersInMemory:
+    """A answers in memory, for an API over something that keeps nothing: its answers go with it."""
 
     def __init__(self) -> None:
         self._kept: dict[str, KeptAnswer] = {}
@@ -91,8 +91,8 @@ class _Under:
 class KeyedAnswers:
     """The answers of the last day."""
 
-    def __init__(self, book: Book, clock: Callable[[], float] = time.time) -> None:
-        self._book = book
+    def __init__(self, answers: AnswerStore, clock: Callable[[], float] = time.time) -> None:
+        self._store = answers
         self._clock = clock
         self._under_way: dict[str, _Under] = {}
 
@@ -158,11 +158,11 @@ class KeyedAnswers:
         """Make the change, unless it was made before. ServiceError when the store refuses."""
         scope, send = asgi
         now = self._clock()
-        kept = await self._book.answer(under.ident)
+        kept = await self._store.answer(under.ident)
         if kept is not None and kept.at >= now - KEPT_S:
             return await _again(kept, under, scope, send)
         begun = KeptAnswer(under.ident, under.print, now)
-        await self._book.commit(self._put(begun))
+        await self._store.commit(self._put(begun))
         try:
             await _first(app, scope, body, send, under)
         except Exception:
@@ -178,7 +178,7 @@ class KeyedAnswers:
             # A time-out decides nothing either, but what it waited for goes on.
             status = ended.status
             undecided = status in (None, STALE) or (status >= 500 and status != TIMEOUT)
-            await self._book.record(DropAnswer(begun.id) if undecided else self._put(ended))
+            await self._store.record(DropAnswer(begun.id) if undecided else self._put(ended))
         except ServiceError as error:  # it is done all the same; a repetition is told to look
             log.error("answer_not_kept", error=error.message)
 

@@ -15,7 +15,7 @@ from controller.api.operations import Queries
 from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
-from controller.people.authz import Principal, Verdict, authorise
+from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.live import LogLineView
@@ -56,7 +56,7 @@ async def submit_job(
 
 
 def _check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
-    if authorise(principal, "jobs:outrank") is Verdict.ALLOWED:
+    if authorise(principal, "jobs:outrank") is Authorisation.ALLOWED:
         return
     highest = queries.highest_priority(request.project)
     if request.priority > highest and principal.sees(request.project):

@@ -19,7 +19,7 @@ from controller.api.routes.metrics_gpu import of_gpus
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
 JOB_STATES = (
@@ -41,14 +41,14 @@ ENDPOINT_STATES = ("idle", "busy", "moving", "dark", "quarantined", "unreachable
 )
 async def get_metrics(request: Request, _: CallerOf) -> Response:
     """Show metrics for Prometheus; needs a token that sees every project."""
-    tally = cast(Tally, request.app.state.tally)
+    counters = cast(Counters, request.app.state.counters)
     # Uncut, also for a viewer: there is a figure where people get a device's words or address.
     queries = cast(Queries, request.app.state.queries)
     moment = await within(READ_S, "metrics", _moment(queries))
     registry = CollectorRegistry()
     registry.register(moment)
     text = await asyncio.to_thread(
-        lambda: generate_latest(registry) + generate_latest(tally.registry)
+        lambda: generate_latest(registry) + generate_latest(counters.registry)
     )
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

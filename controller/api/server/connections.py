@@ -58,138 +58,138 @@ def connections_possible() -> int:
     return max(16, min(MAX_CONNECTIONS, files - RESERVED_FILES))
 
 
-class Guest(Protocol):
+class Client(Protocol):
     """A connection, as the door knows it."""
 
     address: str
 
-    def turn_out(self) -> None:
+    def close(self) -> None:
         """Close it now, whatever it was about to say; it leaves by itself then."""
 
     def outflow(self) -> Outflow | None:
         """Return what its reader has taken; None before the connection is made."""
 
 
-class Door:
+class ConnectionLimit:
     """Counts connections and decides which one has to go. Lives on the loop."""
 
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit = limit
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most = most
         self._clock = clock
-        self._guests: dict[str, dict[Guest, None]] = {}
+        self._clients: dict[str, dict[Client, None]] = {}
         """Per network all connections, the oldest first."""
-        self._idle: dict[str, dict[Guest, float]] = {}
+        self._idle: dict[str, dict[Client, float]] = {}
         """Per network the idle ones and since when, the longest first."""
-        self._reading: dict[Guest, Reading] = {}
+        self._reading: dict[Client, Reading] = {}
         """Those for which bytes wait."""
         self._open = 0
-        self._turned_out = 0
+        self._closed = 0
         self._told_at = float("-inf")
 
     def __len__(self) -> int:
         return self._open
 
-    def enter(self, guest: Guest) -> bool:
+    def enter(self, client: Client) -> bool:
         """Let a connection in; False when none could make room."""
-        network = network_of(guest.address)
-        if self._open >= self.limit and not self.make_room(network):
+        network = network_of(client.address)
+        if self._open >= self.most and not self.make_room(network):
             self._count()
             return False
-        self._guests.setdefault(network, {})[guest] = None
+        self._clients.setdefault(network, {})[client] = None
         self._open += 1
-        self.idle(guest)
+        self.idle(client)
         return True
 
     def make_room(self, network: str | None = None) -> bool:
         """Turn one out, for a connection of ``network`` if that is known; False without any."""
-        guest = next(self._dispensable(network), None)
-        if guest is None:
+        client = next(self._dispensable(network), None)
+        if client is None:
             return False
-        self._turn_out(guest)
+        self._close(client)
         return True
 
-    def _dispensable(self, network: str | None) -> Iterator[Guest]:
+    def _dispensable(self, network: str | None) -> Iterator[Client]:
         """Yield the connections that may have to go, the first one first."""
-        own = len(self._guests.get(network, ())) if network is not None else 0
+        own = len(self._clients.get(network, ())) if network is not None else 0
         heaviest = sorted(
-            (name for name, here in self._guests.items() if name == network or len(here) > own),
-            key=lambda name: len(self._guests[name]) + (name == network),
+            (name for name, here in self._clients.items() if name == network or len(here) > own),
+            key=lambda name: len(self._clients[name]) + (name == network),
             reverse=True,
         )
         late = self._clock() - STALLED_S
         for name in heaviest:
             yield from self._idle.get(name, ())
-            behind = [g for g in self._guests[name] if self._stalled(g, late)]
-            yield from sorted(behind, key=lambda g: self._reading[g].since)
-            if name == heaviest[0] != network and len(self._guests[name]) > self.limit // 2:
-                yield from self._guests[name]
+            behind = [c for c in self._clients[name] if self._stalled(c, late)]
+            yield from sorted(behind, key=lambda c: self._reading[c].since)
+            if name == heaviest[0] != network and len(self._clients[name]) > self.most // 2:
+                yield from self._clients[name]
 
-    def _stalled(self, guest: Guest, late: float) -> bool:
-        reading = self._reading.get(guest)
+    def _stalled(self, client: Client, late: float) -> bool:
+        reading = self._reading.get(client)
         return reading is not None and reading.since <= late
 
-    def _has(self, guest: Guest) -> bool:
-        return guest in self._guests.get(network_of(guest.address), ())
+    def _has(self, client: Client) -> bool:
+        return client in self._clients.get(network_of(client.address), ())
 
-    def idle(self, guest: Guest) -> None:
+    def idle(self, client: Client) -> None:
         """Note that no request of this one is under way from now on."""
-        if self._has(guest):
-            here = self._idle.setdefault(network_of(guest.address), {})
-            here.setdefault(guest, self._clock())
+        if self._has(client):
+            here = self._idle.setdefault(network_of(client.address), {})
+            here.setdefault(client, self._clock())
 
-    def busy(self, guest: Guest) -> None:
+    def busy(self, client: Client) -> None:
         """Note that a whole request has arrived."""
-        _drop(self._idle, network_of(guest.address), guest)
+        _drop(self._idle, network_of(client.address), client)
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, client: Client) -> None:
         """Forget one that is gone."""
-        self.busy(guest)
-        self._reading.pop(guest, None)
-        if self._has(guest):
-            _drop(self._guests, network_of(guest.address), guest)
+        self.busy(client)
+        self._reading.pop(client, None)
+        if self._has(client):
+            _drop(self._clients, network_of(client.address), client)
             self._open -= 1
 
     def sweep(self) -> None:
         """Turn out every connection that has been idle or stalled for too long."""
         now = self._clock()
-        for guest in [g for here in self._guests.values() for g in here]:
-            self._look(guest, now)
+        for client in [c for here in self._clients.values() for c in here]:
+            self._look(client, now)
         for here in list(self._idle.values()):
-            for guest in [g for g, since in here.items() if since < now - REQUEST_S]:
-                self._turn_out(guest)
+            for client in [c for c, since in here.items() if since < now - REQUEST_S]:
+                self._close(client)
 
-    def _look(self, guest: Guest, now: float) -> None:
+    def _look(self, client: Client, now: float) -> None:
         """Follow one reader; one that takes its answer is not idle, however long it takes."""
-        flow = guest.outflow()
-        reading = followed(self._reading.get(guest), flow, now) if flow is not None else None
+        flow = client.outflow()
+        reading = followed(self._reading.get(client), flow, now) if flow is not None else None
         if reading is None:
-            self._reading.pop(guest, None)
+            self._reading.pop(client, None)
             return
-        self._reading[guest] = reading
+        self._reading[client] = reading
         if now - reading.since > SEND_S:
-            self._turn_out(guest)
-        elif guest in self._idle.get(network_of(guest.address), ()):
-            self.busy(guest)
-            self.idle(guest)
+            self._close(client)
+        elif client in self._idle.get(network_of(client.address), ()):
+            self.busy(client)
+            self.idle(client)
 
-    def _turn_out(self, guest: Guest) -> None:
-        self.leave(guest)
-        guest.turn_out()
+    def _close(self, client: Client) -> None:
+        self.leave(client)
+        client.close()
         self._count()
 
     def _count(self) -> None:
-        self._turned_out += 1
+        self._closed += 1
         now = self._clock()
         if now - self._told_at >= TELL_EVERY_S:
-            log.warning("connections_turned_out", count=self._turned_out, open=self._open)
-            self._turned_out, self._told_at = 0, now
+            log.warning("connections_closed", count=self._closed, open=self._open)
+            self._closed, self._told_at = 0, now
 
 
-def _drop(sets: dict[str, dict[Guest, Any]], network: str, guest: Guest) -> None:
+def _drop(sets: dict[str, dict[Client, Any]], network: str, client: Client) -> None:
     """Take one out of its network's set, and the set with the last one."""
     here = sets.get(network)
-    if here is not None and guest in here:
-        del here[guest]
+    if here is not None and client in here:
+        del here[client]
         if not here:
             del sets[network]
 
@@ -197,17 +197,17 @@ def _drop(sets: dict[str, dict[Guest, Any]], network: str, guest: Guest) -> None
 class Connection(H11Protocol):
     """One connection of the API, from its acceptance on."""
 
-    def __init__(self, door: Door, address: str, **given: Any) -> None:
+    def __init__(self, limit: ConnectionLimit, address: str, **given: Any) -> None:
         super().__init__(**given)
         self.conn = self._strict = StrictConnection()
         self.address = address
-        self._door = door
-        self._welcome: asyncio.Task[None] | None = None
+        self._limit = limit
+        self._serving: asyncio.Task[None] | None = None
         self._made = False
 
-    def welcome(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Begin to serve it, with a handshake before where there is one."""
-        self._welcome = self.loop.create_task(self._begin(accepted, tls))
+        self._serving = self.loop.create_task(self._begin(accepted, tls))
 
     async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         limit_s = HANDSHAKE_S if tls else None
@@ -221,16 +221,16 @@ class Connection(H11Protocol):
         finally:
             if not self._made:
                 accepted.close()
-                self._door.leave(self)
+                self._limit.leave(self)
 
-    def turn_out(self) -> None:
+    def close(self) -> None:
         """Close it now."""
         if self._made:
             with contextlib.suppress(OSError):
                 reset_at_close(self.transport.get_extra_info("socket"))
             self.transport.abort()
-        elif self._welcome is not None:
-            self._welcome.cancel()
+        elif self._serving is not None:
+            self._serving.cancel()
 
     def outflow(self) -> Outflow | None:
         """Return what the reader has taken; None without a connection."""
@@ -266,16 +266,16 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
-        self._door.idle(self)
+        self._limit.idle(self)
         super().on_response_complete()
         self._busy_if_asked()
 
     def _busy_if_asked(self) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            self._door.busy(self)
+            self._limit.busy(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave."""
-        self._door.leave(self)
+        self._limit.leave(self)
         super().connection_lost(exc)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 import uvicorn
 
-from controller.api.server.connections import Connection, Door, connections_possible
+from controller.api.server.connections import Connection, ConnectionLimit, connections_possible
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class ApiServer(uvicorn.Server):
         """``hang_up`` ends the streams that would go on for hours."""
         super().__init__(config)
         self._hang_up = hang_up
-        self.door = Door(connections_possible())
+        self.connections = ConnectionLimit(connections_possible())
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -63,22 +63,22 @@ class ApiServer(uvicorn.Server):
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:  # no file is left, or the client is gone already
                 log.warning("connection_not_accepted", error=str(error))
-                self.door.make_room()
+                self.connections.make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             connection = Connection(
-                self.door,
+                self.connections,
                 address[0],
                 config=self.config,
                 server_state=self.server_state,
                 app_state={},
             )
-            if self.door.enter(connection):
-                connection.welcome(accepted, self.config.ssl)
+            if self.connections.enter(connection):
+                connection.serve(accepted, self.config.ssl)
             else:
                 accepted.close()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            self.door.sweep()
+            self.connections.sweep()

@@ -11,7 +11,7 @@ import httpx
 from fastapi import FastAPI
 
 from controller.api.gate.access import Access
-from controller.api.gate.pace import Limit, Pace
+from controller.api.gate.pace import Limit, RateLimit
 from controller.people.accounts import Accounts, Project
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
@@ -54,7 +54,7 @@ class Site:
 
 
 @asynccontextmanager
-async def people_site(directory: Path, pace: Pace | None = None) -> AsyncIterator[Site]:
+async def people_site(directory: Path, rate_limit: RateLimit | None = None) -> AsyncIterator[Site]:
     """Yield a site where everybody has a token."""
     clock = Clock()
     accounts = Accounts(directory / "accounts.sqlite", clock)
@@ -74,8 +74,8 @@ async def people_site(directory: Path, pace: Pace | None = None) -> AsyncIterato
     service = FakeService()
     service.own("alpha-red", "alpha", ["gpu0", "gpu2"])
     service.own("beta-blue", "beta", ["gpu4"])
-    pace = pace or Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY)
-    app = app_of(service, Access(accounts, audit, clock=clock), pace=pace)
+    rate_limit = rate_limit or RateLimit(changes=PLENTY, reads=PLENTY, failures=PLENTY)
+    app = app_of(service, Access(accounts, audit, clock=clock), rate_limit=rate_limit)
     try:
         yield Site(app, service, accounts, audit, clock, secrets)
     finally:

@@ -15,7 +15,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.people import audit_files
 from controller.people.audit import AuditLog
-from controller.people.audit_files import FILE, HEAD, Trail, Verdict, verify
+from controller.people.audit_files import FILE, HEAD, Trail, TrailCheck, verify
 from controller.people.audit_record import Record, body_of, record_hash
 from tests.unit.controller.api.people_rig import people_site
 
@@ -44,10 +44,10 @@ async def test_a_whole_trail_goes_on_after_a_restart(tmp_path: Path) -> None:
     again = AuditLog(tmp_path)
     await again.open()
     await again.append(RECORD)
-    verdict = await again.verify()
-    assert (verdict.ok, verdict.records) == (True, 6)
+    check = await again.verify()
+    assert (check.ok, check.records) == (True, 6)
     assert [r.seq for r in await again.records(3, 2)] == [4, 5]
-    assert (await again.verify(expect=verdict.head)).ok
+    assert (await again.verify(expect=check.head)).ok
     assert not (await again.verify(expect=f"6:{'0' * 64}")).ok
     await again.close()
 
@@ -99,9 +99,9 @@ async def test_what_was_tampered_with_is_named(tmp_path: Path, tamper: object, r
     lines = path.read_text().splitlines(keepends=True)
     tamper(lines)  # type: ignore[operator]
     path.write_text("".join(lines), encoding="latin-1")
-    verdict = verify(path)
-    assert not verdict.ok
-    assert record in verdict.problem
+    check = verify(path)
+    assert not check.ok
+    assert record in check.problem
     log = AuditLog(tmp_path)
     try:
         await log.open()
@@ -155,8 +155,8 @@ async def test_a_full_disk_loses_no_chain(tmp_path: Path, monkeypatch: pytest.Mo
     await log.ready()
     await log.append(replace(RECORD, object="later"))
     assert not log.error
-    verdict = await log.verify()
-    assert (verdict.ok, verdict.records) == (True, 3)  # what the disk refused was written after all
+    check = await log.verify()
+    assert (check.ok, check.records) == (True, 3)  # what the disk refused was written after all
     assert [r.object for r in await log.records(None, 2)] == ["", "later"]
     await log.close()
 
@@ -267,7 +267,7 @@ async def test_the_api_does_not_wait_for_a_check_of_the_whole_trail(
     may_end = threading.Event()
     checked = Trail.verify
 
-    def slow(self: Trail, expect: str = "", **given: Any) -> Verdict:
+    def slow(self: Trail, expect: str = "", **given: Any) -> TrailCheck:
         assert may_end.wait(120)
         return checked(self, expect, **given)
 
@@ -295,6 +295,6 @@ async def test_a_check_does_not_hold_up_the_controllers_end(
     asked = asyncio.create_task(log.verify())
     await asyncio.sleep(0.05)
     await log.close()
-    log._reader.shutdown(wait=True)
+    log._reader._thread.shutdown(wait=True)
     with pytest.raises(ServiceError, match="ends"):
         await asked

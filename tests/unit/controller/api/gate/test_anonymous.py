@@ -13,7 +13,7 @@ from starlette.types import Message
 
 from controller.api import openapi
 from controller.api.gate.access import COOKIE, credentials
-from controller.api.gate.pace import FAILURES, PUBLIC, Pace
+from controller.api.gate.pace import FAILURES, PUBLIC, RateLimit
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions, proxy_network
 from tests.unit.controller.api.apps import app_of
@@ -70,8 +70,8 @@ async def test_sign_ins_are_paced_and_a_refused_ones_body_is_not_read(tmp_path: 
         if message["type"] == "http.response.start":
             codes.append(message["status"])
 
-    pace = Pace(clock=lambda: 0.0)
-    async with people_site(tmp_path, pace) as site:
+    rate_limit = RateLimit(clock=lambda: 0.0)
+    async with people_site(tmp_path, rate_limit) as site:
         for number in range(3 * BURST):
             scope = {
                 "type": "http",
@@ -89,7 +89,10 @@ async def test_sign_ins_are_paced_and_a_refused_ones_body_is_not_read(tmp_path: 
 
 
 async def test_sign_ins_and_wrong_tokens_are_counted_together(tmp_path: Path) -> None:
-    async with people_site(tmp_path, Pace(clock=lambda: 0.0)) as site, site.client() as stranger:
+    async with (
+        people_site(tmp_path, RateLimit(clock=lambda: 0.0)) as site,
+        site.client() as stranger,
+    ):
         for _ in range(BURST // 2):
             assert (await stranger.get("/jobs")).status_code == 401
             reply = await stranger.post("/session", json={"token": "ll_wrong"})
@@ -103,7 +106,7 @@ async def test_sign_ins_and_wrong_tokens_are_counted_together(tmp_path: Path) ->
     "path", ["/", "/console/js/main.js", "/nothing", "/api/v1/alive", "/api/v1/openapi.json"]
 )
 async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
-    app = app_of(pace=Pace(clock=lambda: 0.0))
+    app = app_of(rate_limit=RateLimit(clock=lambda: 0.0))
     for address, wanted in (("10.0.0.1", 429), ("10.0.0.2", 200)):
         transport = httpx.ASGITransport(app=app, client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

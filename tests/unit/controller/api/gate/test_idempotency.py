@@ -11,7 +11,13 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api.gate.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
+from controller.api.gate.idempotency import (
+    KEPT,
+    KEPT_S,
+    MAX_ANSWER_BYTES,
+    AnswersInMemory,
+    answered,
+)
 from controller.api.gate.rules import BODIES
 from controller.base.errors import ServiceError
 from controller.state.events import EventLog
@@ -30,8 +36,10 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
-    book = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
-    transport = httpx.ASGITransport(app=app_of(service, book=book), raise_app_exceptions=False)
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
+    transport = httpx.ASGITransport(
+        app=app_of(service, answers=answers), raise_app_exceptions=False
+    )
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1"
@@ -119,7 +127,7 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=app_of(service, book=Full()))
+    transport = httpx.ASGITransport(app=app_of(service, answers=Full()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         refused = await client.post("/jobs", json=BODY, headers=KEYED)
     await store.close()
@@ -199,7 +207,7 @@ async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=app_of(book=Watched()))
+    transport = httpx.ASGITransport(app=app_of(answers=Watched()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         first = await client.post("/jobs", json=BODY, headers=KEYED)
         assert first.status_code == 201
@@ -258,7 +266,7 @@ async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
 # --- If-Match -------------------------------------------------------------------------------
 
 
-class SlowBook(Volatile):
+class SlowAnswers(AnswersInMemory):
     """Something else moves the fabric while a key is made durable."""
 
     def __init__(self, service: FakeService) -> None:
@@ -300,7 +308,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
 
 async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
     service = FakeService()
-    transport = httpx.ASGITransport(app=app_of(service, book=SlowBook(service)))
+    transport = httpx.ASGITransport(app=app_of(service, answers=SlowAnswers(service)))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
         late = await client.post("/jobs", json=BODY, headers=wanted)

@@ -16,7 +16,7 @@ from controller.api.app import PARTS
 from controller.api.gate.rules import PUBLIC, RULES, RouteTable
 from controller.api.scope.redact import Redactor
 from controller.api.scope.scoped import ScopedQueries
-from controller.people.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
+from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, ResyncView
@@ -90,7 +90,7 @@ def expected(who: str, name: str) -> set[int]:
     role, _, project = who.partition("-")
     verb = RULES[name]
     principal = Principal(who, Role(role), frozenset({project} if project else ()))
-    if authorise(principal, verb) is Verdict.FORBIDDEN:
+    if authorise(principal, verb) is Authorisation.FORBIDDEN:
         return {403}
     about_alpha = name in {
         "get_job",
@@ -242,13 +242,13 @@ def test_every_rule_is_a_known_verb_and_has_a_route() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_an_unknown_verb_is_refused_to_everybody(role: Role) -> None:
     principal = Principal("x", role, frozenset({"*"}))
-    assert authorise(principal, "reactor:open") is Verdict.FORBIDDEN
+    assert authorise(principal, "reactor:open") is Authorisation.FORBIDDEN
     assert "reactor:open" not in may(principal)
 
 
 def test_a_role_is_judged_before_the_project() -> None:
     viewer = Principal("v", Role.VIEWER, frozenset({"alpha"}))
-    assert authorise(viewer, "jobs:change", "beta") is Verdict.FORBIDDEN
-    assert authorise(viewer, "jobs:read", "beta") is Verdict.HIDDEN
-    assert authorise(viewer, "jobs:read", "alpha") is Verdict.ALLOWED
-    assert authorise(viewer, "metrics:read") is Verdict.FORBIDDEN
+    assert authorise(viewer, "jobs:change", "beta") is Authorisation.FORBIDDEN
+    assert authorise(viewer, "jobs:read", "beta") is Authorisation.HIDDEN
+    assert authorise(viewer, "jobs:read", "alpha") is Authorisation.ALLOWED
+    assert authorise(viewer, "metrics:read") is Authorisation.FORBIDDEN
