@@ -49,15 +49,15 @@ def create_app(
     """Return the REST API; it must run on the loop of ``queries`` and ``commands``.
 
     ``answers`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
-    Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for. ``origins``
-    are those of the controller's own pages besides loopback.
+    Without ``access`` every caller is an admin (``--insecure-no-auth``). ``origins`` are those of
+    the controller's own pages, in addition to loopback.
     """
     app = FastAPI(
         title="lightloom",
         version="1",
         description="Control plane of a GPU cluster on optical circuit switches.",
         openapi_url=None,  # see openapi.py
-        # The stock documentation pages load scripts from a CDN; sites may have no way out.
+        # The stock documentation pages load scripts from a CDN, which a site may not reach.
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,

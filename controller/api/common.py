@@ -14,13 +14,13 @@ from controller.api.scope.scoped import ScopedCommands, ScopedQueries
 from controller.base.errors import ServiceError
 
 READ_S = 15.0
-"""Longest a read may take; reads come from memory."""
+"""Longest time of a read; reads come from memory."""
 CHANGE_S = 60.0
-"""Longest a change to a job may take: it waits for agents."""
+"""Longest time of a change to a job: it waits for agents."""
 
 
 async def _caller(request: Request) -> Caller:
-    """Return who asks. The gate judged this very operation, or nothing is done."""
+    """Return the caller. ServiceError unless the gate authorised exactly this operation."""
     admitted = getattr(request.state, "admitted", None)
     route = request.scope.get("route")
     if (
@@ -57,7 +57,7 @@ async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
 
 
 Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
-"""Takes the caller's place for a long answer. ServiceError ``unavailable``."""
+"""Takes a place for a long answer to this caller. ServiceError ``unavailable``."""
 QueriesOf = Annotated[Queries, Depends(_queries)]
 CommandsOf = Annotated[Commands, Depends(_commands)]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,63}$", description="an object's name")]

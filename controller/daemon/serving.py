@@ -1,4 +1,4 @@
-"""The API's server and who may come in: the last and heaviest part of a start.
+"""The API's server and its access: the last and heaviest part of a start.
 
 Imported by ``controller.daemon.compose`` only when the recovery is under way.
 """
@@ -37,7 +37,7 @@ DRAIN_S = 3
 async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitStack) -> Access:
     """Open accounts and audit trail in ``state_dir``; they close with ``stack``.
 
-    The first start leaves an admin's token in ``state_dir/admin.token``. ServiceError.
+    The first start writes an admin's token to ``state_dir/admin.token``. ServiceError.
     """
     if options.open:
         log.warning("no_tokens_asked_for", reason="--insecure-no-auth")
@@ -54,7 +54,7 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
 
 
 def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Counters:
-    """Begin to count and trace what happens, and to send events where the options say.
+    """Start to count, to trace, and to send events to the sinks of the options.
 
     ServiceError.
     """
@@ -77,7 +77,7 @@ def server_of(
     answers: AnswerStore,
     options: PeopleOptions,
 ) -> ApiServer:
-    """Return the HTTP server of ``service``. ServiceError when the TLS files are of no use."""
+    """Return the HTTP server of ``service``. ServiceError if the TLS files cannot be used."""
     config = uvicorn.Config(
         create_app(
             service.queries,
@@ -90,10 +90,10 @@ def server_of(
         proxy_headers=bool(options.proxies),
         forwarded_allow_ips=list(options.proxies),
         log_config=None,
-        log_level="error",  # below that are complaints about clients, as many as they like
+        log_level="error",  # below that are messages about clients, without a limit
         access_log=False,
         lifespan="off",
-        ws="none",  # a connection that changes its protocol would leave the door's count
+        ws="none",  # a connection that changes its protocol would leave the limit's count
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
         ssl_certfile=options.cert,
@@ -118,7 +118,7 @@ def _origins(options: PeopleOptions) -> Origins:
 def _unusable(options: PeopleOptions, error: Exception) -> ServiceError:
     return ServiceError(
         "invalid",
-        f"the TLS files can not be used: {error}",
+        f"the TLS files cannot be used: {error}",
         object=f"file/{options.cert}",
         hint="give a certificate and its key in PEM form",
     )

@@ -41,7 +41,7 @@ async def test_a_wrong_token_opens_nothing(page: Page, guarded: tuple[str, dict[
     await page.goto(guarded[0])
     await page.get_by_label("Token").fill("ll_wrong")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("this token opens nothing")
+    await expect(page.get_by_role("alert")).to_contain_text("this token is not valid")
     await expect(page.get_by_role("navigation", name="Views")).to_have_count(0)
 
 

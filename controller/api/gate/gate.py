@@ -33,7 +33,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lightloom"'}
 
 @dataclass(slots=True, frozen=True)
 class _Asked:
-    """One request, its sender and the operation it asks for."""
+    """One request, its caller and its operation."""
 
     scope: Scope
     access: Access
@@ -42,7 +42,7 @@ class _Asked:
 
     @property
     def changes(self) -> bool:
-        """Whether it is no mere look."""
+        """Whether the request may change something."""
         return self.scope["method"] not in SAFE_METHODS
 
     @property
@@ -62,8 +62,7 @@ def _foreign() -> JSONResponse:
         "forbidden",
         "requests from pages of another origin are refused",
         object="origin",
-        hint="the controller knows pages of loopback, of the names in its certificate"
-        " and of --public-url",
+        hint="allowed are pages of loopback, of the names in the certificate and of --public-url",
     )
 
 
@@ -71,14 +70,14 @@ def _misdirected() -> JSONResponse:
     return problem(
         421,
         "forbidden",
-        "without tokens the controller answers under its own names only",
+        "without tokens the controller answers only under its own names",
         object="host",
-        hint="use localhost or 127.0.0.1, or name the host with --public-url",
+        hint="use localhost or 127.0.0.1, or add the host with --public-url",
     )
 
 
 class RequestGate:
-    """Judges every request to ``prefix`` and to the operations of ``table``."""
+    """Checks every request to ``prefix`` and to the operations of ``table``."""
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class RequestGate:
             return
         access: Access = self._owner.state.access
         asked = _Asked(scope, access, access.caller(Headers(scope=scope)), matched)
-        refused = self._judge(asked)
+        refused = self._check(asked)
         if refused is not None:
             self._note(asked, refused.status_code)
             await refused(scope, receive, send)
@@ -136,10 +135,10 @@ class RequestGate:
         if matched is not None and matched.verb is not None and asked.changes:
             await self._change(asked, receive, send)
         else:
-            await self._look(asked, receive, send)
+            await self._read(asked, receive, send)
 
-    async def _look(self, asked: _Asked, receive: Receive, send: Send) -> None:
-        """Let a read, or a sign-in, through; record what it was refused, and every sign-in."""
+    async def _read(self, asked: _Asked, receive: Receive, send: Send) -> None:
+        """Pass on a read or a sign-in; record refusals, and every sign-in."""
         signs_in = asked.matched is not None and asked.matched.verb is None and asked.changes
 
         async def noting(message: Message) -> None:
@@ -152,62 +151,62 @@ class RequestGate:
         await self._app(asked.scope, receive, noting)
 
     def _is_file(self, path: str) -> bool:
-        """Whether a path is one of the console's files, or nothing at all."""
+        """Whether a path is outside the API: a file of the console, or unknown."""
         return not path.startswith(self._prefix + "/")
 
-    def _judge(self, asked: _Asked) -> JSONResponse | None:
-        """Return the refusal of a request, None when it may go on."""
+    def _check(self, asked: _Asked) -> JSONResponse | None:
+        """Return the refusal of a request, None if it may pass."""
         if asked.changes and not self._own_page(asked.scope):
             return self._rate_limit.public(asked.address) or _foreign()
         if asked.matched is not None and asked.matched.verb is None:
-            return self._judge_public(asked)
+            return self._check_public(asked)
         if asked.access.accounts is None and not self._known_host(asked.scope):
             return _misdirected()
         if asked.caller is None:
-            return self._stranger(asked)
+            return self._unidentified(asked)
         late = self._rate_limit.check(asked.caller.principal, asked.scope["method"])
-        return late or self._judge_caller(asked, asked.caller, asked.matched)
+        return late or self._check_caller(asked, asked.caller, asked.matched)
 
-    def _judge_caller(
+    def _check_caller(
         self, asked: _Asked, caller: Caller, matched: Matched | None
     ) -> JSONResponse | None:
         if matched is None:
-            return self._nothing(asked.scope)
+            return self._wrong_method(asked.scope)
         verb = matched.verb or ""
         if authorise(caller.principal, verb) is not Authorisation.ALLOWED:
             return problem(
                 403,
                 "forbidden",
-                f"a {caller.principal.role} may not do this ({verb})",
+                f"the role {caller.principal.role} may not do this ({verb})",
                 object=f"verb/{verb}",
-                hint="ask an admin of the site; see GET /api/v1/whoami for what you may do",
+                hint="ask an admin of the site; GET /api/v1/whoami lists what you may do",
             )
-        return self._judge_change(asked, caller) if asked.changes else None
+        return self._check_change(asked, caller) if asked.changes else None
 
     def _own_page(self, scope: Scope) -> bool:
-        """Whether a change is no page's, or comes from one of the controller's own pages."""
+        """Whether a change comes from a program or from one of the controller's own pages."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         return origin is None or self._origins.own(origin, headers.get("host", ""))
 
     def _known_host(self, scope: Scope) -> bool:
-        """Whether a request came under a name of the controller.
+        """Whether a request names the controller in ``Host``.
 
-        Asked where no token is: a stranger's page whose name is made to resolve to this machine
-        sends no ``Origin`` with its reads.
+        Checked without tokens: a page whose name was made to resolve to this machine (DNS
+        rebinding) sends no ``Origin`` with its reads.
         """
         host = Headers(scope=scope).get("host")
         return host is None or self._origins.known(host)
 
-    def _judge_public(self, asked: _Asked) -> JSONResponse | None:
-        """Judge what needs no token. A sign-in tries one, so it is counted as a wrong token is."""
+    def _check_public(self, asked: _Asked) -> JSONResponse | None:
+        """Check an operation without a token. A sign-in counts like a wrong token."""
         late = self._rate_limit.public(asked.address)
         if late is None and asked.scope["method"] == "POST":
             late = self._rate_limit.failed(asked.address)
         return late
 
-    def _nothing(self, scope: Scope) -> JSONResponse | None:
-        """Answer for a method that a path does not have; unknown paths are the application's."""
+    def _wrong_method(self, scope: Scope) -> JSONResponse | None:
+        """Return the refusal of a method that a path does not have, None for unknown paths."""
         path = scope["path"]
         methods = self._table.methods(path)
         if not methods:
@@ -215,13 +214,13 @@ class RequestGate:
         return problem(
             405,
             "invalid",
-            f"{scope['method']} is not possible at {path}",
+            f"{scope['method']} is not supported at {path}",
             object=path,
             hint="routes are listed in /api/v1/openapi.json",
             headers={"Allow": ", ".join(sorted(methods))},
         )
 
-    def _judge_change(self, asked: _Asked, caller: Caller) -> JSONResponse | None:
+    def _check_change(self, asked: _Asked, caller: Caller) -> JSONResponse | None:
         headers = Headers(scope=asked.scope)
         if caller.way == "cookie" and PAGE_HEADER not in headers:
             return problem(
@@ -238,9 +237,9 @@ class RequestGate:
         return None
 
     async def _prevented(self, asked: _Asked) -> JSONResponse | None:
-        """Say why a change, whose body is there, is not made: its epoch, or the audit trail.
+        """Return why a change is refused after its body arrived: epoch or audit trail.
 
-        Nothing is waited for between the look at the epoch and the route.
+        There is no suspension point between the check of the epoch and the route.
         """
         if asked.access.audit is not None:
             try:
@@ -257,10 +256,10 @@ class RequestGate:
             "conflict",
             f"the fabric is at epoch {epoch}, not at {tag.group(1)}",
             object=f"epoch/{epoch}",
-            hint="look again, then decide again",
+            hint="read the state again, then decide",
         )
 
-    def _stranger(self, asked: _Asked) -> JSONResponse:
+    def _unidentified(self, asked: _Asked) -> JSONResponse:
         late = self._rate_limit.failed(asked.address)
         if late is not None:
             return late
@@ -274,8 +273,8 @@ class RequestGate:
         )
 
     async def _change(self, asked: _Asked, receive: Receive, send: Send) -> None:
-        """Let a change through, and record how it ended before the client hears of it."""
-        assert asked.caller is not None  # noqa: S101 - a verb is never done by nobody
+        """Pass on a change, and record its outcome before the client gets the answer."""
+        assert asked.caller is not None  # noqa: S101 - a verb needs a caller
         before = self._owner.state.queries.epoch
         held: list[Message] = []
         status = 500
@@ -312,7 +311,7 @@ class RequestGate:
             await send(message)
 
     async def _record(self, asked: _Asked, status: int, before: int) -> JSONResponse | None:
-        """Append to the audit trail; return what to answer when that was not possible."""
+        """Append to the audit trail; return the answer if that fails."""
         if asked.access.audit is None:
             return None
         try:
@@ -322,7 +321,7 @@ class RequestGate:
         return None
 
     def _note(self, asked: _Asked, status: int) -> None:
-        """Record what changed nothing: a refusal, or a sign-in."""
+        """Record a refusal or a sign-in."""
         audit = asked.access.audit
         if audit is not None:
             audit.note(self._as_record(asked, status, self._owner.state.queries.epoch))

@@ -1,4 +1,4 @@
-"""Routes that show the site, its devices and what happened."""
+"""Routes that show the site, its devices and events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def list_aggregators(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[AggregatorView]:
     """List aggregators with their ports."""
-    epoch = queries.epoch  # of what is seen at least
+    epoch = queries.epoch  # the items are at least this new
     items = await within(READ_S, "aggregators", queries.aggregators())
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 
@@ -82,8 +82,8 @@ async def list_circuits(
 async def list_containers(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ContainerView]:
-    """List containers as the agents saw them last."""
-    epoch = queries.epoch  # of what is seen at least
+    """List containers as the agents last reported them."""
+    epoch = queries.epoch  # the items are at least this new
     items = await within(READ_S, "containers", queries.containers())
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 

@@ -1,4 +1,4 @@
-"""Routes for jobs: queue, look, stop, freeze, read their output."""
+"""Routes for jobs: submit, show, cancel, pause, resume, logs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def submit_job(
     request: JobRequest,
     response: Response,
 ) -> JobView:
-    """Queue a job: 403 when its priority is above what the site allows its users."""
+    """Queue a job: 403 if its priority is above the site's limit for users."""
     _check_priority(queries, caller.principal, request)
     view = await change(CHANGE_S, f"job/{request.name or ''}", commands.submit(request))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
@@ -62,10 +62,10 @@ def _check_priority(queries: Queries, principal: Principal, request: JobRequest)
     if request.priority > highest and principal.sees(request.project):
         raise ServiceError(
             "forbidden",
-            f"users may give jobs of project {request.project} priority {highest} at most,"
+            f"users may give jobs of project {request.project} at most priority {highest},"
             f" not {request.priority}",
             object=f"job/{request.name or ''}",
-            hint="ask an operator to submit it; the site file's max_priority is the limit",
+            hint="ask an operator to submit it; max_priority in the site file is the limit",
         )
 
 
@@ -98,7 +98,7 @@ async def resume_job(commands: CommandsOf, name: Name) -> JobView:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "One JSON document a line: log lines, or last a problem document.",
+            "description": "One JSON document per line: log lines, at the end perhaps a problem.",
             "content": {LINES: {"schema": {"type": "string"}}},
         },
         **responses("not_found"),
@@ -109,11 +109,9 @@ async def stream_job_logs(
     enter: Entrance,
     name: Name,
     *,
-    rank: Annotated[
-        int | None, Query(ge=0, lt=2**31, description="one rank; all without it")
-    ] = None,
-    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
-    follow: Annotated[bool, Query(description="go on until the job ends")] = False,
+    rank: Annotated[int | None, Query(ge=0, lt=2**31, description="one rank; default all")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines per rank")] = None,
+    follow: Annotated[bool, Query(description="follow until the job ends")] = False,
 ) -> Following:
     """Stream a job's output as JSON lines."""
     job = await within(READ_S, f"job/{name}", queries.job(name))
@@ -122,14 +120,14 @@ async def stream_job_logs(
             "not_found",
             f"job {name} has ranks 0 to {job.count - 1}",
             object=f"job/{name}/rank/{rank}",
-            hint="leave the rank out to read all of them",
+            hint="omit the rank to read all ranks",
         )
     lines = queries.logs(name, rank=rank, tail=tail, follow=follow)
     return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 
 async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncGenerator[bytes]:
-    """Encode log lines; an error after the first byte can only be told in the stream itself."""
+    """Encode log lines; an error after the first byte can only go into the stream itself."""
     try:
         async for line in lines:
             yield line.model_dump_json().encode() + b"\n"

@@ -28,12 +28,12 @@ async def get_series(
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 300.0,
     job: Annotated[
-        str | None, Query(pattern=r"^[a-z0-9-]{1,63}$", description="one job; all without it")
+        str | None, Query(pattern=r"^[a-z0-9-]{1,63}$", description="one job; default all")
     ] = None,
 ) -> Response:
-    """Show samples and what happened: of 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
+    """Show samples and markers: every 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
 
-    At most 120,000 samples: beyond that of fewer moments, `interval_s` says how far apart.
+    At most 120,000 samples; if there are more, the interval grows: see `interval_s`.
     """
     jobs = None if job is None else (job,)
     view = await within(READ_S, "series", queries.series(since_s, jobs))

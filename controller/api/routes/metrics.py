@@ -42,7 +42,7 @@ ENDPOINT_STATES = ("idle", "busy", "moving", "dark", "quarantined", "unreachable
 async def get_metrics(request: Request, _: CallerOf) -> Response:
     """Show metrics for Prometheus; needs a token that sees every project."""
     counters = cast(Counters, request.app.state.counters)
-    # Uncut, also for a viewer: there is a figure where people get a device's words or address.
+    # Not redacted, also for a viewer: metrics have no messages or addresses of devices.
     queries = cast(Queries, request.app.state.queries)
     moment = await within(READ_S, "metrics", _moment(queries))
     registry = CollectorRegistry()
@@ -65,7 +65,7 @@ async def _moment(queries: Queries) -> Moment:
 
 
 class Moment(Collector):
-    """The site at one moment; jobs that ended have no labels any more."""
+    """The site at one moment; jobs that ended have no labels."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Moment(Collector):
         yield CounterMetricFamily("lightloom_epoch", "Revision of the intent", value=health.epoch)
         yield GaugeMetricFamily(
             "lightloom_healthy",
-            "1 when all devices answer and all is in place",
+            "1 when all devices answer and nothing is out of place",
             value=float(health.status == "ok"),
         )
         yield GaugeMetricFamily(

@@ -24,12 +24,12 @@ async def get_power_series(
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 3600.0,
 ) -> PowerSeriesView:
-    """Show a port's light over time: of 15 s, beyond a day 5 minutes."""
+    """Show a port's light over time: every 15 s, beyond a day 5 minutes."""
     found = queries.power_series(name, port, since_s)
     return await within(READ_S, f"switch/{name}", found)
 
 
 @router.get("/switches/{name}/ports", responses=responses("not_found"))
 async def get_optics(queries: QueriesOf, name: Name) -> OpticsView:
-    """Show the health of a switch's cabled ports, and its standing alarms."""
+    """Show the health of a switch's cabled ports, and its active alarms."""
     return await within(CHANGE_S, f"switch/{name}", queries.optics(name))

@@ -30,7 +30,7 @@ from controller.schema.base import Page
 router = APIRouter(tags=["people"], responses=responses("unavailable"))
 
 VERIFY_S = 300.0
-"""Longest a check of the whole audit trail may take: some 1.5 million records."""
+"""Longest time of a check of the whole audit trail: some 1.5 million records."""
 
 TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token's id")]
 
@@ -67,7 +67,7 @@ async def list_projects(
 
 @router.put("/projects/{name}", responses=responses("forbidden", "not_found", "conflict"))
 async def put_project(request: Request, name: Name, body: ProjectRequest) -> ProjectView:
-    """Make a project, or change its weight and quota."""
+    """Create a project, or change its weight and quota."""
     if body.name != name:
         raise ServiceError(
             "invalid", f"the path says {name}, the body {body.name}", object=f"project/{name}"
@@ -94,7 +94,7 @@ async def list_tokens(
 async def create_token(
     request: Request, body: TokenRequest, response: Response
 ) -> TokenCreatedView:
-    """Make a token; its secret is in this answer and nowhere else."""
+    """Create a token; only this answer contains its secret."""
     token, secret = await _accounts(request).create(
         body.name, body.role, body.projects, body.expires_s
     )
@@ -105,7 +105,7 @@ async def create_token(
 
 @router.delete("/tokens/{ident}", responses=responses("forbidden", "not_found", "conflict"))
 async def revoke_token(request: Request, ident: TokenId) -> TokenView:
-    """End a token at once and for good: what is being followed with it ends too."""
+    """Revoke a token permanently; its streams end too."""
     token = await _accounts(request).revoke(ident)
     cast(Followers, request.app.state.followers).end(token.id)
     return _view(token, _access(request).clock())
@@ -116,7 +116,7 @@ async def list_audit(
     request: Request,
     queries: QueriesOf,
     since: Annotated[
-        int | None, Query(ge=0, lt=2**63, description="records after this one; else the newest")
+        int | None, Query(ge=0, lt=2**63, description="records after this one; default the newest")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Page[AuditRecordView]:
@@ -133,13 +133,14 @@ async def list_audit(
 async def verify_audit(
     request: Request,
     expect: Annotated[
-        str, Query(pattern=r"^([0-9]{1,18}:[0-9a-f]{64})?$", description="a head kept elsewhere")
+        str,
+        Query(pattern=r"^([0-9]{1,18}:[0-9a-f]{64})?$", description="a head kept elsewhere"),
     ] = "",
 ) -> AuditVerdictView:
     """Check the whole audit trail."""
-    verdict = await within(VERIFY_S, "audit", _audit(request).verify(expect))
+    check = await within(VERIFY_S, "audit", _audit(request).verify(expect))
     return AuditVerdictView(
-        ok=verdict.ok, records=verdict.records, head=verdict.head, problem=verdict.problem
+        ok=check.ok, records=check.records, head=check.head, problem=check.problem
     )
 
 

@@ -1,4 +1,4 @@
-"""Routes for regroups: compute a plan, carry it out, watch it."""
+"""Routes for regroups: compute a plan, carry it out, follow it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
 
 class TransactionRequest(Request):
-    """Carry out this plan, if nothing that it depends on changed since it was made."""
+    """Carry out this plan unless something that it depends on has changed."""
 
     most_parts = 1_000_000
 
@@ -27,7 +27,7 @@ class TransactionRequest(Request):
 
 @router.post("/plans", responses=responses("not_found"))
 async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
-    """Compute a regroup; changes nothing. 503 when too many plans wait for the planner."""
+    """Compute a regroup; changes nothing. 503 if too many plans wait for the planner."""
     limit_s = READ_S + LINE_S + request.time_limit_s
     return await within(limit_s, "plan", commands.make_plan(request))
 
@@ -41,9 +41,9 @@ async def apply_plan(
     commands: CommandsOf,
     request: TransactionRequest,
     response: Response,
-    wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
+    wait_s: Annotated[float, Query(ge=0, le=600, description="wait up to this long")] = 0.0,
 ) -> TransactionView:
-    """Carry out a plan: 409 when something that it depends on changed since it was made."""
+    """Carry out a plan: 409 if something that it depends on has changed since it was made."""
     work = commands.apply(request.plan, wait_s)
     view = await change(CHANGE_S + wait_s, f"plan/{request.plan.id}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"
@@ -51,12 +51,12 @@ async def apply_plan(
 
 
 Ident = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,63}$", description="a transaction's id")]
-WaitS = Annotated[float, Query(ge=0, le=600, description="wait this long for its end")]
+WaitS = Annotated[float, Query(ge=0, le=600, description="wait up to this long")]
 
 
 @router.post("/transactions/{ident}/abort", responses=responses("not_found", "conflict"))
 async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionView:
-    """Turn a transaction back: 409 when its new paths are proven or it has ended."""
+    """Roll a transaction back: 409 if its new paths are proven or it has ended."""
     return await change(READ_S, f"transaction/{ident}", commands.abort(ident))
 
 

@@ -38,5 +38,5 @@ async def release_quarantine(commands: CommandsOf, name: Object) -> QuarantineVi
 
 @router.post("/switches/{name}/repair", responses=responses("forbidden", "not_found", "conflict"))
 async def repair_switch(commands: CommandsOf, name: Name) -> SwitchView:
-    """Take a switch's map as it is and move back what jobs lack, however much that is."""
+    """Accept a switch's map as it is and restore all circuits that jobs lack."""
     return await change(CHANGE_S, f"switch/{name}", commands.repair(name))

@@ -61,14 +61,14 @@ class ScopedQueries:
         return {n: job for n, job in self._queries.owners().items() if sees(job.project)}
 
     async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        """Return the jobs of the principal's projects, or some of them."""
+        """Return the jobs of the principal's projects; with ``names`` only these."""
         own = self.owners()
         wanted = list(own) if names is None else [name for name in names if name in own]
         found = await self._queries.jobs(wanted)
         return await in_slices(found, self.redactor().job)
 
     async def job(self, name: str) -> JobView:
-        """Return one job; another project's is as unknown as one that never was."""
+        """Return one job; a job of another project is not found."""
         try:
             job = await self._queries.job(name)
         except ServiceError as error:
@@ -92,7 +92,7 @@ class ScopedQueries:
     # --- fabric ---------------------------------------------------------------------------
 
     async def health(self) -> HealthView:
-        """Return whether all is well, without the devices' own words."""
+        """Return the controller's state without the devices' own messages."""
         return self.redactor().health(await self._queries.health())
 
     async def site(self) -> SiteView:
@@ -112,7 +112,7 @@ class ScopedQueries:
         return self._queries.endpoint_names()
 
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
-        """Return every endpoint; whose job holds it is told only of own jobs."""
+        """Return every endpoint; its job only if that is visible."""
         found = await self._queries.endpoints(names)
         return await in_slices(found, self.redactor().endpoint)
 
@@ -151,7 +151,7 @@ class ScopedQueries:
         return [redact.node(node, own[node.name]) for node in await self._queries.nodes()]
 
     async def quarantine(self) -> list[QuarantineView]:
-        """Return what is out of use, without the story."""
+        """Return what is out of use, without the reasons."""
         return [
             entry.model_copy(update={"reason": "out of use"})
             for entry in await self._queries.quarantine()
@@ -186,14 +186,14 @@ class ScopedQueries:
         return self.redactor().series(await self._queries.series(since_s, wanted))
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Follow what happens to own jobs and to the fabric."""
-        del cut  # the person's own is the one that counts
+        """Follow changes of own jobs and of the fabric."""
+        del cut  # replaced by that of the principal's projects
         return self._queries.watch(
             last_id, ProjectsCut(self._principal.projects, self._queries.owners)
         )
 
     async def power(self) -> list[PortPowerView]:
-        """Return the light at the switches' ports: it tells nothing about jobs."""
+        """Return the light at the switches' ports: it reveals nothing about jobs."""
         return await self._queries.power()
 
     async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
@@ -211,7 +211,7 @@ class ScopedQueries:
         return [view for view in shown if view is not None]
 
     async def transaction(self, ident: str) -> TransactionView:
-        """Return a transaction that moves own jobs, cut down to them."""
+        """Return a transaction that moves own jobs, without other jobs."""
         try:
             view = await self._queries.transaction(ident)
         except ServiceError as error:
@@ -221,10 +221,10 @@ class ScopedQueries:
             raise _no_transaction(ident)
         return shown
 
-    # --- what the projects own ------------------------------------------------------------
+    # --- redaction ------------------------------------------------------------------------
 
     def redactor(self) -> Redactor:
-        """Return what cuts an answer down to the principal's jobs, as they are now."""
+        """Return the redactor for the principal's projects and the present jobs."""
         return Redactor(self._principal.projects, self._queries.owners())
 
 
@@ -263,7 +263,7 @@ class ScopedCommands:
         return self._scoped.redactor().job(await self._commands.submit(request))
 
     async def _submit_unnamed(self, request: JobRequest) -> JobView:
-        """Queue a job under the first name that is free; two at once may want the same."""
+        """Queue a job under the first free name; a concurrent request may take it."""
         taken = self._queries.owners()
         number = 1
         while True:
@@ -295,9 +295,9 @@ class ScopedCommands:
 
 
 class ProjectsCut:
-    """Cuts the feed down to some projects; jobs come and go while it is read.
+    """Limits the feed to some projects; jobs come and go while it is read.
 
-    Whose the jobs are is asked once for all frames that are published together.
+    The owners are read once for all frames that are published together.
     """
 
     def __init__(self, projects: frozenset[str], owners: Callable[[], Mapping[str, Owned]]) -> None:
@@ -312,7 +312,7 @@ class ProjectsCut:
         return self._projects
 
     def frame(self, item: Frame) -> Frame | None:
-        """Return what the readers may see of a frame; of an own job also that it is gone."""
+        """Return the visible part of a frame, also that an own job is gone."""
         if self._redactor is None:
             before, self._known = self._known, self._owners()
             now = self._known

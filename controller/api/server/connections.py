@@ -1,13 +1,13 @@
 """Limits the API's connections: their number, the share of one address, and how slow they may be.
 
-A connection is *idle* until a whole request of it has arrived, and again once that is answered:
-handshakes, half a head, a body that drips and connections kept for later are all the same here.
-It is *stalled* while its reader does not take the bytes that wait for it (see ``outflow``).
+A connection is *idle* until a whole request has arrived, and again after the answer: handshakes,
+incomplete heads, slow bodies and kept-alive connections all count as idle.
+It is *stalled* while its reader does not take the bytes sent to it (see ``outflow``).
 
-At the limit one connection makes room for a new one, of the address that has the most: an idle
-one, a stalled one, or, where that address has more than half of all, the one that is served the
-longest. An address never makes another one give way that has fewer connections. What has been
-idle or stalled for too long is closed in any case (slow loris, slow read).
+At the limit one connection is closed for a new one, of the address that has the most: an idle one,
+a stalled one, or, if that address has more than half of all, the oldest one. An address never
+displaces another one that has fewer connections. Connections that are idle or stalled for too long
+are closed in any case (slow loris, slow read).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ MAX_CONNECTIONS = 2048
 RESERVED_FILES = 256
 """Open files that the rest of the controller needs: store, switches, aggregators, agents."""
 REQUEST_S = 30.0
-"""Longest that a whole request may take to arrive, and a connection be kept without one."""
+"""Longest time until a whole request has arrived, and that a connection is kept without one."""
 HANDSHAKE_S = 10.0
 STALLED_S = 2.0
-"""A reader that is behind for this long makes room before those that keep up."""
+"""A reader that is behind for this long is closed before readers that keep up."""
 TELL_EVERY_S = 10.0
 
 
@@ -59,29 +59,29 @@ def connections_possible() -> int:
 
 
 class Client(Protocol):
-    """A connection, as the door knows it."""
+    """A connection, as the limit sees it."""
 
     address: str
 
     def close(self) -> None:
-        """Close it now, whatever it was about to say; it leaves by itself then."""
+        """Close the connection at once; unsent bytes are dropped."""
 
     def outflow(self) -> Outflow | None:
-        """Return what its reader has taken; None before the connection is made."""
+        """Return what its reader has taken; None before the handshake."""
 
 
 class ConnectionLimit:
-    """Counts connections and decides which one has to go. Lives on the loop."""
+    """Counts connections and decides which one to close. Lives on the loop."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._clock = clock
         self._clients: dict[str, dict[Client, None]] = {}
-        """Per network all connections, the oldest first."""
+        """All connections per network, the oldest first."""
         self._idle: dict[str, dict[Client, float]] = {}
-        """Per network the idle ones and since when, the longest first."""
+        """The idle connections per network and since when, the longest first."""
         self._reading: dict[Client, Reading] = {}
-        """Those for which bytes wait."""
+        """Connections with unsent bytes."""
         self._open = 0
         self._closed = 0
         self._told_at = float("-inf")
@@ -90,7 +90,7 @@ class ConnectionLimit:
         return self._open
 
     def enter(self, client: Client) -> bool:
-        """Let a connection in; False when none could make room."""
+        """Admit a connection; False if no other one can be closed for it."""
         network = network_of(client.address)
         if self._open >= self.most and not self.make_room(network):
             self._count()
@@ -101,15 +101,15 @@ class ConnectionLimit:
         return True
 
     def make_room(self, network: str | None = None) -> bool:
-        """Turn one out, for a connection of ``network`` if that is known; False without any."""
-        client = next(self._dispensable(network), None)
+        """Close one, for a connection of ``network`` if that is known; False if there is none."""
+        client = next(self._closable(network), None)
         if client is None:
             return False
         self._close(client)
         return True
 
-    def _dispensable(self, network: str | None) -> Iterator[Client]:
-        """Yield the connections that may have to go, the first one first."""
+    def _closable(self, network: str | None) -> Iterator[Client]:
+        """Yield the connections that may be closed, in that order."""
         own = len(self._clients.get(network, ())) if network is not None else 0
         heaviest = sorted(
             (name for name, here in self._clients.items() if name == network or len(here) > own),
@@ -132,7 +132,7 @@ class ConnectionLimit:
         return client in self._clients.get(network_of(client.address), ())
 
     def idle(self, client: Client) -> None:
-        """Note that no request of this one is under way from now on."""
+        """Note that this connection has no request in progress."""
         if self._has(client):
             here = self._idle.setdefault(network_of(client.address), {})
             here.setdefault(client, self._clock())
@@ -142,7 +142,7 @@ class ConnectionLimit:
         _drop(self._idle, network_of(client.address), client)
 
     def leave(self, client: Client) -> None:
-        """Forget one that is gone."""
+        """Remove a connection that is closed."""
         self.busy(client)
         self._reading.pop(client, None)
         if self._has(client):
@@ -150,16 +150,16 @@ class ConnectionLimit:
             self._open -= 1
 
     def sweep(self) -> None:
-        """Turn out every connection that has been idle or stalled for too long."""
+        """Close every connection that has been idle or stalled for too long."""
         now = self._clock()
         for client in [c for here in self._clients.values() for c in here]:
-            self._look(client, now)
+            self._update(client, now)
         for here in list(self._idle.values()):
             for client in [c for c, since in here.items() if since < now - REQUEST_S]:
                 self._close(client)
 
-    def _look(self, client: Client, now: float) -> None:
-        """Follow one reader; one that takes its answer is not idle, however long it takes."""
+    def _update(self, client: Client, now: float) -> None:
+        """Update one reader's progress; a reader that makes progress is not idle."""
         flow = client.outflow()
         reading = followed(self._reading.get(client), flow, now) if flow is not None else None
         if reading is None:
@@ -186,7 +186,7 @@ class ConnectionLimit:
 
 
 def _drop(sets: dict[str, dict[Client, Any]], network: str, client: Client) -> None:
-    """Take one out of its network's set, and the set with the last one."""
+    """Remove a connection from its network's set, and the set with its last one."""
     here = sets.get(network)
     if here is not None and client in here:
         del here[client]
@@ -195,7 +195,7 @@ def _drop(sets: dict[str, dict[Client, Any]], network: str, client: Client) -> N
 
 
 class Connection(H11Protocol):
-    """One connection of the API, from its acceptance on."""
+    """One connection of the API, from its acceptance."""
 
     def __init__(self, limit: ConnectionLimit, address: str, **given: Any) -> None:
         super().__init__(**given)
@@ -206,7 +206,7 @@ class Connection(H11Protocol):
         self._made = False
 
     def serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Begin to serve it, with a handshake before where there is one."""
+        """Start to serve the connection, after a TLS handshake if ``tls`` is given."""
         self._serving = self.loop.create_task(self._begin(accepted, tls))
 
     async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -224,7 +224,7 @@ class Connection(H11Protocol):
                 self._limit.leave(self)
 
     def close(self) -> None:
-        """Close it now."""
+        """Close the connection at once."""
         if self._made:
             with contextlib.suppress(OSError):
                 reset_at_close(self.transport.get_extra_info("socket"))
@@ -233,26 +233,26 @@ class Connection(H11Protocol):
             self._serving.cancel()
 
     def outflow(self) -> Outflow | None:
-        """Return what the reader has taken; None without a connection."""
+        """Return what the reader has taken; None before the handshake."""
         if not self._made:
             return None
         try:
             return outflow(self.transport.get_extra_info("socket"))
-        except (OSError, ValueError):  # it is closed
+        except (OSError, ValueError):  # the socket is closed
             return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to read requests: the handshake is done."""
+        """Start to read requests: the handshake is complete."""
         self._made = True
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; the connection is busy once they make a whole request."""
+        """Take bytes; the connection is busy when they complete a request."""
         super().data_received(data)
         self._busy_if_asked()
 
     def send_400_response(self, msg: str) -> None:
-        """Say why these bytes are no request, and close."""
+        """Say why these bytes are not a request, and close."""
         strict = self._strict
         answer = problem(strict.refused, "invalid", strict.why or msg, object="request")
         head = h11.Response(
@@ -265,7 +265,7 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may have arrived already."""
+        """Wait for the next request, which may already be there."""
         self._limit.idle(self)
         super().on_response_complete()
         self._busy_if_asked()
@@ -276,6 +276,6 @@ class Connection(H11Protocol):
             self._limit.busy(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave."""
+        """Leave the limit."""
         self._limit.leave(self)
         super().connection_lost(exc)

@@ -144,7 +144,7 @@ async def test_a_change_goes_on_when_time_is_up() -> None:
     with pytest.raises(ServiceError) as caught:
         await change(0.01, "job/red", work())
     assert caught.value.code == "timeout"
-    assert "goes on" in caught.value.hint
+    assert "continues" in caught.value.hint
     async with asyncio.timeout(30):
         await done.wait()
 

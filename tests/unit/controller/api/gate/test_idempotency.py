@@ -94,8 +94,8 @@ async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> Non
     async with life(tmp_path / "s.sqlite", service) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.json()["code"]) == (409, "conflict")
-        assert "not known" in again.json()["detail"]
-        assert again.json()["hint"].startswith("look at /api/v1/jobs")
+        assert "unknown" in again.json()["detail"]
+        assert again.json()["hint"].startswith("check /api/v1/jobs")
         assert again.json()["object"] == "api/v1/jobs"
     assert service.requests == []
 

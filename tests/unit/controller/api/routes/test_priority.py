@@ -42,5 +42,5 @@ async def test_the_priority_of_users_is_limited(
     assert reply.status_code == status, reply.text
     assert len(await site.service.queries.jobs()) == before + (status == 201)
     if status == 403:
-        assert "priority 5 at most, not 6" in reply.text
+        assert "at most priority 5, not 6" in reply.text
         assert "max_priority" in reply.text
