@@ -1,10 +1,10 @@
-"""Containers by the agent: batched start against one call each, freeze and thaw, overhead.
+"""Measures the agent's containers: batched start against single calls, freeze, thaw, overhead.
 
-``python -m benchmarks.agent_containers`` (root) prints one JSON document. A private Docker
-Engine, a tiny image, veth NICs and an agent in a process of its own, spoken to over mutual
-TLS as on a site. The rival of the batched start is the same agent asked for one rank a
-call, one after the other, as a script over ``docker run`` does. Overhead is the agent's CPU
-time over wall time with all containers sampled and observed once a second.
+``python -m benchmarks.agent_containers`` (root) prints one JSON document. It uses a private
+Docker Engine, a tiny image, veth NICs and an agent in its own process, with mutual TLS as on a
+site. The rival of the batched start is the same agent with one rank per call, one after the
+other, like a script over ``docker run``. Overhead is the agent's CPU time over wall time with
+all containers sampled and observed once a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOB_SIZE = 6
 
 
 def spec(number: int, epoch: int) -> RankSpec:
-    """One rank of a job that only sleeps, with a stand-in for a GPU."""
+    """Return one rank of a job that only sleeps, with a stand-in for a GPU."""
     return RankSpec(
         job="bench",
         rank=number,
@@ -56,7 +56,7 @@ def spec(number: int, epoch: int) -> RankSpec:
 
 @contextlib.contextmanager
 def nics(count: int) -> Iterator[None]:
-    """A namespace with ``count`` NICs whose far ends are up."""
+    """Create a namespace with ``count`` NICs whose far ends are up."""
     ip("netns", "add", NETNS)
     try:
         for n in range(count):
@@ -98,7 +98,7 @@ async def agent(private: PrivateEngine, directory: Path) -> AsyncIterator[tuple[
 
 
 async def start(engine: AgentEngine, count: int, epoch: int, *, batched: bool) -> float:
-    """Start ``count`` ranks, take them away again; return the seconds the start took."""
+    """Start ``count`` ranks and remove them; return the seconds of the start."""
     specs = [spec(n, epoch) for n in range(count)]
     begun = time.perf_counter()
     if batched:
@@ -112,7 +112,7 @@ async def start(engine: AgentEngine, count: int, epoch: int, *, batched: bool) -
 
 
 async def starts(engine: AgentEngine, count: int, runs: int) -> dict[str, Any]:
-    """Both ways in turn, so that both see the same machine."""
+    """Alternate both methods, so that both run under the same conditions."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for run in range(runs):
         for batched in (True, False):
@@ -129,7 +129,7 @@ async def starts(engine: AgentEngine, count: int, runs: int) -> dict[str, Any]:
 
 
 async def freezing(engine: AgentEngine, private: PrivateEngine, runs: int) -> dict[str, Any]:
-    """Freeze and thaw a job of six containers; the rival is Docker's own pause of all six."""
+    """Freeze and thaw a job of six containers; the rival is Docker's pause of all six."""
     ranks = await engine.start([spec(n, 1) for n in range(JOB_SIZE)], 300)
     took: dict[str, list[float]] = {"freeze": [], "thaw": [], "pause": [], "unpause": []}
 
@@ -159,7 +159,7 @@ async def freezing(engine: AgentEngine, private: PrivateEngine, runs: int) -> di
 
 
 async def overhead(engine: AgentEngine, pid: int, count: int, seconds: float) -> dict[str, Any]:
-    """CPU of the agent while ``count`` containers are sampled and observed at 1 Hz."""
+    """Return the agent's CPU use while ``count`` containers are sampled and observed at 1 Hz."""
     await engine.start([spec(n, 1) for n in range(count)], 300)
     samples = 0
 
@@ -204,7 +204,7 @@ def _rss_mib(pid: int) -> float:
 
 
 async def main(most: int, runs: int, seconds: float) -> dict[str, Any]:
-    """Run everything on one engine and one agent."""
+    """Run all measurements on one engine and one agent."""
     with (
         private_engine() as private,
         nics(most),

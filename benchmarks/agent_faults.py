@@ -1,8 +1,9 @@
-"""What faults cost: time until they are noticed, and that no partition gives a GPU twice.
+"""Measures the time to detect faults, and checks that no partition assigns a GPU twice.
 
-``python -m benchmarks.agent_faults`` prints one JSON document; no root, no GPU. GPUs are a
-mock of ``libnvidia-ml.so``, read at 1 Hz as on a site and asked about at 1 Hz as the
-controller does; a stall is judged once a second over rates in which every rank falls silent.
+``python -m benchmarks.agent_faults`` prints one JSON document; it needs neither root nor a GPU.
+A mock of ``libnvidia-ml.so`` provides the GPUs. The agent reads it at 1 Hz as on a site, and the
+benchmark polls the result at 1 Hz like the controller; stalls are evaluated once a second on
+rates in which every rank becomes silent.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ ENGINE_DEADLINE_S = 2
 UUIDS = ("GPU-a", "GPU-b")
 LOOK_S = 1.0
 TORCH_WATCHDOG_S = 1800.0
-"""What notices a stalled job without us (torch.distributed's default)."""
+"""Default timeout of torch.distributed, which detects a stalled job without lightloom."""
 
 
 def gpu(told: Path, state: str, runs: int) -> dict[str, Any]:
-    """Seconds from a GPU's fault until the controller's look shows it, and who else suffers."""
+    """Return the seconds from a GPU's fault to its report, and the other affected GPUs."""
     took, neighbours = [], 0
     for _ in range(runs):
         mock.behave(told, dict.fromkeys(UUIDS, "ok"))
@@ -60,7 +61,7 @@ def gpu(told: Path, state: str, runs: int) -> dict[str, Any]:
 
 
 def stall() -> dict[str, Any]:
-    """Seconds of silence until a job that talked for a minute is said to have stalled."""
+    """Return the seconds of silence until a job with a minute of traffic counts as stalled."""
     history: History | None = None
     found, second = None, 0
     while found is None:
@@ -72,7 +73,7 @@ def stall() -> dict[str, Any]:
 
 
 async def hung_engine(runs: int, directory: Path) -> dict[str, Any]:
-    """A Docker Engine that takes calls and never answers: how long one of ours lasts."""
+    """Return the duration of calls to a Docker Engine that accepts calls and never responds."""
     path = directory / "hung.sock"
     server = await asyncio.start_unix_server(lambda reader, writer: None, path)
     host = DockerHost(f"unix://{path}", timeout_s=ENGINE_DEADLINE_S)
@@ -104,7 +105,7 @@ async def hung_engine(runs: int, directory: Path) -> dict[str, Any]:
 
 
 async def partitions(runs: int, directory: Path) -> dict[str, Any]:
-    """Random partitions; ``double`` is how often two containers held one endpoint."""
+    """Run random partitions; ``double`` counts endpoints that two containers held."""
     counted: Counter[str] = Counter()
     for seed in range(runs):
         (directory / str(seed)).mkdir()
@@ -113,7 +114,7 @@ async def partitions(runs: int, directory: Path) -> dict[str, Any]:
 
 
 def main(runs: int, stories: int) -> dict[str, Any]:
-    """Play all faults."""
+    """Run all faults."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(prefix="ll-faults-") as text:
         told = Path(text) / "gpus"

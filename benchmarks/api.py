@@ -1,19 +1,20 @@
-"""The API under load: p50 and p99 of reads and submits while 200 readers follow the stream.
+"""Measures the API under load: p50 and p99 of reads and submits while 200 readers follow.
 
 ``python -m benchmarks.api`` prints one JSON document. The controller is the real one, with
-tokens, audit trail and a durable store, over devices that only pretend; it runs in a process of its
-own. The readers share a second process and only count; who submits and looks runs in this one,
-so that the time a reader takes to unpack its frames is not counted as the controller's. All are
-on the same cores.
+tokens, audit trail and a durable store, over simulated devices; it runs in its own process. The
+stream readers share a second process and only count; submits and reads run in this process, so
+that the time to decode stream frames does not count as the controller's. All processes use the
+same cores.
 
-Readers and streams are users': of what everybody may see theirs is cut, which costs more than an
-operator's. Twenty tokens of four projects follow; a viewer reads ``GET /jobs?limit=50``, an
-operator ``GET /health``, as older figures were taken.
+The streams belong to users: the controller filters their view of the state, which costs more than
+an operator's full view. Twenty tokens of four projects follow; a viewer reads
+``GET /jobs?limit=50``, an operator ``GET /health``, as in older figures.
 
-Two storms: one at ``--submits-per-s`` (60), each submit on time whatever became of the one before;
-one as fast as eight submitters get their answers. The goal: p99 of the viewer's read at most
-20 ms during the first. The rival is the same read alone. The longest time that
-one request holds the loop is ``benchmarks.api_holds``', memory over time ``benchmarks.api_soak``'s.
+There are two storms: one with ``--submits-per-s`` (60), each submit on time independent of earlier
+responses; one as fast as eight submitters get their responses. The goal: p99 of the viewer's read
+at most 20 ms during the first storm. The rival is the same read alone. ``benchmarks.api_holds``
+measures the longest time that one request blocks the event loop, ``benchmarks.api_soak`` memory
+over time.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from tests.unit.controller.fakes import Rack
 
 GOAL_S = 0.02
 FOLLOWERS = 20
-"""Tokens that follow."""
+"""Number of tokens that follow the stream."""
 PROJECTS = 4
 READ = "/jobs?limit=50"
 
 
 def serve(directory: str, tell: Connection) -> None:
-    """Run a controller until killed; tell its address and an admin's token."""
-    import structlog  # noqa: PLC0415 - only here: the load's process keeps its own
+    """Run a controller until killed; send its address and an admin's token to ``tell``."""
+    import structlog  # noqa: PLC0415 - only here: the load process keeps its own configuration
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     asyncio.run(_serve(Path(directory), tell))
@@ -63,7 +64,7 @@ async def _serve(directory: Path, tell: Connection) -> None:
 
 
 async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:
-    """Serve the API over ``rack`` for ever; tell its address and an admin's token."""
+    """Serve the API over ``rack`` without end; send its address and an admin's token."""
     scheduling = replace(rack.site.scheduling, max_waiting=10_000)
     rack.site = replace(rack.site, scheduling=scheduling)
     service = await rack.up()
@@ -88,9 +89,9 @@ async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:
 
 @contextlib.contextmanager
 def served(serve: Callable[[str, Connection], None]) -> Iterator[tuple[str, str, Connection]]:
-    """Run ``serve`` in a process and a folder of its own.
+    """Run ``serve`` in its own process and folder.
 
-    Yields its address, an admin's token and a line to it.
+    Yields its address, an admin's token and a connection to it.
     """
     context = mp.get_context("spawn")
     here, there = mp.Pipe()
@@ -106,7 +107,7 @@ def served(serve: Callable[[str, Connection], None]) -> Iterator[tuple[str, str,
 
 
 async def people(url: str, token: str) -> tuple[list[str], str]:
-    """Make users that follow and a viewer; return their tokens."""
+    """Create the following users and a viewer; return their tokens."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(
         base_url=f"{url}/api/v1", headers=headers, trust_env=False
@@ -125,7 +126,7 @@ async def people(url: str, token: str) -> tuple[list[str], str]:
 
 
 def followed(url: str, tokens: Sequence[str], watchers: int) -> Callable[[], int]:
-    """Follow the stream from one more process; what is returned ends that and tells the events."""
+    """Follow the stream in another process; the result ends it and returns the event count."""
     ours, theirs = mp.Pipe()
     mp.get_context("spawn").Process(
         target=read_along, args=(url, tokens, watchers, theirs), daemon=True
@@ -141,7 +142,7 @@ def followed(url: str, tokens: Sequence[str], watchers: int) -> Callable[[], int
 
 
 def read_along(url: str, tokens: Sequence[str], watchers: int, tell: Connection) -> None:
-    """Follow the stream many times over until told to stop; tell how many events came."""
+    """Follow the stream with many readers until told to stop; send the number of events."""
     asyncio.run(_read_along(url, tokens, watchers, tell))
 
 
@@ -190,7 +191,7 @@ async def timed(
 async def load(
     url: str, token: str, viewer: str, seconds: float, per_s: float | None
 ) -> dict[str, Any]:
-    """Submit and read for some seconds: at ``per_s`` submits a second, or as fast as it goes."""
+    """Submit and read for some seconds: with ``per_s`` submits per second, or at full speed."""
     theirs = {"Authorization": f"Bearer {viewer}"}
     headers = {"Authorization": f"Bearer {token}"}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -236,7 +237,7 @@ async def load(
 
 
 async def alone(url: str, token: str) -> dict[str, float]:
-    """Read alone."""
+    """Read without other load."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(
         base_url=f"{url}/api/v1", headers=headers, trust_env=False
@@ -290,13 +291,13 @@ def main() -> None:
 
 
 def cpu_s(pid: int | None) -> float:
-    """Return the processor's time of a process so far: a busy machine does not stretch it."""
+    """Return the CPU time of a process so far, which does not depend on the machine's load."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were taken on."""
+    """Return the description of the machine."""
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),

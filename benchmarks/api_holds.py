@@ -1,9 +1,9 @@
-"""The longest time that one request holds the loop, at 2,000 kept jobs and 4,096 endpoints.
+"""Measures the longest time that one request blocks the loop, at 2,000 jobs and 4,096 endpoints.
 
-``python -m benchmarks.api_holds`` prints one JSON document: per route and reader the longest turn
-of the loop while one request is answered, in the processor's time of its thread (a busy machine
-does not stretch it), the shortest of three tries. The controller's own state is filled as a busy
-site fills it; devices only pretend. The goal: 50 ms, for the loop drives the fabric too.
+``python -m benchmarks.api_holds`` prints one JSON document: per route and reader the longest
+iteration of the event loop during one request, in CPU time of its thread (independent of the
+machine's load), the shortest of three tries. The controller's state is as full as on a busy site;
+devices are simulated. The goal is 50 ms, because the loop also controls the fabric.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
+from controller.jobs.admission import spec_of
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
@@ -55,7 +56,7 @@ KEEPERS = ("/allocation", "/events/export", "/events/export?format=csv", "/token
 
 
 class Fabric(FakeAggregators):
-    """Aggregators whose carriers are known without a look at light that is not there."""
+    """Aggregators whose carriers are always up, because there is no light to check."""
 
     def carrier(self, as_name: str) -> dict[int, bool]:
         """Return that all carriers are up."""
@@ -63,7 +64,7 @@ class Fabric(FakeAggregators):
 
 
 def service_of(folder: Path) -> Service:
-    """Return a controller whose state is as full as it gets; it is not started."""
+    """Return a controller with the largest possible state; it is not started."""
     site = make_site(ENDPOINTS)
     service = Service(
         site,
@@ -87,7 +88,7 @@ def service_of(folder: Path) -> Service:
         held = tuple(names[(number + i) % ENDPOINTS] for i in range(count))
         state.jobs[f"{_project(number)}-ended-{number}"] = JobRecord(
             name=f"{_project(number)}-ended-{number}",
-            request=_request(number, count),
+            request=spec_of(_request(number, count)),
             image="image:1",
             submitted_at=now - 7200,
             state="completed",
@@ -102,7 +103,7 @@ def service_of(folder: Path) -> Service:
         name = f"{_project(number)}-running-{number}"
         state.jobs[name] = JobRecord(
             name=name,
-            request=_request(number, len(members)),
+            request=spec_of(_request(number, len(members))),
             image="image:1",
             submitted_at=now - 3600,
             state="running",
@@ -118,7 +119,7 @@ def service_of(folder: Path) -> Service:
         state.events.add("info", f"job/{name}", "JobStarted", f"{len(members)} endpoints")
     for number in range(WAITING):
         name = f"{_project(number)}-waiting-{number}"
-        state.jobs[name] = JobRecord(name, _request(number, 64), "image:1", now)
+        state.jobs[name] = JobRecord(name, spec_of(_request(number, 64)), "image:1", now)
     for number in range(10_000):
         name = f"{_project(number)}-ended-{number % KEPT_JOBS}"
         state.events.add("info", f"job/{name}", "JobCompleted", "all ranks ended with 0")
@@ -143,7 +144,7 @@ def _request(number: int, count: int) -> JobRequest:
 
 
 async def longest_hold(client: httpx.AsyncClient, path: str, body: Any = None) -> tuple[float, int]:
-    """Make one request; return the longest turn of the loop meanwhile, and the answer's bytes."""
+    """Make one request; return the longest loop iteration meanwhile, and the response size."""
     held, last = 0.0, time.thread_time()
 
     async def beat() -> None:
@@ -168,7 +169,7 @@ async def longest_hold(client: httpx.AsyncClient, path: str, body: Any = None) -
 
 
 def asked(who: str) -> Iterator[tuple[str, Any]]:
-    """Yield what a reader asks for."""
+    """Yield the requests of a reader."""
     yield from ((path, None) for path in PATHS)
     if who in ("graphs", "operator"):
         yield "/../../metrics", None
@@ -177,7 +178,7 @@ def asked(who: str) -> Iterator[tuple[str, Any]]:
 
 
 async def measured(folder: Path) -> dict[str, Any]:
-    """Return per reader and route the longest hold."""
+    """Return the longest hold per reader and route."""
     service = service_of(folder)
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()

@@ -1,12 +1,12 @@
-"""Memory of the controller under ten minutes of work: what grows, and what it is made of.
+"""Measures the controller's memory during ten minutes of load: its growth and its composition.
 
 ``python -m benchmarks.api_soak --minutes 10`` prints one JSON document. The controller is the real
-one over devices that only pretend, in a process of its own; 200 readers follow its stream in a
-second one; this one submits, cancels, moves light and regroups, and asks for the lists. What the
-controller keeps is bounded (2,000 jobs that ended, 10,000 events, 200 transactions, 2,048
-frames), so the first ``--warm-up-share`` of the time fills that. The rival of the growth after it
-is the size it has then: ``growth_trimmed_ratio`` over both moments, once the C library has given
-back what it keeps of freed memory. Objects and blocks are counted too: they do not depend on it.
+one over simulated devices, in its own process; 200 readers follow its stream in a second process;
+this process submits, cancels, moves light, regroups and reads the lists. The controller's history
+is bounded (2,000 ended jobs, 10,000 events, 200 transactions, 2,048 frames), so the first
+``--warm-up-share`` of the time fills it. The reference of the later growth is the size at that
+time: ``growth_trimmed_ratio`` compares both, after the C library has returned freed memory. Counts
+of objects and blocks are independent of that.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SAMPLE_S = 5.0
 SUBMITS_PER_S = 20.0
 WORKERS = 4
 KEPT_BUSY = 3
-"""Jobs of each worker that wait or run; older ones are cancelled."""
+"""Waiting or running jobs of each worker; older jobs are cancelled."""
 
 
 def serve(directory: str, tell: Connection) -> None:
-    """Run a controller until killed; tell its address and a token, then its size when asked."""
-    import structlog  # noqa: PLC0415 - only here: the load's process keeps its own
+    """Run a controller until killed; send its address and a token, then its size on request."""
+    import structlog  # noqa: PLC0415 - only here: the load process keeps its own configuration
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     asyncio.run(_serve(Path(directory), tell))
@@ -58,7 +58,7 @@ async def _serve(directory: Path, tell: Connection) -> None:
     loop = asyncio.get_running_loop()
     while True:
         asked = await loop.run_in_executor(None, tell.recv)
-        # What only pretends to be a device remembers every call: that is not the controller's.
+        # The simulated devices record every call, which is not the controller's memory.
         rack.engine.calls.clear()
         rack.switch.applied.clear()
         rack.aggregators.history.clear()
@@ -75,9 +75,9 @@ def _size(rack: Rack, *, count: bool) -> dict[str, Any]:
         state = rack.service._state
         kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
         found["objects"] = sum(kinds.values())
-        # Strings and numbers too, which the collector does not know.
+        # Blocks include strings and numbers, which the garbage collector does not track.
         found["blocks"] = sys.getallocatedblocks()
-        # RSS also has what the C library keeps of freed memory; this makes it give that back.
+        # RSS includes freed memory that the C library keeps; malloc_trim returns it.
         ctypes.CDLL(None).malloc_trim(0)
         found["rss_trimmed_bytes"] = _rss_bytes()
         found["commonest"] = dict(kinds.most_common(12))
@@ -94,7 +94,7 @@ def _rss_bytes() -> int:
 
 
 async def work(client: httpx.AsyncClient, who: int, end: float, done: Counter[str]) -> None:
-    """Submit, cancel, move and regroup until ``end``; what is refused counts as well."""
+    """Submit, cancel, move and regroup until ``end``; refused requests count as well."""
     dice = random.Random(who)
     number = 0
 
@@ -129,7 +129,7 @@ async def work(client: httpx.AsyncClient, who: int, end: float, done: Counter[st
 
 
 async def soak(url: str, token: str, here: Connection, given: argparse.Namespace) -> dict[str, Any]:
-    """Work for the whole time and look at the controller's size meanwhile."""
+    """Apply the load for the whole time and sample the controller's size meanwhile."""
     seconds, done = given.minutes * 60, Counter[str]()
     began = time.monotonic()
     sizes: list[tuple[float, int]] = []

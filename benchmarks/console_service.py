@@ -1,4 +1,4 @@
-"""Answers for the console from a synthetic site, with a sample a second. No controller is there."""
+"""Serves the console from a synthetic site, with one sample per second and no controller."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SyntheticQueries:
 
     @property
     def epoch(self) -> int:
-        """Nothing ever changes."""
+        """Return a constant epoch: nothing changes."""
         return EPOCH
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class SyntheticQueries:
             await asyncio.sleep(1.0)
 
     def sample(self) -> SampleView:
-        """Return one second of everything that runs."""
+        """Return one second of samples of all running jobs."""
         containers = list(self._containers())
         by_job: dict[str, list[ContainerSampleView]] = {}
         for row in containers:
@@ -92,7 +92,7 @@ class SyntheticQueries:
                 )
 
     def _links(self, by_job: dict[str, list[ContainerSampleView]]) -> Iterator[LinkSampleView]:
-        """Uplinks carry what ranks of spread jobs receive, at most what they can."""
+        """Yield uplinks with the traffic of spread jobs, up to their capacity."""
         crossing: dict[str, float] = {}
         for job in self._site.jobs:
             if job.excess_span:
@@ -109,7 +109,7 @@ class SyntheticQueries:
         return self._feed.read(last_id, cut)
 
     async def health(self) -> HealthView:
-        """Return that all is well, and that all is made up."""
+        """Return that everything is healthy and synthetic."""
         return HealthView(
             status="ok",
             version="synthetic",
@@ -121,7 +121,7 @@ class SyntheticQueries:
         )
 
     async def site(self) -> SiteView:
-        """Return what is cabled."""
+        """Return the cabled site."""
         return SiteView(
             name=f"synthetic-{self._site.size}",
             subnet="10.0.0.0/8",
@@ -142,7 +142,7 @@ class SyntheticQueries:
         }
 
     async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        """Return every job, or those of these names."""
+        """Return all jobs, or the jobs in ``names``."""
         wanted = None if names is None else frozenset(names)
         return [job for job in self._site.jobs if wanted is None or job.name in wanted]
 
@@ -151,14 +151,14 @@ class SyntheticQueries:
         for job in self._site.jobs:
             if job.name == name:
                 return job
-        raise ServiceError("not_found", f"there is no job {name}", object=f"job/{name}")
+        raise ServiceError("not_found", f"unknown job {name}", object=f"job/{name}")
 
     def endpoint_names(self) -> Sequence[str]:
         """Return the endpoints' names."""
         return [view.name for view in self._site.endpoints]
 
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
-        """Return every endpoint, or those of these names."""
+        """Return all endpoints, or the endpoints in ``names``."""
         wanted = None if names is None else frozenset(names)
         return [e for e in self._site.endpoints if wanted is None or e.name in wanted]
 
@@ -171,11 +171,11 @@ class SyntheticQueries:
         return self._site.switches
 
     async def power(self) -> list[PortPowerView]:
-        """Return no light: nothing is there to measure it."""
+        """Return no power readings: there is no switch."""
         return []
 
     async def optics(self, switch: str) -> OpticsView:
-        """Return no ports: nothing is there to ask."""
+        """Return no ports: there is no switch."""
         return OpticsView(switch=switch, time=time.time(), ports=[], alarms=[])
 
     async def circuits(self) -> list[CircuitView]:
@@ -187,7 +187,7 @@ class SyntheticQueries:
         return self._site.nodes
 
     async def containers(self) -> list[ContainerView]:
-        """Return none: no agent is there."""
+        """Return no containers: there is no agent."""
         return []
 
     async def quarantine(self) -> list[QuarantineView]:
@@ -195,15 +195,15 @@ class SyntheticQueries:
         return []
 
     async def events(self, since: int, limit: int) -> list[EventView]:
-        """Return nothing: nothing happens."""
+        """Return no events."""
         return []
 
     async def top(self) -> TopView:
-        """Refuse: this site tells its figures by the stream alone."""
-        raise ServiceError("unavailable", "a synthetic site has a stream only", object="top")
+        """Refuse: this site provides its figures only through the stream."""
+        raise ServiceError("unavailable", "a synthetic site has only a stream", object="top")
 
     async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
-        """Return nothing kept."""
+        """Return no history."""
         return SeriesView(times=[], containers=[], markers=[])
 
 

@@ -1,10 +1,10 @@
-"""Screenshots of the console for the documentation.
+"""Takes screenshots of the console for the documentation.
 
-    python -m benchmarks.console_shots rack [--out docs/images]        a rack that is up
-    python -m benchmarks.console_shots synthetic [--out docs/images]   4,096 endpoints, made up
+    python -m benchmarks.console_shots rack [--out docs/images]        a running rack
+    python -m benchmarks.console_shots synthetic [--out docs/images]   4,096 synthetic endpoints
 
 ``rack`` submits two jobs to the emulated rack of ``lightloom testbed up``, plans, applies, and
-leaves the jobs cancelled. Nothing in the pictures is drawn by hand.
+cancels the jobs. The pictures are not edited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SENDING = (
     "python3",
     "-u",
     "-c",
-    # Each rank sends to the next one in the ring as fast as the link takes it.
+    # Each rank sends to the next one in the ring at the full rate of the link.
     "import json,os,socket,threading,time\n"
     "ring=[w.rsplit(':',1)[0] for w in json.loads(os.environ['TF_CONFIG'])['cluster']['worker']]\n"
     "me=int(os.environ['LIGHTLOOM_RANK'])\n"
@@ -46,11 +46,11 @@ SENDING = (
     "        while True: c.sendall(bytes(65536))\n"
     "    except OSError: time.sleep(0.5)\n",
 )
-"""Fills the network and nothing else; real trainings are what `lightloom demo` shows."""
+"""A job that only fills the network; `lightloom demo` runs real trainings."""
 
 
 class Camera:
-    """Opens views of one console and takes pictures of them."""
+    """Opens views of one console and takes screenshots."""
 
     def __init__(self, browser: Browser, url: str, token: str | None, out: Path) -> None:
         self._browser = browser
@@ -71,19 +71,19 @@ class Camera:
         return page
 
     async def take(self, page: Page, where: str, name: str, wait_s: float = SETTLE_S) -> None:
-        """Go to a view and keep what it shows."""
+        """Open a view and take a screenshot."""
         await page.evaluate(f"location.hash = '#/{where}'")
         await self.keep(page, name, wait_s)
 
     async def keep(self, page: Page, name: str, wait_s: float = SETTLE_S) -> None:
-        """Keep what is there."""
+        """Take a screenshot of the current view."""
         await asyncio.sleep(wait_s)
         await page.screenshot(path=self._out / f"console-{name}.png")
         print(f"console-{name}.png", flush=True)
 
 
 async def rack(out: Path) -> None:
-    """Take the pictures of the emulated rack."""
+    """Take the screenshots of the emulated rack."""
     token = rack_token(RUN_DIR)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
@@ -143,7 +143,7 @@ async def _submit(api: httpx.AsyncClient, name: str, count: int) -> None:
 
 
 async def synthetic(out: Path) -> None:
-    """Take the pictures of a synthetic site with 4,096 endpoints."""
+    """Take the screenshots of a synthetic site with 4,096 endpoints."""
     async with synthetic_console(4096) as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
@@ -160,7 +160,7 @@ async def synthetic(out: Path) -> None:
 
 
 def main() -> None:
-    """Take the pictures that are asked for."""
+    """Take the requested screenshots."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["rack", "synthetic"])
     parser.add_argument("--out", type=Path, default=Path("docs/images"))

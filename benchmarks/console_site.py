@@ -1,9 +1,9 @@
-"""A synthetic site for looking at the console at any size: made up, and says so.
+"""Generates a synthetic site of any size for the console, which is marked as synthetic.
 
-Servers of 8 GPUs; aggregators of 34 optical ports, 32 of them in use; 16 optical switches, each
-with every 16th endpoint and every 16th aggregator port; two uplinks from each aggregator to one
-of four transit aggregators. Jobs of 1 to 64 endpoints fill 94 % of it; every fourth is placed
-without regard to aggregators. Nothing moves and no device is there: only what the API would say.
+Servers have 8 GPUs; aggregators have 34 optical ports, 32 of them in use; 16 optical switches each
+have every 16th endpoint and every 16th aggregator port; two uplinks connect each aggregator to one
+of four transit aggregators. Jobs of 1 to 64 endpoints fill 94 % of the site; every fourth job is
+placed without regard to aggregators. Nothing moves and there are no devices: only API documents.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ UPLINK_BPS = 800e9
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 64)
 EPOCH = 4096
 SPREAD_SHARE = 0.55
-"""Throughput of a job that is spread, as a share of one that is not."""
+"""Throughput of a spread job relative to a local one."""
 
 
 @dataclass(slots=True)
 class SyntheticSite:
-    """Everything the console reads of a site with ``size`` endpoints."""
+    """All documents that the console reads of a site with ``size`` endpoints."""
 
     size: int
     now: float
-    """Seconds since 1970; jobs are as old as this says."""
+    """Current time in seconds since 1970; determines the age of jobs."""
     seed: int = 1
     endpoints: list[EndpointView] = field(default_factory=list)
     aggregators: list[AggregatorView] = field(default_factory=list)
@@ -60,12 +60,12 @@ class SyntheticSite:
         self._fabric(held)
 
     def rate(self, job: JobView, draw: random.Random) -> float:
-        """Return what a rank of ``job`` receives in one second."""
+        """Return the bytes that a rank of ``job`` receives per second."""
         share = SPREAD_SHARE if job.excess_span else 1.0
         return ACCESS_BPS * 0.8 * share * draw.uniform(0.9, 1.0)
 
     def _place(self, draw: random.Random) -> dict[str, tuple[str, int]]:
-        """Fill the site with jobs; returns job and rank by endpoint."""
+        """Fill the site with jobs; return job and rank by endpoint."""
         names = [f"gpu{i}" for i in range(self.size)]
         self.homes = {name: f"as{i // PER_AGGREGATOR}" for i, name in enumerate(names)}
         free = list(names)
@@ -226,7 +226,7 @@ def _server(endpoint: str) -> str:
 
 
 def _far(aggregator: int, port: int) -> str:
-    """Return the optical port that an aggregator's port is cabled to."""
+    """Return the optical port at the other end of an aggregator port's cable."""
     slot = aggregator * 3 + (port - 1) // SWITCHES
     return f"ocs{(port - 1) % SWITCHES}/2.{slot // 32 + 1}.{slot % 32 + 1}"
 

@@ -1,13 +1,13 @@
-"""First paint, frame rate and idle cost of the console at 4,096 endpoints.
+"""Measures first paint, frame rate and idle cost of the console at 4,096 endpoints.
 
     python -m benchmarks.console_speed [--endpoints 4096] [--runs 3]
 
-Debian's Chromium, headless, drawing in software (no GPU): a desktop with a GPU does better. The
-site is synthetic, its lists and samples are served over loopback from this machine. Two rivals in
-the same run draw every endpoint, port, fiber and circuit: ``uncollapsed``, the same page with
-Cytoscape; ``svg``, the same layout with one SVG element each, which never changes and answers no
-click. The view is moved by program, alike in all arms; those that can bear it are dragged by hand
-as well. Prints one JSON document; medians over the runs.
+The browser is Debian's Chromium, headless, with software rendering (no GPU): a desktop with a GPU
+is faster. The site is synthetic; this machine serves its lists and samples over loopback. Two
+rivals in the same run draw every endpoint, port, fiber and circuit: ``uncollapsed``, the same page
+with Cytoscape; ``svg``, the same layout with one SVG element each, which never changes and ignores
+clicks. A program moves the view in the same way in all arms; arms that are fast enough are also
+dragged with the mouse. The benchmark prints one JSON document with medians over the runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RIVALS = ("svg", "uncollapsed")
 MOVE_S = 4.0
 IDLE_S = 10.0
 ARM_LIMIT_S = 300.0
-"""A view that is not drawn and measured by then is given up, and the result says so."""
+"""Time limit for one arm; the result reports arms that exceed it."""
 DRAWN = """() => new Promise((done) => {
   const look = () => {
     const scene = window.lightloom?.view?.scene;
@@ -128,7 +128,7 @@ async def measure(browser: Browser, url: str, arm: str) -> dict[str, float]:
     page = await context.new_page()
     page.set_default_timeout(ARM_LIMIT_S * 1000)
     await page.goto(f"{url}/{ARMS[arm]}")
-    # The page looks, every 5 ms, whether it is drawn.
+    # The page polls every 5 ms whether it is drawn.
     elements = int(await page.evaluate(DRAWN_SVG if arm == "svg" else DRAWN))
     result: dict[str, float] = {
         "first_paint_s": await page.evaluate(PAINT) / 1000,
@@ -147,7 +147,7 @@ async def measure(browser: Browser, url: str, arm: str) -> dict[str, float]:
 
 
 def _frames(name: str, gaps: list[float]) -> dict[str, float]:
-    """Say how often frames came and how long the slow ones took; ``gaps`` are ms between them."""
+    """Return the frame rate and the slow frame times; ``gaps`` are the ms between frames."""
     ordered = sorted(gaps)
     return {
         f"{name}_frames_per_s": 1000 * len(ordered) / sum(ordered),
@@ -156,7 +156,7 @@ def _frames(name: str, gaps: list[float]) -> dict[str, float]:
 
 
 async def _dragged(page: Page) -> list[float]:
-    """Drag and zoom as a hand does; return the times between frames in ms."""
+    """Drag and zoom with mouse events; return the times between frames in ms."""
     await page.mouse.move(700, 450)
     await page.mouse.wheel(0, -300)
     frames = asyncio.ensure_future(page.evaluate(FRAMES, MOVE_S))
@@ -174,7 +174,7 @@ async def _dragged(page: Page) -> list[float]:
 
 
 async def _idle(page: Page) -> float:
-    """Share of a core that the page's main thread takes while only samples come in."""
+    """Return the share of a core that the page's main thread uses while only samples arrive."""
     session = await page.context.new_cdp_session(page)
     await session.send("Performance.enable")
 
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--endpoints", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    # What the API logs belongs to stderr: stdout is one document.
+    # The API logs to stderr: stdout has only the document.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     print(json.dumps(asyncio.run(run(options.endpoints, options.runs)), indent=2))
 

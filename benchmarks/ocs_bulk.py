@@ -1,10 +1,10 @@
-"""Bulk time beyond physics, per dialect: ours against one command at a time.
+"""Measures bulk time beyond physics per dialect: this driver against one command at a time.
 
-``python -m benchmarks.ocs_bulk`` prints one JSON document. The emulator runs in a process
-of its own, with a mirror time of 25 ms and a bulk time of 200 ms (Calient S320 hardware
-guide); ``physics_s`` is what its optics need for the bulk, ``overhead_s`` all beyond: the
-diff, the wire, the emulator's own work, the read-back and the proof of light. The processor
-time of driver and emulator is given apart; most of it passes while mirrors move. The rival
+``python -m benchmarks.ocs_bulk`` prints one JSON document. The emulator runs in its own
+process, with a mirror time of 25 ms and a bulk time of 200 ms (Calient S320 hardware
+guide). ``physics_s`` is the time of its optics for the bulk, ``overhead_s`` the rest: the
+diff, the wire, the emulator's own work, the read-back and the proof of light. The CPU time of
+driver and emulator is reported separately; most of it passes while mirrors move. The rival
 (``benchmarks.ocs_naive``) makes a circuit, waits until it is up and makes the next.
 """
 
@@ -43,7 +43,7 @@ DIALECTS = (
 
 @dataclass(slots=True, frozen=True)
 class Bench:
-    """A connected driver, and the emulator in its own process."""
+    """A connected driver and the emulator in its own process."""
 
     scheme: str
     driver: OcsDriver
@@ -52,13 +52,13 @@ class Bench:
     pid: int
 
     def emulator_cpu_s(self) -> float:
-        """Return the processor time of the emulator so far, of all its threads."""
+        """Return the emulator's CPU time so far, over all its threads."""
         return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) computes it
 
 
 @contextlib.asynccontextmanager
 async def switch(scheme: str, name: str, front_end: int, ports: int) -> AsyncIterator[Bench]:
-    """Start an emulator big enough for ``ports`` and connect to it."""
+    """Start an emulator with at least ``ports`` ports and connect to it."""
     with tempfile.TemporaryDirectory() as folder:
         personality = Path(folder) / "switch.json"
         known = load_personality(name)
@@ -103,7 +103,7 @@ def _document(known: Any, shape: dict[str, int]) -> dict[str, Any]:
         "firmware": known.firmware,
         "platform": known.platform,
         "ports": shape,
-        # No time for commands: what remains beside the optics is ours and the wire's.
+        # Commands take no time: the rest beyond the optics is the driver's and the wire's.
         "timing": {"command_s": 0.0, "mirror_s": MIRROR_S, "bulk_s": BULK_S},
         "light": {
             "launch_dbm": -1.0,
@@ -115,7 +115,7 @@ def _document(known: Any, shape: dict[str, int]) -> dict[str, Any]:
 
 
 async def measure(bench: Bench, count: int, rounds: int) -> dict[str, float]:
-    """Time bulks of ``count`` circuits, ours and the script's, which makes one at a time."""
+    """Time bulks of ``count`` circuits with the driver and with the script (one at a time)."""
     driver, ports = bench.driver, bench.ports
     half = len(ports) // 2
     wanted = [CircuitRequest(ports[i], ports[half + i]) for i in range(count)]

@@ -1,10 +1,10 @@
-"""Random maps under random faults: ``python -m benchmarks.ocs_faults --scripts 100000``.
+"""Runs random maps under random faults: ``python -m benchmarks.ocs_faults --scripts 100000``.
 
-Prints one JSON document; ``wrong_maps`` and ``frames_dropped`` have to be 0. The scripts
+It prints one JSON document; ``wrong_maps`` and ``frames_dropped`` must be 0. The scripts
 are those of tests/contract/test_ocs_property.py, with other seeds, in virtual time. With
-``--resume FILE`` it goes on where the last run with that file stopped, and with
-``--seconds`` it stops in time (exit status 3 while scripts are left), so that a long run
-can be had in parts:
+``--resume FILE`` it continues where the last run with that file stopped, and with
+``--seconds`` it stops in time (exit status 3 while scripts remain), so that a long run can be
+split into parts:
 
     until python -m benchmarks.ocs_faults --resume faults.json --seconds 60; do :; done
 """
@@ -27,18 +27,18 @@ from tests.contract.ocs_virtual import run
 
 FIRST_SEED = 1_000_000
 STEP = 100
-"""Scripts between two looks at the clock."""
+"""Scripts between two checks of the clock."""
 WRONG, LEFT = 1, 3
 
 Sums = dict[str, Any]
 
 
 def main() -> int:
-    """Run the scripts; exit status 1 when one went wrong, 3 when time was up."""
+    """Run the scripts; return status 1 if one failed, 3 if the time was up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scripts", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="what was done so far")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time limit in seconds")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="results so far")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     logging.disable(logging.WARNING)
@@ -65,7 +65,7 @@ COUNTED = ("scripts", "converged", "explained", "frames", "frames_dropped", "wro
 
 
 def load(file: Path | None) -> dict[str, Sums]:
-    """Read what earlier parts came to, by dialect."""
+    """Read the sums of earlier parts, by dialect."""
     if file is None or not file.exists():
         return {}
     found: dict[str, Sums] = json.loads(file.read_text("utf-8"))
@@ -73,12 +73,12 @@ def load(file: Path | None) -> dict[str, Sums]:
 
 
 def count(done: dict[str, Sums], name: str) -> int:
-    """Return how many scripts of a dialect were run."""
+    """Return the number of finished scripts of a dialect."""
     return int(done[name]["scripts"]) if name in done else 0
 
 
 def part(dialect: Dialect, start: int, each: int, folder: Path) -> tuple[Tally, float]:
-    """Run the next scripts of a dialect; also return the seconds that took."""
+    """Run the next scripts of a dialect; return their tally and their duration in seconds."""
     personality = small(dialect.personality)
     tally = Tally()
 

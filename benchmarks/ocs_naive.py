@@ -1,20 +1,19 @@
-"""What a script without this package does: one command, wait for the answer, look, next one.
+"""Implements scripts without this package: send a command, wait for the response, poll, repeat.
 
-The rival of ``benchmarks.ocs_bulk``, one per dialect, in the manner of published drivers and
-scripts: a blocking socket, no diff, no pipelining. It looks without a pause whether light
-arrives; most published scripts sleep for a fixed second instead.
+They are the rivals of ``benchmarks.ocs_bulk``, one per dialect, in the style of published drivers
+and scripts: a blocking socket, no diff, no pipelining. They poll for light without a pause; most
+published scripts sleep for a fixed second instead.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ncclient import manager
 
-Pairs = Sequence[tuple[str, str]]
 _DARK_DBM = -35.0
 _LIMIT_S = 30.0
 _POLATIS = 'xmlns="http://www.polatis.com/yang/optical-switch"'
@@ -27,17 +26,17 @@ _POWER = f"<opm-power {_POLATIS}><port><port-id>{{0}}</port-id></port></opm-powe
 
 
 class Script(Protocol):
-    """A script that is logged in."""
+    """A logged-in script."""
 
     def connect(self, a: str, b: str) -> None:
-        """Make one circuit and come back when its light arrives."""
+        """Make one circuit and return when its light arrives."""
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
 
 
 class _Line:
-    """A blocking connection that reads until an answer's end."""
+    """A blocking connection that reads until the end of a response."""
 
     def __init__(self, address: tuple[str, int], end: bytes) -> None:
         self._socket = socket.create_connection(address, timeout=_LIMIT_S)
@@ -94,7 +93,7 @@ class PolatisTl1:
 
 
 class PolatisScpi:
-    """CONNect:ADD, then *OPC?: there are no power meters."""
+    """CONNect:ADD, then *OPC?, because there are no power meters."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._line = _Line(address, b"\n")
@@ -109,7 +108,7 @@ class PolatisScpi:
 
 
 class PolatisNetconf:
-    """One edit-config, and the power meter, with ncclient as it comes."""
+    """One edit-config, and the power meter, with unmodified ncclient."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._manager = manager.connect(
@@ -157,7 +156,7 @@ SCRIPTS: Mapping[str, Callable[[tuple[str, int]], Script]] = {
     "polatis+netconf": PolatisNetconf,
     "glimmerglass+tl1": Glimmerglass,
 }
-"""By the scheme of our URL."""
+"""Scripts by URL scheme."""
 
 
 def _dark(answer: str, pattern: str) -> bool:

@@ -1,11 +1,11 @@
-"""For how long light is away while others read the switch: ours against first come, first served.
+"""Measures dark time while other clients read the switch: this driver against FIFO access.
 
 ``python -m benchmarks.ocs_turns`` prints one JSON document. An emulated Calient S320 of 320 ports
-takes ``--read-time`` for each command that changes nothing. ``--circuits`` circuits move, again
-and again: alone, beside a poll of the light of all ports that never ends, and beside readings of
-all ports as the page of a switch asks for them. ``away_s`` is the median time from the first
-command of a change that the switch hears until the last mirror has settled. ``fifo`` is the policy
-before: first come, first served. All of it runs in this process.
+takes ``--read-time`` for each command that changes nothing. ``--circuits`` circuits move
+repeatedly: alone, during an endless poll of the light of all ports, and during reads of all ports
+as the console's switch page makes them. ``away_s`` is the median time from the first command of a
+change that the switch receives until the last mirror has settled. ``fifo`` is the former policy:
+first come, first served. Everything runs in this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEADLINE_S = 60.0
 
 
 class Fifo(Turns):
-    """First come, first served: a change has no more right to the session than a reading."""
+    """First come, first served: a change has no priority over a read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -37,19 +37,19 @@ class Fifo(Turns):
 
     @contextlib.asynccontextmanager
     async def change(self, until: float | None = None) -> AsyncIterator[None]:
-        """Keep other changes away only."""
+        """Exclude only other changes."""
         async with self._one_change:
             yield
 
 
 class FifoSession(Tl1Session):
-    """A reading keeps the session for all its commands."""
+    """A session that a read holds for all its commands."""
 
     _PORTION = 1_000_000
 
 
 class FifoDriver(CalientTl1Driver):
-    """The rival."""
+    """The rival driver with FIFO access."""
 
     def __init__(self, host: str, port: int, login: Login) -> None:
         super().__init__(host, port, login)
@@ -61,7 +61,7 @@ POLICIES: dict[str, type[CalientTl1Driver]] = {"ours": CalientTl1Driver, "fifo":
 
 
 async def away_s(emulator: Emulator, policy: str, load: str, circuits: int, rounds: int) -> float:
-    """Return for how long light is away when ``circuits`` circuits move, in seconds."""
+    """Return the dark time in seconds when ``circuits`` circuits move."""
     ports = emulator.personality.ports
     half = len(ports) // 2
     straight = [CircuitRequest(ports[i], ports[half + i]) for i in range(circuits)]
@@ -94,7 +94,7 @@ async def away_s(emulator: Emulator, policy: str, load: str, circuits: int, roun
 
 
 async def main() -> None:
-    """Measure all loads under both policies, in turn, and print the document."""
+    """Measure all loads under both policies alternately, and print the document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--circuits", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,14 +1,14 @@
-"""How long one placement takes as the site grows: names and 8 optical switches included.
+"""Measures the latency of one placement as the site grows, with names and 8 optical switches.
 
     PYTHONPATH=. .venv/bin/python benchmarks/placement_latency.py --endpoints 1000,10000,100000
 
-Jobs of Philly's sizes, weighted by GPU-time, come and go at ``--load``. Timed is the whole
-decision: ``scheduler.placement.place`` with the names of the endpoints, and ``FabricIndex.start``,
-which books them. The rival is the scan that schedulers without an incremental index make (phase 1
-of Kueue's topology-aware scheduling: count afresh, for every workload, what fits in each domain;
-then best fit), here over the same arrays in numpy and without optical switches, re-homing or
-reasons: it decides less. Both run over the same stream in the same process, alternately, with the
-garbage collector on. JSON on stdout.
+Jobs of Philly's sizes, weighted by GPU-time, arrive and end at ``--load``. The timing covers the
+whole decision: ``scheduler.placement.place`` with the names of the endpoints, and
+``FabricIndex.start``, which books them. The rival is the scan of schedulers without an incremental
+index (phase 1 of Kueue's topology-aware scheduling: count for every workload again what fits in
+each domain; then best fit), here over the same arrays in numpy and without optical switches,
+re-homing or reasons: it decides less. Both run over the same stream in the same process,
+alternately, with the garbage collector enabled. JSON on stdout.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from scheduler.placement.place import place
 
 SIZES = (1, 2, 4, 8, 16, 32)
 SHARES = (0.30, 0.12, 0.22, 0.26, 0.07, 0.03)
-"""Jobs by size; wider ones than Philly's counts, narrower than its GPU-time."""
+"""Shares of jobs by size: between Philly's distributions by count and by GPU-time."""
 
 
 def site(endpoints: int, ports: int, switches: int) -> Fabric:
-    """Return a full site: every aggregator has equally many ports on every optical switch."""
+    """Return a full site: every aggregator has the same number of ports on every optical switch."""
     size = ports // switches
     aggregators = -(-endpoints // ports)
     made = Site(
@@ -51,7 +51,7 @@ def site(endpoints: int, ports: int, switches: int) -> Fabric:
 
 
 class Scan:
-    """The rival: counts what every aggregator has free, afresh for every job."""
+    """The rival: counts the free endpoints of every aggregator again for every job."""
 
     def __init__(self, fabric: Fabric) -> None:
         number = {a.name: i for i, a in enumerate(fabric.site.aggregators)}
@@ -87,7 +87,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def measure(endpoints: int, locality: Locality, given: argparse.Namespace) -> dict[str, object]:
-    """Fill a site to the load, then time decisions while jobs come and go."""
+    """Fill a site to the load, then time decisions while jobs arrive and end."""
     fabric = site(endpoints, given.ports, given.switches)
     index, scan = FabricIndex(fabric), Scan(fabric)
     random = np.random.default_rng(given.seed)
@@ -100,7 +100,7 @@ def measure(endpoints: int, locality: Locality, given: argparse.Namespace) -> di
     while len(ours) < given.decisions:
         size = int(random.choice(SIZES, p=SHARES))
         while held + size > target:
-            # Jobs end in no order: take one from somewhere in the line.
+            # Jobs end in random order: take one at a random position.
             live.rotate(-int(random.integers(len(live))))
             name, theirs = live.popleft()
             held -= len(index.finish(name).endpoints)
@@ -157,7 +157,7 @@ def main() -> int:
         "--clock",
         choices=("wall", "cpu"),
         default="wall",
-        help="cpu leaves out what a machine that others use as well makes it wait",
+        help="cpu excludes waits on a machine with other load",
     )
     given = parser.parse_args()
     rows = []

@@ -1,4 +1,4 @@
-"""How many batches a plan takes with few endpoints dark at once. JSON on stdout.
+"""Counts the batches of a plan under a bound on concurrently dark endpoints. JSON on stdout.
 
 .venv/bin/python benchmarks/plan_batches.py --endpoints 1024 --ports 16 --max-dark 4,16,64,256
 """
@@ -20,7 +20,7 @@ from scheduler.regroup.plan import plan
 
 
 def main() -> int:
-    """Order one plan with several bounds, jobs whole and split."""
+    """Order one plan with several bounds, with whole and with split jobs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoints", type=int, default=1024)
     parser.add_argument("--ports", type=int, default=16)

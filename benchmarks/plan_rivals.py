@@ -1,12 +1,12 @@
-"""Other ways to defragment, on the same problem and judged by the same cost.
+"""Implements other ways to defragment, for the same problem and with the same cost.
 
-- *greedy*: this project's own heuristics alone, without any solver.
-- *restart*: what systems do that can not move light, such as the consolidation of KAI or the
+- *greedy*: this project's own heuristics alone, without a solver.
+- *restart*: what systems do that cannot move light, such as the consolidation of KAI or the
   Kubernetes descheduler: scattered jobs are stopped and started again, largest first, on idle
   endpoints under the aggregator that fits best. Running endpoints keep their homes, so it can
-  only use what is idle, and every restarted job loses its run up to the last checkpoint.
-- *milp*: the textbook program: how many members of every job under every aggregator, span and
-  moves weighed in one objective, HiGHS with one thread.
+  only use idle endpoints, and every restarted job loses its work since the last checkpoint.
+- *milp*: the textbook program: the number of members of every job under every aggregator, span
+  and moves weighted in one objective, HiGHS with one thread.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
 MILP_COLUMNS = 5_000
-"""Units times slots up to which the textbook program is tried."""
+"""Limit of units times slots for the textbook program."""
 
 
 @dataclass(slots=True, frozen=True)
 class Result:
-    """What a rival reached."""
+    """The result of a rival."""
 
     excess: float
     paused: int
@@ -49,12 +49,12 @@ class Result:
 
 
 def greedy_alone(problem: Problem) -> Result:
-    """Run the heuristics and nothing else."""
+    """Run only the heuristics."""
     return _timed(lambda: problem.cost(greedy.best_board(problem).layout))
 
 
 def restart(problem: Problem) -> Result:
-    """Stop scattered jobs and start them where idle endpoints fit best. One optical switch."""
+    """Stop scattered jobs and start them on the best idle endpoints. One optical switch only."""
     started = time.perf_counter()
     idle = problem.idle.copy()
     excess, paused = 0.0, 0
@@ -87,7 +87,7 @@ def restart(problem: Problem) -> Result:
 
 
 def milp(problem: Problem, time_limit_s: float) -> Result | None:
-    """Solve the textbook program from nothing; None when it is too large or finds nothing."""
+    """Solve the textbook program without a start; None if it is too large or finds no solution."""
     if len(problem.units) * len(problem.room) > MILP_COLUMNS:
         return None
     started = time.perf_counter()

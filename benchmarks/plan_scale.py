@@ -1,16 +1,16 @@
-"""How good and how fast regroup plans are as sites grow, with rivals in the same run. JSON.
+"""Measures quality and speed of regroup plans as sites grow, with rivals in the same run. JSON.
 
     .venv/bin/python benchmarks/plan_scale.py --endpoints 64,256,1024 --out plan-scale.json
     .venv/bin/python benchmarks/plan_scale.py --out plan-scale.json --plot plan-scale.png
 
-States are made by ``plan_states.scattered``: sizes from public workloads, half of the jobs at
+``plan_states.scattered`` generates the states: sizes from public workloads, half of the jobs at
 random. Every combination has its own time limit (``LIMITS_S``, the goals of the project). With
-``--out`` results are added to the file and combinations that are in it are not run again, so a
-long grid can be run in pieces; the JSON on stdout has all of them and a summary. A gap is the
-distance from a proven lower bound, so the plan itself is at least as good as it says.
+``--out`` results are added to the file and combinations in it are not repeated, so a long grid
+can run in parts; the JSON on stdout has all of them and a summary. A gap is the distance from a
+proven lower bound, so the plan itself is at least as good as the gap.
 
-The limits are meant for a core of its own. On a machine that does other work ``--shared`` gives
-each plan its limit in seconds of CPU: as much longer on the wall as a short spin takes longer.
+The limits assume a dedicated core. On a machine with other load ``--shared`` interprets each
+limit as CPU seconds: it extends the wall-clock limit by the measured slowdown of a short spin.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Row = dict[str, Any]
 
 
 def limit_of(endpoints: int) -> float:
-    """Return the time limit for a size: that of the next larger goal."""
+    """Return the time limit for a size, which is that of the next larger goal."""
     return next((s for n, s in LIMITS_S.items() if endpoints <= n), max(LIMITS_S.values()))
 
 
 def stretch() -> float:
-    """Return how much longer than its CPU time a spin of 0.15 s takes on the wall."""
+    """Return the ratio of wall time to CPU time for a spin of 0.15 s."""
     wall, cpu = time.perf_counter(), time.process_time()
     while time.process_time() - cpu < _SPIN_S:
         pass
@@ -54,7 +54,7 @@ def stretch() -> float:
 
 
 def measure(fabric: Fabric, objective: Objective, limit_s: float) -> Row:
-    """Plan once, and let the rivals have the same problem."""
+    """Plan once, and run the rivals on the same problem."""
     limits = Limits(objective=objective, time_limit_s=limit_s)
     started, cpu = time.perf_counter(), time.process_time()
     made = plan(fabric, limits, clock=time.perf_counter)
@@ -99,12 +99,12 @@ def gaps(made: Plan) -> dict[str, float]:
 
 
 def first_criterion(row: Row) -> str:
-    """Return what the plan lowers first once the excess span is least."""
+    """Return the criterion that the plan minimises first after the excess span."""
     return "paused_gpus" if row["objective"] == "pauses" else "running_moves"
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Return a line for every number of endpoints, objective and job sizes."""
+    """Return one row per number of endpoints, objective and job sizes."""
     lines = []
     keys = sorted({(r["endpoints"], r["objective"], r["sizes"]) for r in rows})
     for endpoints, objective, sizes in keys:
@@ -190,7 +190,7 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--time-limit", type=float, help="seconds, instead of the goal's")
     parser.add_argument("--shared", action="store_true", help="limits in seconds of CPU")
-    parser.add_argument("--out", type=Path, help="results so far, read and added to")
+    parser.add_argument("--out", type=Path, help="file with results so far; new results are added")
     parser.add_argument("--plot", type=Path)
     return parser.parse_args()
 

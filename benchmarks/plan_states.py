@@ -1,4 +1,4 @@
-"""Fabrics to plan on: sizes from public workloads, half of the jobs scattered."""
+"""Generates fabrics for plans: sizes from public workloads, half of the jobs scattered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES: Mapping[str, Mapping[int, float]] = {
     # Share of the running jobs at a random moment: job sizes weighted by run time.
     # Philly: Jeon et al., ATC'19 (CC-BY-4.0), 49,348 jobs of the first part of the trace.
     "philly": {1: 0.554, 2: 0.079, 4: 0.14, 8: 0.208, 16: 0.017, 32: 0.002},
-    # The same, blurred by one or two: nothing divides anything any more.
+    # The same, changed by one or two, so that sizes do not divide each other.
     "odd": {1: 0.4, 2: 0.06, 3: 0.1, 5: 0.1, 6: 0.06, 7: 0.12, 9: 0.1, 14: 0.04, 17: 0.02},
     # Kalos: Acme, NSDI'24 (CC-BY-4.0), jobs of the converted trace.
     "kalos": {1: 53, 2: 4, 4: 2, 8: 22, 12: 3, 16: 3, 32: 49, 37: 1, 40: 1, 64: 49, 128: 4},
@@ -23,7 +23,7 @@ def scattered(
 ) -> Fabric:
     """Return a site filled to ``load``: half of the jobs at random, half first fit.
 
-    Jobs come until the load is reached. Endpoint ``i`` hangs on optical switch ``i mod K``
+    Jobs are added until the load is reached. Endpoint ``i`` is on optical switch ``i mod K``
     and all ports are in use, by jobs or idle endpoints.
     """
     rng = random.Random(seed)

@@ -1,10 +1,10 @@
-"""How long one look of the controller at its queue takes as endpoints and waiting jobs grow.
+"""Measures one queue decision of the controller as endpoints and waiting jobs grow.
 
     PYTHONPATH=. .venv/bin/python benchmarks/queue_look.py --endpoints 1000,10000 --waiting 100,1000
 
-A look is ``controller.jobs.decisions.look``: the index is built from the fabric, every waiting job
-is decided on and explained. The site is full to the last 2 %, so hardly anybody starts and the
-others have to be told why. JSON on stdout.
+A decision is ``controller.jobs.decisions.look``: it builds the index from the fabric, and decides
+and explains every waiting job. Only 2 % of the site is free, so almost no job starts and all
+others need a reason. JSON on stdout.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import numpy as np
 from placement_latency import SHARES, SIZES, site
 
 from controller.jobs.decisions import look
-from controller.schema.jobs import JobRequest
-from controller.state.records import JobRecord
-from scheduler.model import Fabric, Job, Placement, Request
+from controller.state.records import JobRecord, JobSpec
+from scheduler.model import Fabric, Job, Locality, Placement, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.queue.model import Project, QueuePolicy
 
 
 def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, list[JobRecord]]:
-    """Return a site full to the last 2 % and the records of the jobs on it."""
+    """Return a site with 2 % free endpoints and the records of its jobs."""
     index = FabricIndex(site(endpoints, ports, switches))
     random = np.random.default_rng(seed)
     jobs: list[JobRecord] = []
@@ -44,7 +43,7 @@ def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, 
         jobs.append(
             JobRecord(
                 name,
-                JobRequest(name=name, count=size, time_limit_s=float(random.integers(100, 90000))),
+                JobSpec(name=name, count=size, time_limit_s=float(random.integers(100, 90000))),
                 "image",
                 0.0,
                 state="running",
@@ -72,10 +71,10 @@ def main() -> int:
             jobs = [
                 JobRecord(
                     f"w{i}",
-                    JobRequest(
+                    JobSpec(
                         name=f"w{i}",
                         count=(48, 32, 16)[i % 3],
-                        locality="strict" if i % 2 == 0 else "preferred",
+                        locality=Locality.STRICT if i % 2 == 0 else Locality.PREFERRED,
                         priority=i % 5,
                     ),
                     "image",

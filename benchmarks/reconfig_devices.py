@@ -1,8 +1,8 @@
-"""The devices of the reconfiguration benchmarks: what a controller's drivers and agents would be.
+"""Simulates the devices of the reconfiguration benchmarks: drivers, aggregators and agents.
 
-They do at once what they are told, except for the light: mirrors take their time, which is noted,
-so that what is left of the wall time is the control plane's own. As strict as real ones where it
-matters: a circuit on a busy port is refused, and a probe is answered only where the light leads.
+They execute commands immediately, except for light: mirrors take time, which is recorded, so that
+the rest of the wall time is the control plane's own. They are strict where it matters: a circuit
+on a busy port is refused, and a probe gets a response only along the light.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ MIRROR_S, BULK_S = 0.025, 0.2
 
 
 class Clock:
-    """Notes when devices are physically at work."""
+    """Records when devices are physically busy."""
 
     def __init__(self) -> None:
         self._busy: list[tuple[float, float]] = []
 
     async def work(self, seconds: float) -> None:
-        """Be at work for ``seconds``."""
+        """Stay busy for ``seconds``."""
         if seconds:
             now = time.monotonic()
             self._busy.append((now, now + seconds))
             await asyncio.sleep(seconds)
 
     def busy_s(self, since: float) -> float:
-        """Return for how long at least one device was at work."""
+        """Return for how long at least one device was busy."""
         total, end = 0.0, since
         for a, b in sorted(self._busy):
             total += max(0.0, b - max(a, end))
@@ -70,23 +70,23 @@ class SimOcs(OcsDriver):
 
     def __init__(self, clock: Clock) -> None:
         self.circuits: dict[str, Circuit] = {}
-        """By either end."""
+        """Circuits by either end."""
         self._clock = clock
 
     async def connect(self) -> None:
-        """Nothing to log in to."""
+        """Do nothing: there is no login."""
 
     async def close(self) -> None:
-        """Nothing to log out of."""
+        """Do nothing: there is no login."""
 
     async def capabilities(self) -> Capabilities:
-        """Return those of a MEMS switch."""
+        """Return the capabilities of a MEMS switch."""
         return Capabilities(
             "Sim", "S", "1", "0", True, True, False, BusyPort.REJECT, MIRROR_S, BULK_S
         )
 
     async def inventory(self) -> tuple[PortInfo, ...]:
-        """Return nothing; nobody asks."""
+        """Return nothing; the benchmarks do not use it."""
         return ()
 
     async def read(self) -> CircuitMap:
@@ -101,7 +101,7 @@ class SimOcs(OcsDriver):
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        """Delete and make; one bulk of mirrors."""
+        """Delete and make in one bulk of mirrors."""
         results = []
         for request in delete:
             for end in (request.a, request.b):
@@ -130,7 +130,7 @@ class SimOcs(OcsDriver):
         diff_circuits(await self.read(), delete, make, mode=mode, group=GROUP)
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
-        """Return good light."""
+        """Return constant good power values."""
         return tuple(PortPower(port, -3.0, -4.0) for port in ports)
 
     async def alarms(self) -> tuple[Alarm, ...]:
@@ -174,11 +174,11 @@ class SimAggregators:
         return {}
 
     def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:
-        """Return the aggregators that hold something else."""
+        """Return the aggregators whose tables differ."""
         return frozenset(n for n, p in programs.items() if self.programs.get(n) is not p)
 
     async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
-        """Diff, encode and take."""
+        """Diff and encode the program, and replace the table."""
         for name, program in programs.items():
             steps = diff(self.programs.get(name, FlowProgram(name, 0)), program)
             for batch in messages.batches(steps):
@@ -190,7 +190,7 @@ class SimAggregators:
     async def probe(
         self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
     ) -> float | None:
-        """Answer when the light leads there."""
+        """Return a time when the light leads there."""
         fiber = self._at[ip].fiber
         circuit = self._switches[fiber.device].circuits.get(fiber.port)
         await asyncio.sleep(0)
@@ -201,24 +201,24 @@ class SimAggregators:
         return 0.001 if there == AttachPoint(as_name, port) else None
 
     async def audit(self, as_name: str) -> list[str]:
-        """Return that all is right."""
+        """Return no differences."""
         return []
 
     async def port_counters(self, as_name: str) -> PortBlock:
-        """Return ports that stand still."""
+        """Return constant counters."""
         now, cable = time.monotonic(), self._site.aggregator(as_name)
         return PortBlock.made({p: PortCounters(0, 0, 0, 0, now) for p in cable.fibers})
 
 
 class SimEngine:
-    """Containers that do at once what they are told."""
+    """Containers that execute commands immediately."""
 
     def __init__(self, site: CabledSite) -> None:
         self._servers = [server.name for server in site.servers]
         self.statuses: dict[tuple[str, int], RankStatus] = {}
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
-        """Start."""
+        """Start ranks."""
         for s in ranks:
             self.statuses[s.job, s.rank] = RankStatus(
                 s.job, s.rank, s.epoch, s.endpoint, s.server, RankState.RUNNING, container_id="c"
@@ -226,18 +226,18 @@ class SimEngine:
         return [self.statuses[s.job, s.rank] for s in ranks]
 
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
-        """Stop."""
+        """Stop a job."""
         ended = [s for k, s in self.statuses.items() if k[0] == job]
         self.statuses = {k: s for k, s in self.statuses.items() if k[0] != job}
         return ended
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
-        """Freeze; nothing here sends."""
+        """Freeze a job; simulated ranks send nothing."""
         self._set(job, RankState.PAUSED)
         return True
 
     async def thaw(self, job: str) -> None:
-        """Thaw."""
+        """Thaw a job."""
         self._set(job, RankState.RUNNING)
 
     def _set(self, job: str, state: RankState) -> None:
@@ -251,7 +251,12 @@ class SimEngine:
         return list(self.statuses.values())
 
     async def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
         """Yield nothing."""
         nothing: tuple[LogLine, ...] = ()
@@ -265,7 +270,7 @@ class SimEngine:
             yield each
 
     def reachable(self) -> Mapping[str, bool]:
-        """Return that every agent answers."""
+        """Return that every agent responds."""
         return dict.fromkeys(self._servers, True)
 
     def unfit(self) -> Mapping[str, str]:
@@ -273,13 +278,13 @@ class SimEngine:
         return {}
 
     def placed(self, job: str, servers: Collection[str]) -> None:
-        """Need no hint."""
+        """Do nothing: the simulation needs no hint."""
 
     def command(self, term: int) -> None:
-        """Obey anybody."""
+        """Accept any term."""
 
     async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
-        """Take any image."""
+        """Accept any image."""
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm every controller."""

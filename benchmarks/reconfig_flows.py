@@ -1,10 +1,10 @@
-"""Compiling, comparing and packing flow rules of a big site, against os-ken's own messages.
+"""Measures compiling, diffing and packing of flow rules of a large site, against os-ken's messages.
 
-``python -m benchmarks.reconfig_flows [ENDPOINTS]`` (65,536 unless told) prints one JSON document:
-compiling everything once, compiling on after two jobs of 16 have been regrouped, the diff of that
-change, and packing every rule as an OpenFlow message, transaction id and all. The rival packs the
-rules of a sample of aggregators with os-ken's message objects, in the same run; the bytes are
-compared. Times are the processor's: a busy machine does not stretch them.
+``python -m benchmarks.reconfig_flows [ENDPOINTS]`` (default 65,536) prints one JSON document:
+a full compilation, an incremental compilation after a regroup of two jobs of 16, the diff of that
+change, and packing every rule as an OpenFlow message including its transaction id. The rival packs
+the rules of a sample of aggregators with os-ken's message objects, in the same run; the bytes are
+compared. Times are CPU times, which do not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from benchmarks.reconfig_sim import jobs_of, make_site
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.blocks import Rules
 from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.rules.rule import FlowRule
 from controller.devices.openflow.session import messages as ofmsgs
 from controller.transaction.circuits import Cabling, rewire
 
 SAMPLE = 100
-"""Aggregators whose rules the rival packs."""
+"""Number of aggregators whose rules the rival packs."""
 
 
 def messages(program: flows.FlowProgram) -> Iterator[ofmsgs.Batch]:
@@ -51,7 +52,7 @@ def main() -> None:
     first = compiler.next(flows.Compiled(), 1, attachments, jobs)
     whole_s = time.process_time() - began
 
-    # Two jobs are scattered over the same two aggregators: bring both together.
+    # Two jobs are scattered over the same two aggregators: regroup both.
     together = {name: f"as{n}" for n, ends in enumerate(list(jobs.values())[:2]) for name in ends}
     moved = rewire(site, attachments, together).attachments
     began = time.process_time()
@@ -74,7 +75,7 @@ def main() -> None:
     sample = list(first.programs.values())[:: max(1, len(first.programs) // SAMPLE)]
     ours = [bytes(batch.data) for program in sample for batch in messages(program)]
     sampled = [
-        [rule for rule in batch.about if isinstance(rule, flows.FlowRule)]
+        [rule for rule in batch.about if isinstance(rule, FlowRule)]
         for program in sample
         for batch in messages(program)
     ]

@@ -1,14 +1,14 @@
-"""How long a job's traffic stands still while its light moves, against how long it was dark.
+"""Measures the traffic gap of a job while its light moves, compared with its dark time.
 
-``sudo python -m benchmarks.reconfig_gap`` prints one JSON document; ``--mirror-s`` takes other
-mirror times, ``--arms`` fewer arms. Two jobs of two ranks run the
-ring of TCP senders (``testbed.ring_rank``) on the emulated rack; the optical switch is given
-several mirror times. Three arms in the same run:
+``sudo python -m benchmarks.reconfig_gap`` prints one JSON document; ``--mirror-s`` sets other
+mirror times, ``--arms`` selects arms. Two jobs of two ranks run the ring of TCP senders
+(``testbed.ring_rank``) on the emulated rack, with several mirror times of the optical switch.
+The same run has three arms:
 
-- ``pause``: regrouped by the controller, containers frozen meanwhile;
-- ``live``: regrouped by the controller, the program runs on, aggregators hold its traffic;
-- ``undrained``: no controller at all: the light of one rank is cut and made again with the
-  switch's own driver under full traffic, as a script would.
+- ``pause``: the controller regroups, containers are frozen meanwhile;
+- ``live``: the controller regroups, the program continues, aggregators hold its traffic;
+- ``undrained``: without a controller, the switch's driver removes and makes the circuit of one
+  rank under full traffic, like a script.
 
 ``dark_s`` is the transaction's longest dark time (first pair broken to last path qualified), for
 ``undrained`` the time of the driver's call; ``gap_s`` the longest time in which a rank received
@@ -45,7 +45,7 @@ CUT = "gpu2"
 MIRROR_S = (0.05, 0.25, 0.5, 1.0)
 ARMS = ("pause", "live", "undrained")
 REST_S = 1.0
-"""Before and after every move: gaps are told when they end, counts four times a second."""
+"""Pause before and after every move: ranks report gaps at their end, counts four times a second."""
 
 Document = dict[str, Any]
 
@@ -73,7 +73,7 @@ def rack(mirror_s: float) -> Iterator[Mortal]:
 
 
 def start_rings(mortal: Mortal, policy: str) -> None:
-    """Start both rings and wait until bytes flow."""
+    """Start both rings and wait for traffic."""
     for name, ends in RINGS.items():
         mortal.post("/jobs", ring.request(name, ends, policy))
     mortal.until(lambda: all(len(seen(mortal, name)) == 2 for name in RINGS))
@@ -82,7 +82,7 @@ def start_rings(mortal: Mortal, policy: str) -> None:
 
 
 def seen(mortal: Mortal, name: str) -> dict[int, ring.RankSeen]:
-    """What a ring's ranks have told so far."""
+    """Return the reports of a ring's ranks so far."""
     return ring.read(mortal.log_lines(name))
 
 
@@ -93,14 +93,14 @@ def gap_s(mortal: Mortal, since: float, names: tuple[str, ...]) -> float:
 
 
 def end_rings(mortal: Mortal) -> None:
-    """Cancel both rings and wait until nothing is left of them."""
+    """Cancel both rings and wait until they are removed."""
     for name in RINGS:
         mortal.post(f"/jobs/{name}/cancel")
     mortal.until(lambda: not mortal.get("/containers")["items"])
 
 
 def moved(mortal: Mortal, policy: str, rounds: int) -> list[Document]:
-    """Regroup and spread out again, ``rounds`` times; every move is a sample."""
+    """Regroup and scatter again, ``rounds`` times; every move is a sample."""
     start_rings(mortal, policy)
     home = homes(mortal)
     began = time.time()
@@ -139,7 +139,7 @@ def homes(mortal: Mortal) -> dict[str, str | None]:
 
 
 def undrained(mortal: Mortal, rounds: int) -> list[Document]:
-    """Cut and make the same circuit under full traffic, with no controller about."""
+    """Remove and make the same circuit under full traffic, without a controller."""
     start_rings(mortal, "live")
     site = load_site(PAPER)
     port = site.endpoint(CUT).fiber.port
@@ -158,7 +158,7 @@ def undrained(mortal: Mortal, rounds: int) -> list[Document]:
 
 
 def password() -> str:
-    """Return what the rack's emulated switch was given."""
+    """Return the password of the rack's emulated switch."""
     (value,) = passwords(load_site(PAPER), os.environ).values()
     return value
 
@@ -173,7 +173,7 @@ async def cut_and_make(url: str, secret: str, ends: CircuitRequest) -> float:
 
 
 def row(arm: str, dark_s: float, gap: float, idle_s: float | None) -> Document:
-    """One sample."""
+    """Return one sample."""
     return {
         "arm": arm,
         "dark_s": round(dark_s, 4),
@@ -184,7 +184,7 @@ def row(arm: str, dark_s: float, gap: float, idle_s: float | None) -> Document:
 
 
 def summary(samples: list[Document]) -> Mapping[str, Document]:
-    """Medians per arm."""
+    """Return medians per arm."""
     arms: dict[str, Document] = {}
     for arm in ARMS:
         mine = [s for s in samples if s["arm"] == arm]

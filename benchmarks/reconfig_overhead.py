@@ -1,15 +1,14 @@
-"""What the control plane adds to the physical time of a regroup, against a sequential script.
+"""Measures the overhead of the control plane over physics in a regroup, against a script.
 
 ``python -m benchmarks.reconfig_overhead`` prints one JSON document. Devices are simulated in this
 process (``benchmarks.reconfig_devices``): optical switches take their bulk time, aggregators and
-containers none, so that physics is as short as it can be and our share as visible. Every second
+containers none, so that physics is minimal and the control plane's share is visible. Every second
 endpoint moves, by the same plan in all arms. ``plan_s`` is the planner; ``apply_s`` the whole
-transaction with its three durable writes; ``physical_s`` the time in which a device was at work;
-``overhead`` what is left of both, divided by physics; ``apply_cpu_s`` our processor time, which a
-busy machine does not stretch; ``fdatasync_s`` what the disk takes for one bare write beside it.
-``complaints`` is what the controller warned of: a run with any is not one to quote. The rival does
-the same moves as published scripts do: one circuit, one rule (an os-ken message) and one barrier
-at a time.
+transaction with its three durable writes; ``physical_s`` the time in which a device was busy;
+``overhead`` the rest of both divided by physics; ``apply_cpu_s`` the controller's CPU time, which
+does not depend on the machine's load; ``fdatasync_s`` the time of one bare disk write.
+``complaints`` has the controller's warnings: do not quote a run with any. The rival makes the same
+moves like published scripts: one circuit, one rule (an os-ken message) and one barrier at a time.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ SYNCS = 20
 Document = dict[str, Any]
 
 COMPLAINTS: list[str] = []
-"""What the controller warned of or called an error. A run with any is not one to quote."""
+"""Warnings and errors of the controller. Do not quote a run with any."""
 
 
 async def scattered(world: World, policy: str) -> None:
-    """Start every job where the site file has its endpoints."""
+    """Start every job on its endpoints' homes of the site file."""
     await world.up()
     for name, ends in jobs_of(world.site).items():
         await world.service.commands.submit(
@@ -75,7 +74,7 @@ async def ours(endpoints: int, policy: str) -> Document:
         began = time.monotonic()
         solver_s, optimal = await planned_in(world)
         plan = await world.together()
-        began += time.monotonic() - began - solver_s  # as if that plan had been taken at once
+        began += time.monotonic() - began - solver_s  # as if that plan had been available at once
         planned = time.monotonic()
         mods = world.aggregators.flow_mods
         writes = world.store.commits
@@ -106,7 +105,7 @@ async def ours(endpoints: int, policy: str) -> Document:
 
 
 def fdatasync_s(folder: Path) -> float:
-    """Return how long the disk takes to make one page durable, the median of some."""
+    """Return the median time in which the disk makes one page durable."""
     took = []
     with (folder / "page").open("wb") as file:
         for _ in range(SYNCS):
@@ -119,7 +118,7 @@ def fdatasync_s(folder: Path) -> float:
 
 
 async def planned_in(world: World) -> tuple[float, bool | None]:
-    """Return how long the planner takes, and whether it proved its plan; None: it gave up."""
+    """Return the planner's time, and whether it proved its plan; None if it gave up."""
     began = time.monotonic()
     try:
         plan = await world.service.commands.make_plan(PlanRequest(time_limit_s=PLAN_LIMIT_S))
@@ -129,7 +128,7 @@ async def planned_in(world: World) -> tuple[float, bool | None]:
 
 
 async def sequential(endpoints: int) -> Document:
-    """Do the same moves one command at a time."""
+    """Make the same moves one command at a time."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(make_site(endpoints), Path(folder))
         await scattered(world, "live")
@@ -138,7 +137,7 @@ async def sequential(endpoints: int) -> Document:
         moves = {move.endpoint: move.target for move in plan.moves}
         rewiring = rewire(world.site, state.attachments, moves)
         jobs = {job.name: job.endpoints for job in state.jobs.values()}
-        await world.down()  # else it would put right what the script does behind its back
+        await world.down()  # else it would revert the script's changes
         began = time.monotonic()
         circuits = 0
         for change in rewiring.changes:
@@ -169,13 +168,13 @@ async def sequential(endpoints: int) -> Document:
 
 
 def complaint(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    """Keep a warning or an error of the controller."""
+    """Record a warning or an error of the controller."""
     COMPLAINTS.append(" ".join(f"{key}={value}" for key, value in event.items()))
     raise structlog.DropEvent
 
 
 def request(link: Link) -> CircuitRequest:
-    """Return the driver's words for a link."""
+    """Return the driver's request for a link."""
     return CircuitRequest(link.a, link.b, name=link.endpoint)
 
 
@@ -210,7 +209,7 @@ def main() -> None:
     found = {"machine": machine, "simulated": True, "results": rows, "complaints": COMPLAINTS}
     print(json.dumps(found))
     if COMPLAINTS:
-        raise SystemExit("the controller complained")
+        raise SystemExit("the controller reported warnings")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""From the death of the controller in the middle of a regroup until everything is in place.
+"""Measures the recovery after the controller dies in the middle of a regroup.
 
 ``python -m benchmarks.reconfig_recovery`` prints one JSON document; ``--rack`` (root) adds the
 emulated rack. Over simulated devices (``benchmarks.reconfig_sim``) the controller dies right after
-the light was moved, the worst moment: its heir reads the store and all devices, moves the light of
-every second endpoint back, and thaws the jobs. ``recovery_s`` is without the start of the process
-(``import_s``) and less what the switches need for their mirrors (``physical_s``); ``cpu_s`` is its
-processor time, which a busy machine does not stretch. On the rack a
-real process is killed: ``kept_s`` under its keeper, which starts the next one; ``idle_s`` and
-``in_a_regroup_s`` without one, the program started afresh. Those times have all in them.
+the light has moved, which is the worst moment: its successor reads the store and all devices, moves
+the light of every second endpoint back, and thaws the jobs. ``recovery_s`` excludes the start of
+the process (``import_s``) and the mirror time of the switches (``physical_s``); ``cpu_s`` is its
+CPU time, which does not depend on the machine's load. On the rack a real process is killed:
+``kept_s`` under its keeper, which starts the next one; ``idle_s`` and ``in_a_regroup_s`` without a
+keeper, with a new start of the program. The rack's times include everything.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Document = dict[str, Any]
 
 
 class Reaper:
-    """Hangs everybody who passes a point, from the first passage of ``name`` on."""
+    """Blocks all tasks at failpoints from the first pass of ``name`` on."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.died = asyncio.Event()
 
     async def __call__(self, point: str) -> None:
-        """Take one passage."""
+        """Handle one failpoint."""
         if point == self._name:
             self.died.set()
         if self.died.is_set():
@@ -56,7 +56,7 @@ class Reaper:
 
 
 async def recovered(endpoints: int, death: str) -> Document:
-    """Die at ``death`` in a regroup of the whole site, and recover."""
+    """Let the controller die at ``death`` in a regroup of the whole site, and recover."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(make_site(endpoints), Path(folder))
         await scattered(world, "pause")
@@ -80,7 +80,7 @@ async def recovered(endpoints: int, death: str) -> Document:
 
 
 def import_s() -> float:
-    """Return how long a fresh process takes to load the controller."""
+    """Return the time in which a new process loads the controller."""
     took = []
     for _ in range(3):
         began = time.monotonic()
@@ -91,7 +91,7 @@ def import_s() -> float:
 
 def on_the_rack(rounds: int) -> Document:
     """Kill the rack's controller: under its keeper, and with it; idle, and in a regroup."""
-    import httpx  # noqa: PLC0415 - the rack needs root and much else
+    import httpx  # noqa: PLC0415 - only the rack needs it
 
     import testbed  # noqa: PLC0415
     from testbed import ring  # noqa: PLC0415
@@ -126,14 +126,14 @@ def on_the_rack(rounds: int) -> Document:
 
 
 def under_its_keeper(url: str, run_dir: Path, keeper: int, rounds: int) -> list[float]:
-    """Kill the keeper's child; return the seconds from SIGKILL until its heir reaches all."""
+    """Kill the keeper's child; return the seconds until its successor reaches all devices."""
     import httpx  # noqa: PLC0415
 
     from testbed.token import rack_token  # noqa: PLC0415
 
     took = []
     for _ in range(rounds):
-        time.sleep(STEADY_S)  # as after a start of some time ago: the keeper has loaded its copy
+        time.sleep(STEADY_S)  # as in steady state: the keeper has loaded its copy
         children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="utf-8")
         began = time.monotonic()
         os.kill(int(children), signal.SIGKILL)
@@ -155,7 +155,7 @@ def main() -> None:
     """Print one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, default=list(SIZES))
-    parser.add_argument("--rack", action="store_true", help="on the emulated rack too; root")
+    parser.add_argument("--rack", action="store_true", help="also run on the emulated rack; root")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -1,9 +1,9 @@
-"""A big site and its controller in this process: what the reconfiguration benchmarks run on.
+"""Simulates a large site with its controller in this process, for the reconfiguration benchmarks.
 
 A pod is one optical switch (320 ports) with 8 aggregators of 18 fibers each and up to 128
-endpoints; aggregators hang on their pod's spine, spines on one core. A job is 16 endpoints (or
-all of a smaller site, in two jobs), half of them under the neighbouring aggregator, so that a
-regroup moves every second endpoint. The devices are those of ``benchmarks.reconfig_devices``.
+endpoints; aggregators connect to their pod's spine, spines to one core. A job has 16 endpoints (or
+two jobs share a smaller site), half of them under the neighbouring aggregator, so that a regroup
+moves every second endpoint. ``benchmarks.reconfig_devices`` provides the devices.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sitefile.model import (
 POD, JOB, FIBERS = 128, 16, 18
 UPLINK, DOWNLINK = 100, 1000
 LOOK_EVERY_S = 0.01
-"""Between two looks whether a controller has everything in place; a look is not free itself."""
+"""Poll interval until a controller has no drift; a poll itself takes time."""
 
 
 def make_site(endpoints: int) -> CabledSite:
-    """Return a site of this many endpoints; up to one job's worth it has two aggregators."""
+    """Return a site with this many endpoints; a site of up to one job has two aggregators."""
     size = JOB if endpoints > JOB else -(-endpoints // 2)
     leaves = -(-endpoints // size)
     pods = -(-endpoints // POD)
@@ -86,7 +86,7 @@ def make_site(endpoints: int) -> CabledSite:
 
 
 def jobs_of(site: CabledSite) -> dict[str, list[str]]:
-    """Return the jobs: endpoints that sit together on their servers, not under one aggregator."""
+    """Return the jobs: endpoints on common servers, but not under one aggregator."""
     names = [e.name for e in site.endpoints]
     size = JOB if len(names) > JOB else -(-len(names) // 2)
     return {f"job-{n // size}": names[n : n + size] for n in range(0, len(names), size)}
@@ -105,7 +105,7 @@ class World:
         self._state_dir = state_dir
 
     async def up(self) -> float:
-        """Start a controller; return the seconds until all is in place.
+        """Start a controller; return the seconds until it has no drift.
 
         Garbage is not collected until then, as in the daemon (``controller.daemon.compose``).
         """
@@ -146,18 +146,18 @@ class World:
         return (await self.service.queries.health()).status == "ok"
 
     async def crash(self) -> None:
-        """Leave everything as it is, as SIGKILL would."""
+        """End the controller without clean-up, like SIGKILL."""
         await self.service._tasks.stop()
         await self.service._switches.stop()
         await self.store.close()
 
     async def down(self) -> None:
-        """Stop the controller; everything else stays as it is."""
+        """Stop the controller; the devices do not change."""
         await self.service.stop()
         await self.store.close()
 
     async def together(self) -> PlanView:
-        """Return a plan, written by hand, that brings every job under its first aggregator."""
+        """Return an explicit plan that moves every job under its first aggregator."""
         now = {e.name: e.home for e in await self.service.queries.endpoints()}
         homes = {
             name: self.site.homes[ends[0]] for ends in jobs_of(self.site).values() for name in ends
@@ -179,7 +179,7 @@ class World:
         )
 
     def light(self) -> dict[str, AttachPoint]:
-        """Return where every endpoint's light leads."""
+        """Return the attach point of every endpoint's light."""
         found: dict[str, AttachPoint] = {}
         for name, ocs in self.switches.items():
             pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.circuits.values())]

@@ -1,9 +1,9 @@
-"""F13: what a storm of link flaps costs the controller. ``python -m benchmarks.reconfig_storm``
+"""Measures the cost of link flaps for the controller (F13): ``python -m benchmarks.reconfig_storm``
 
-One switch sends 100 flaps a second (200 port-status messages) over a real OpenFlow session for
-some seconds, to the real receiver with the real damper behind it. Prints one JSON document:
-``cpu_share`` is the processor time of this whole process, the sending switch included, in cores;
-``answer_p99_s`` how late the loop answers meanwhile.
+One switch sends 100 flaps per second (200 port-status messages) over a real OpenFlow session for
+some seconds, to the real receiver with the real damper. It prints one JSON document:
+``cpu_share`` is the CPU time of this whole process in cores, including the sending switch;
+``answer_p99_s`` is the latency of the event loop meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TICK_S = 0.01
 
 
 async def storm(seconds: float) -> dict[str, object]:
-    """Let one port flap for ``seconds``."""
+    """Flap one port for ``seconds``."""
     with tempfile.TemporaryDirectory() as folder:
         rack = Rack(Path(folder))
         await rack.up()

@@ -1,10 +1,11 @@
-"""Replays one public trace under every policy: load, pause and restart varied. JSON out.
+"""Replays one public trace under every policy, with varied load, pause and restart. JSON output.
 
     .venv/bin/python benchmarks/simulate_policies.py --trace philly.csv \
         --gavel-table simulation_throughputs.json --loads 0.7,0.9,0.95 --out policies.json
 
-The site is uniform: ``--endpoints`` under aggregators of ``--ports``, on ``--switches`` optical
-switches. Every row is one replay of ``lightloom simulate``; docs/simulator.md has the figures.
+The site is uniform: ``--endpoints`` under aggregators of ``--ports`` ports, on ``--switches``
+optical switches. Every row is one replay of ``lightloom simulate``; docs/simulator.md has the
+figures.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scheduler.sim.trace import Trace
 
 
 def uniform(endpoints: int, ports: int, switches: int) -> Site:
-    """Return a site of equal aggregators whose ports are all taken."""
+    """Return a site of equal aggregators whose ports are all in use."""
     return Site(
         f"uniform-{endpoints}",
         tuple(
@@ -61,7 +62,7 @@ def main() -> int:
         "--clock",
         choices=("wall", "cpu"),
         default="wall",
-        help="what replay_s and jobs_per_s count; cpu on a machine that others use as well",
+        help="clock of replay_s and jobs_per_s; cpu on a machine with other load",
     )
     given = parser.parse_args()
     clock = time.perf_counter if given.clock == "wall" else time.process_time

@@ -1,9 +1,9 @@
-"""How fast a replay goes as endpoints and jobs grow, on a made-up workload. JSON on stdout.
+"""Measures the speed of a replay as endpoints and jobs grow, on a synthetic workload. JSON.
 
     .venv/bin/python benchmarks/simulate_speed.py --endpoints 256,1024,4096 --jobs 20000
 
-Sizes follow Philly's (95 % single-GPU jobs), durations are log-normal, offered load 0.9; the
-step-time model prices scattered jobs.
+Sizes follow Philly's (95 % single-GPU jobs), durations are log-normal, the offered load is 0.9; the
+step-time model slows scattered jobs down.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
         "--clock",
         choices=("wall", "cpu"),
         default="wall",
-        help="what replay_s and jobs_per_s count; cpu on a machine that others use as well",
+        help="clock of replay_s and jobs_per_s; cpu on a machine with other load",
     )
     given = parser.parse_args()
     clock = time.perf_counter if given.clock == "wall" else time.process_time

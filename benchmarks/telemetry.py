@@ -1,12 +1,12 @@
-"""CPU time of one second of telemetry: ours against os-ken's stock polling app, same bytes.
+"""Measures CPU time per second of telemetry, against os-ken's stock polling app on the same bytes.
 
 ``python -m benchmarks.telemetry`` prints one JSON document. Both sides get the same
-``OFPMP_PORT_STATS`` replies as they come off the wire, one an aggregator of 16 ports, through
-os-ken's own message parser. The rival then does what ``simple_monitor_13`` does with a reply:
-sort its ports and log a line each (to nowhere). Ours maps the ports to endpoints, makes rates of
+``OFPMP_PORT_STATS`` replies in wire format, one per aggregator of 16 ports, through os-ken's own
+message parser. The rival then processes a reply like ``simple_monitor_13``: it sorts the ports and
+logs a line for each (to a null handler). Lightloom maps the ports to endpoints, computes rates from
 the switch's own durations and appends a row to the history on disk, with a coarse row every ten
-seconds: figures are means, so that these count. Sockets and the sending of requests are in neither
-figure: ``benchmarks.telemetry_wire`` has them. The goal is 5 % of a core at 65,536 counters.
+seconds: figures are means and include them. Neither figure includes sockets and requests:
+``benchmarks.telemetry_wire`` does. The goal is 5 % of a core at 65,536 counters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DATAPATH = SimpleNamespace(ofproto=ofproto, ofproto_parser=parser, id=1)
 
 
 def replies(counters: int, second: int) -> list[bytes]:
-    """Return the answers of all aggregators after ``second`` seconds."""
+    """Return the replies of all aggregators after ``second`` seconds."""
     made = []
     for first in range(0, counters, PORTS):
         ports = range(first, min(first + PORTS, counters))
@@ -59,13 +59,13 @@ def _port(number: int, seed: int, second: int) -> bytes:
 
 
 def decoded(message: bytes) -> Any:
-    """Parse one message as os-ken's receiving thread does."""
+    """Parse one message like os-ken's receiving thread."""
     version, kind, size, xid = struct.unpack_from("!BBHI", message)
     return ofproto_parser.msg(DATAPATH, version, kind, size, xid, message)
 
 
 def rival(counters: int, ticks: int) -> list[float]:
-    """Return the CPU seconds of each tick of the stock app, with os-ken's parser as it comes."""
+    """Return the CPU seconds of each tick of the stock app, with os-ken's unmodified parser."""
     ours_parser = parser._MSG_PARSERS[ofproto.OFPT_MULTIPART_REPLY]
     parser._MSG_PARSERS[ofproto.OFPT_MULTIPART_REPLY] = parser.OFPMultipartReply.parser
     logger = logging.getLogger("simple_monitor_13")
@@ -87,7 +87,7 @@ def rival(counters: int, ticks: int) -> list[float]:
 
 
 def _monitor(logger: logging.Logger, msg: Any) -> None:
-    """What ``simple_monitor_13._port_stats_reply_handler`` does."""
+    """Process a reply like ``simple_monitor_13._port_stats_reply_handler``."""
     for stat in sorted(msg.body, key=attrgetter("port_no")):
         logger.info(
             "%016x %8x %8d %8d %8d %8d %8d %8d",
@@ -103,8 +103,8 @@ def _monitor(logger: logging.Logger, msg: Any) -> None:
 
 
 def ours(counters: int, ticks: int, directory: Path) -> list[float]:
-    """Return the CPU seconds of each tick of ours."""
-    assert parser is mended  # what ofkit mends is what `decoded` uses
+    """Return the CPU seconds of each tick of lightloom."""
+    assert parser is mended  # `decoded` uses the parser that ofkit patches
     names = [f"gpu{n}" for n in range(counters)]
     now = 1_800_000_000.0
     state: Any = SimpleNamespace(
@@ -134,7 +134,7 @@ def ours(counters: int, ticks: int, directory: Path) -> list[float]:
 
 
 def run(counters: int, ours_ticks: int, rival_ticks: int) -> dict[str, Any]:
-    """Measure both sides at one size; the first tick of each, which has no rates, is left out."""
+    """Measure both sides at one size, without the first tick of each, which has no rates."""
     with tempfile.TemporaryDirectory() as folder:
         mine = ours(counters, ours_ticks, Path(folder))[1:]
     theirs = rival(counters, rival_ticks)[1:]

@@ -1,7 +1,7 @@
-"""The rival of ``benchmarks.telemetry_wire``: os-ken as it comes, with its simple_monitor_13.
+"""Runs the rival of ``benchmarks.telemetry_wire``: unmodified os-ken with its simple_monitor_13.
 
-Its handlers are the published application's, less the flow counters. It prints the port it listens
-on, then what it used, and ends.
+Its handlers are those of the published application without the flow counters. It prints its
+listening port, then its CPU use, and ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("simple_monitor_13")
 
 
 class Monitor(app_manager.OSKenApp):  # type: ignore[misc]  # os_ken has no types
-    """Asks every datapath for its port counters once a second, and logs them."""
+    """Requests the port counters of every datapath once a second, and logs them."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
@@ -43,7 +43,7 @@ class Monitor(app_manager.OSKenApp):  # type: ignore[misc]  # os_ken has no type
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])  # type: ignore[untyped-decorator]
     def state_changed(self, ev: Any) -> None:
-        """Note who is there."""
+        """Record the connected datapaths."""
         if ev.state == MAIN_DISPATCHER:
             self.datapaths[ev.datapath.id] = ev.datapath
 
@@ -56,7 +56,7 @@ class Monitor(app_manager.OSKenApp):  # type: ignore[misc]  # os_ken has no type
 
     @set_ev_cls(ofp_event.EventOFPPortStatsReply, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
     def replied(self, ev: Any) -> None:
-        """Sort and log."""
+        """Sort and log the counters."""
         dpid = ev.msg.datapath.id
         seen[dpid] = seen.get(dpid, 0) + 1
         for stat in sorted(ev.msg.body, key=attrgetter("port_no")):
@@ -74,7 +74,7 @@ class Monitor(app_manager.OSKenApp):  # type: ignore[misc]  # os_ken has no type
 
 
 def main() -> None:
-    """Run it with switches that connect, print what it used and leave."""
+    """Serve switches that connect, print the CPU use and exit."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--aggregators", type=int, required=True)
     options.add_argument("--ports", type=int)
@@ -84,7 +84,7 @@ def main() -> None:
         port = free.getsockname()[1]
     logger.propagate = False
     logger.setLevel(logging.INFO)
-    logger.addHandler(logging.StreamHandler(sys.stderr))  # which leads nowhere
+    logger.addHandler(logging.StreamHandler(sys.stderr))  # which is discarded
     cfg.CONF(["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port)])
     manager = app_manager.AppManager.get_instance()
     handler = manager.instantiate(ofp_handler.OFPHandler)
@@ -102,7 +102,7 @@ def main() -> None:
     found["share_of_a_core"] = _used(given.seconds)
     found["seconds_taken"] = (sum(seen.values()) - before) / given.aggregators
     print(json.dumps(found), flush=True)
-    os._exit(0)  # its threads have no end
+    os._exit(0)  # its threads do not end
 
 
 def _used(seconds: float) -> float:

@@ -1,11 +1,11 @@
-"""CPU time of telemetry with everything in it: requests, sockets, threads, event loop, history.
+"""Measures CPU time of complete telemetry: requests, sockets, threads, event loop, history.
 
-``python -m benchmarks.telemetry_wire`` prints one JSON document. One process plays the switches and
-answers over loopback TCP; the controller under test is a process of its own and is asked what CPU
-time it used. Ours is ``OpenFlowAggregators`` and ``Telemetry`` as the daemon runs them, behind the
-keeper that holds the connections, with the history on disk. The rival is os-ken as it comes with
-what its ``simple_monitor_13`` does for port counters: ask every second, sort, log (to nowhere).
-``idle`` is the same process before the first counter is asked for: it answers echoes.
+``python -m benchmarks.telemetry_wire`` prints one JSON document. One process simulates the switches
+and responds over loopback TCP; the controller under test runs in its own process, which reports
+its CPU time. Lightloom runs ``OpenFlowAggregators`` and ``Telemetry`` like the daemon, behind the
+keeper that holds the connections, with the history on disk. The rival is unmodified os-ken with
+the port counter part of its ``simple_monitor_13``: request every second, sort, log (to a null
+handler). ``idle`` is the same process before the first request for counters: it replies to echoes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from controller.devices.openflow.session.listen import Listener, listening_socke
 from controller.telemetry.throughput import Telemetry
 
 SIZES = ((2, 3), (16, 64), (1024, 64))
-"""Aggregators and ports of each: 6, 1,024 and 65,536 counters."""
+"""Numbers of aggregators and of ports of each: 6, 1,024 and 65,536 counters."""
 PATIENCE_S = 180.0
 _PORT = struct.Struct("!I4x12QII")
 
@@ -43,7 +43,7 @@ _PORT = struct.Struct("!I4x12QII")
 
 
 class Switch(asyncio.Protocol):
-    """One switch with empty tables whose counters grow by a gigabit a second."""
+    """One switch with empty tables whose counters grow by a gigabit per second."""
 
     def __init__(self, dpid: int, ports: int) -> None:
         self._dpid = dpid
@@ -54,16 +54,16 @@ class Switch(asyncio.Protocol):
         self.over = asyncio.Event()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Say that it is over."""
+        """Signal the end of the connection."""
         self.over.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet."""
+        """Send the hello."""
         self._transport = transport
         self._send(0, 0)
 
     def data_received(self, data: bytes) -> None:
-        """Answer every whole message."""
+        """Reply to every complete message."""
         self._buffer += data
         while len(self._buffer) >= 8 and len(self._buffer) >= (
             size := int.from_bytes(self._buffer[2:4])
@@ -99,7 +99,7 @@ class Switch(asyncio.Protocol):
 
 
 async def switches(port: int, count: int, ports: int) -> None:
-    """Connect them all and serve until the far end is gone."""
+    """Connect all switches and serve until the controller is gone."""
     async with asyncio.TaskGroup() as all_of_them:
         for dpid in range(1, count + 1):
             all_of_them.create_task(_one(port, dpid, ports))
@@ -107,7 +107,7 @@ async def switches(port: int, count: int, ports: int) -> None:
 
 
 async def _one(port: int, dpid: int, ports: int) -> None:
-    """Call, and call again when the far end hangs up, as it does when too many come at once."""
+    """Connect, and reconnect if the controller closes, as it does under too many connections."""
     loop = asyncio.get_running_loop()
     while True:
         with suppress(OSError):
@@ -139,7 +139,7 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
     control = OpenFlowAggregators(site, lambda _: None, listener)
     print(json.dumps({"port": (await control.start())[1]}), flush=True)
     async with asyncio.timeout(PATIENCE_S):
-        while len(control.connected()) < count:  # noqa: ASYNC110 - nobody tells
+        while len(control.connected()) < count:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.1)
     engine: Any = None
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +165,7 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
 
 
 async def _cpu_shares(seconds: float) -> tuple[float, float]:
-    """Return what this process and its parent use, in cores."""
+    """Return the CPU use of this process and of its parent, in cores."""
     began, own, parent = time.monotonic(), time.process_time(), _parents_s()
     await asyncio.sleep(seconds)
     passed = time.monotonic() - began
@@ -173,13 +173,13 @@ async def _cpu_shares(seconds: float) -> tuple[float, float]:
 
 
 def _parents_s() -> float:
-    """CPU time of the parent process, to ten milliseconds (proc(5): utime and stime)."""
+    """Return the parent's CPU time with a resolution of 10 ms (proc(5): utime and stime)."""
     words = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def kept(count: int, ports: int, seconds: int) -> int:
-    """Run ours as the daemon runs: a keeper that holds the connections, and its child."""
+    """Run lightloom like the daemon: a keeper that holds the connections, and its child."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
     def serve(listener: Listener) -> int:
@@ -193,7 +193,7 @@ def kept(count: int, ports: int, seconds: int) -> int:
 
 
 def side(name: str, count: int, ports: int, seconds: int) -> dict[str, Any]:
-    """Run one controller with its switches and return what it says."""
+    """Run one controller with its switches and return its report."""
     me = [sys.executable, "-m", "benchmarks.telemetry_wire"]
     asked = ["--aggregators", str(count), "--ports", str(ports), "--seconds", str(seconds)]
     what = {"ours": [*me, "--part", "ours"], "stock": [*me[:2], "benchmarks.telemetry_stock"]}

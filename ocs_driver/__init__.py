@@ -1,4 +1,4 @@
-"""Drivers for optical circuit switches: ports, circuits and light, never jobs."""
+"""Controls optical circuit switches: ports, circuits and light. Jobs are unknown here."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DRIVERS: Mapping[str, Factory] = {
     "polatis+scpi": PolatisScpiDriver.from_address,
     "polatis+tl1": PolatisTl1Driver.from_address,
 }
-"""Driver by URL scheme."""
+"""Maps a URL scheme to its driver."""
 
 
 def open(
@@ -64,12 +64,12 @@ def open(
     state_dir: Path | None = None,
     older_state_dir: Path | None = None,
 ) -> OcsDriver:
-    """Return the driver for ``url``, not yet connected; enter it to log in.
+    """Return an unconnected driver for ``url``; entering its context logs in.
 
-    ``group`` marks the circuits that are ours; where a switch cannot store it, a file under
-    ``state_dir`` does (default: ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder), and
-    takes over the file that lies under ``older_state_dir``.
-    OcsError for an unknown scheme, a malformed URL or one with a password in it.
+    ``group`` marks own circuits. If a switch cannot store it, a file under ``state_dir`` does
+    (default: ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder). A file found under
+    ``older_state_dir`` is moved to ``state_dir``.
+    Raises OcsError for an unknown scheme, a malformed URL or a URL that contains a password.
     """
     address = OcsAddress.parse(url)
     factory = DRIVERS.get(address.scheme)

@@ -1,4 +1,4 @@
-"""A switch is named by one URL: ``vendor+protocol://user@host:port``."""
+"""Parses the URL that names a switch: ``vendor+protocol://user@host:port``."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _OPTIONS = frozenset({"hostkey", "personality", "ports"})
 
 @dataclass(slots=True, frozen=True)
 class OcsAddress:
-    """The parts of a switch's URL; ``port`` is None where the URL leaves it to the protocol."""
+    """The parts of a switch's URL; ``port`` is None when the URL omits it (protocol default)."""
 
     scheme: str
     host: str
     port: int | None
     user: str
     options: Mapping[str, str] = field(default_factory=dict)
-    """``personality``: file with measured behaviour; ``ports``: how the site names ports;
+    """``personality``: file with measured behaviour; ``ports``: the site's port naming scheme;
     ``hostkey``: the switch's SSH key in base64."""
     state_dir: Path | None = None
-    """Where to remember which circuits are ours; None means the usual folder."""
+    """Folder of the ledger of own circuits; None means the default folder."""
     older_state_dir: Path | None = None
-    """Where that was remembered before: what lies there is moved to ``state_dir``."""
+    """Previous ledger folder: its files are moved to ``state_dir``."""
 
     @classmethod
     def parse(cls, url: str) -> OcsAddress:
-        """Parse a URL; OcsError when it is malformed or carries a password."""
+        """Parse a URL. Raises OcsError when it is malformed or contains a password."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -50,12 +50,12 @@ class OcsAddress:
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
-            raise OcsError("bad_url", shown, f"unknown option {unknown[0]}; there are: {known}")
+            raise OcsError("bad_url", shown, f"unknown option {unknown[0]}; known options: {known}")
         user = unquote(parts.username or "")
         return cls(parts.scheme.lower(), parts.hostname, port, user, options)
 
     def profile(self, default: Profile | None = None) -> Profile:
-        """Return the switch's measured behaviour, if the URL names a file with it. OcsError."""
+        """Return the profile from the URL's personality file, else the default. Raises OcsError."""
         file = self.options.get("personality")
         return load_profile(Path(file)) if file else default or Profile()
 

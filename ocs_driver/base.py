@@ -1,8 +1,8 @@
-"""The contract every optical-switch driver fulfils, whatever the vendor.
+"""Defines the vendor-neutral interface of optical-switch drivers.
 
-A driver knows ports and circuits, never jobs. All calls are idempotent, every
-write is read back from the device, and every error is an ``OcsError``. Times are
-seconds, powers dBm; ``None`` as a power means no reading (dark or not measured).
+A driver handles ports and circuits, never jobs. All calls are idempotent, every write is
+read back from the device, and every error is an ``OcsError``. Times are in seconds, powers
+in dBm; a power of ``None`` means no reading (dark or not measured).
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from types import TracebackType
 from typing import Any, Self
 
 GROUP = "lightloom"
-"""Marks circuits that are ours, unless a caller names another group."""
+"""Default group that marks own circuits."""
 
 
 class Mode(StrEnum):
-    """What ``apply`` may do with circuits that stand in the way of a make."""
+    """What ``apply`` may do with circuits that occupy requested ports."""
 
     SAFE = "safe"
-    """Busy ports are a conflict; nothing is sent."""
+    """A busy port is a conflict; nothing is sent."""
     UPDATE = "update"
     """Own circuits on the ports are displaced; foreign ones are a conflict."""
     OVERWRITE = "overwrite"
-    """Any circuit on the ports is displaced, foreign ones included. Other ports are left alone."""
+    """Any circuit on the ports is displaced, including foreign ones. Other ports do not change."""
 
 
 class CircuitState(StrEnum):
-    """How far a circuit has come, as the switch reports it."""
+    """State of a circuit, as the switch reports it."""
 
     PROVISIONED = "provisioned"
-    """Known to the switch and holding its ports, but its mirrors are not driven."""
+    """Configured on the switch and holding its ports, but its mirrors are not driven."""
     TUNING = "tuning"
     TUNED = "tuned"
     FAILED = "failed"
 
 
 class PortHealth(StrEnum):
-    """State of a port, in the words of SONiC OCS."""
+    """State of a port, in SONiC OCS terms."""
 
     BLOCKED = "blocked"
-    """Sound, and passes no light: no circuit on it."""
+    """Healthy, but passes no light because it has no circuit."""
     TUNING = "tuning"
     TUNED = "tuned"
     FAILED = "failed"
 
 
 class Action(StrEnum):
-    """The two things that can be done with a circuit."""
+    """An operation on a circuit."""
 
     MAKE = "make"
     DELETE = "delete"
 
 
 class Outcome(StrEnum):
-    """What became of one requested circuit, judged by read-back and not by the reply alone."""
+    """Result for one requested circuit, judged by read-back and not by the reply alone."""
 
     DONE = "done"
     UNCHANGED = "unchanged"
-    """It already was as asked; nothing was sent, so its light was not disturbed."""
+    """The circuit already had the requested state; nothing was sent and its light continued."""
     FAILED = "failed"
 
 
 class BusyPort(StrEnum):
-    """What a switch does with a make on a port in use."""
+    """How a switch handles a make on a port in use."""
 
     REJECT = "reject"
     DISPLACE = "displace"
@@ -74,26 +74,26 @@ class BusyPort(StrEnum):
 
 
 class EventKind(StrEnum):
-    """Kinds of event a subscription delivers."""
+    """Kinds of events that a subscription delivers."""
 
     REPORT = "report"
     ALARM = "alarm"
     CLEAR = "clear"
-    """An alarm stands no longer."""
+    """An alarm is no longer active."""
     CIRCUIT = "circuit"
-    """Somebody else made or removed a circuit."""
+    """Another client made or removed a circuit."""
     POWER = "power"
-    """Light changed by more than the meters' noise."""
+    """Light changed by more than the noise of the meters."""
     SESSION_LOST = "session_lost"
     SESSION_RESTORED = "session_restored"
 
 
 Paths = tuple[str, str, bool]
-"""What all descriptions of the same light paths have in common."""
+"""Key that is equal for all descriptions of the same light paths."""
 
 
 def paths_of(a: str, b: str, *, duplex: bool) -> Paths:
-    """Name light paths: a duplex circuit has no direction, and onto its own port it is one path."""
+    """Return the key of light paths. Duplex has no direction; a duplex loop is one path."""
     return (min(a, b), max(a, b), True) if duplex and a != b else (a, b, False)
 
 
@@ -107,7 +107,7 @@ class Pair:
 
 @dataclass(slots=True, frozen=True)
 class CircuitRequest:
-    """A circuit as asked for. ``name`` is kept only by devices that can store one."""
+    """A requested circuit. ``name`` is kept only by devices that can store one."""
 
     a: str
     b: str
@@ -116,29 +116,28 @@ class CircuitRequest:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The one-way paths this circuit consists of."""
+        """The one-way paths of this circuit."""
         forward = Pair(self.a, self.b)
         return (forward, Pair(self.b, self.a)) if self.duplex else (forward,)
 
     @property
     def paths(self) -> Paths:
-        """Its light paths, as a key."""
+        """The key of its light paths."""
         return paths_of(self.a, self.b, duplex=self.duplex)
 
     @property
     def within(self) -> tuple[Paths, ...]:
-        """The paths of every circuit that lies wholly within this one: itself, and its halves."""
+        """The keys of every circuit that this one contains: itself and its halves."""
         whole, forward, back = self.paths, (self.a, self.b, False), (self.b, self.a, False)
         return (whole, forward, back) if whole[2] else (whole,)
 
 
 @dataclass(slots=True, frozen=True)
 class Circuit:
-    """A circuit as the switch reports it; ``owner`` is its group, empty when not known.
+    """A circuit as the switch reports it; ``owner`` is its group, empty when unknown.
 
-    A switch that stores owners says it; for the others the driver's own list does.
-
-    ``detail`` holds the device's own words for the state, for operators.
+    The owner comes from the switch if it stores owners, else from the driver's ledger.
+    ``detail`` is the device's own text for the state, for operators.
     """
 
     a: str
@@ -151,16 +150,16 @@ class Circuit:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The one-way paths this circuit consists of."""
+        """The one-way paths of this circuit."""
         return CircuitRequest(self.a, self.b, self.duplex).pairs
 
     @property
     def paths(self) -> Paths:
-        """Its light paths, as a key."""
+        """The key of its light paths."""
         return paths_of(self.a, self.b, duplex=self.duplex)
 
     def belongs_to(self, group: str) -> bool:
-        """Whether the circuit is of this group; one whose owner is not known is of no group."""
+        """Whether the circuit belongs to this group; without a known owner it has no group."""
         return self.owner == group
 
     def matches(self, wanted: CircuitRequest | Circuit) -> bool:
@@ -192,21 +191,21 @@ class CircuitMap:
         return next(iter(self._by_paths.get(wanted.paths, ())), None)
 
     def covered(self, request: CircuitRequest) -> tuple[Circuit, ...]:
-        """Return the circuits that lie wholly within ``request``: itself, or its halves."""
+        """Return the circuits that ``request`` contains: itself, or its halves."""
         return tuple(c for paths in request.within for c in self._by_paths.get(paths, ()))
 
     def on_port(self, port: str) -> tuple[Circuit, ...]:
-        """Return the circuits that touch ``port``, on either side of it."""
+        """Return the circuits that use ``port``, as input or output."""
         return tuple(self._by_port.get(port, ()))
 
     def joining(self, a: str, b: str) -> tuple[Circuit, ...]:
-        """Return the circuits between two ports, in whatever direction."""
+        """Return the circuits between two ports, in either direction."""
         return tuple(c for c in self.on_port(a) if {c.a, c.b} == {a, b})
 
 
 @dataclass(slots=True, frozen=True)
 class Capabilities:
-    """What a switch is and how it behaves; unknown facts say so."""
+    """Identity and behaviour of a switch; unknown facts are marked as unknown."""
 
     vendor: str
     model: str
@@ -215,13 +214,13 @@ class Capabilities:
     duplex: bool
     """One device circuit carries both directions."""
     stores_owner: bool
-    """Whether the switch itself keeps each circuit's group; else a list on our side does."""
+    """Whether the switch itself stores each circuit's group; else the driver's ledger does."""
     stores_name: bool
     busy_port: BusyPort
     switch_time_s: float
     """Typical time of one circuit from command to light."""
     bulk_time_s: float
-    """Longest time of one bulk, whatever its size."""
+    """Longest time of one bulk, independent of its size."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -246,7 +245,7 @@ class PortPower:
 
 @dataclass(slots=True, frozen=True)
 class Alarm:
-    """A standing fault: ``severity`` is critical, major, minor or none."""
+    """An active fault: ``severity`` is critical, major, minor or none."""
 
     obj: str
     severity: str
@@ -255,7 +254,7 @@ class Alarm:
 
 @dataclass(slots=True, frozen=True)
 class OcsEvent:
-    """Something the switch, or the session with it, told unasked."""
+    """An unsolicited message from the switch or its session."""
 
     kind: EventKind
     obj: str
@@ -265,7 +264,7 @@ class OcsEvent:
 
 @dataclass(slots=True, frozen=True)
 class PairResult:
-    """What became of one circuit; ``code`` and ``message`` say why it failed."""
+    """Result for one circuit; ``code`` and ``message`` give the reason of a failure."""
 
     action: Action
     a: str
@@ -285,7 +284,7 @@ class ApplyResult:
 
     @property
     def ok(self) -> bool:
-        """Whether everything asked for is so."""
+        """Whether every requested circuit has the requested state."""
         return all(r.outcome is not Outcome.FAILED for r in self.results)
 
 
@@ -306,7 +305,7 @@ class OcsDriver(ABC):
 
     @abstractmethod
     async def connect(self) -> None:
-        """Open the session. OcsUnreachable or OcsLogin when that fails."""
+        """Open the session. Raises OcsUnreachable or OcsLogin on failure."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -314,7 +313,7 @@ class OcsDriver(ABC):
 
     @abstractmethod
     async def capabilities(self) -> Capabilities:
-        """Return what the switch says it is."""
+        """Return the identity and behaviour of the switch."""
 
     @abstractmethod
     async def inventory(self) -> tuple[PortInfo, ...]:
@@ -333,11 +332,11 @@ class OcsDriver(ABC):
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        """Remove and make circuits, deletes first, and read back until tuned or out of time.
+        """Remove and make circuits, deletes first; read back until tuned or at the deadline.
 
-        Circuits already as asked are not touched. Raises OcsConflict before anything
-        is sent when the mode forbids the change, OcsTimeout when the outcome could
-        not be read back within ``deadline_s`` seconds, OcsUnreachable without a session.
+        Circuits that already have the requested state are not touched. Raises OcsConflict
+        before anything is sent when the mode forbids the change, OcsTimeout when the outcome
+        cannot be read back within ``deadline_s`` seconds, OcsUnreachable without a session.
         """
 
     @abstractmethod
@@ -348,7 +347,7 @@ class OcsDriver(ABC):
         *,
         mode: Mode = Mode.SAFE,
     ) -> None:
-        """Raise the OcsConflict that ``apply`` would raise as things are now; changes nothing."""
+        """Raise the OcsConflict that ``apply`` would raise now. Changes nothing."""
 
     @abstractmethod
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
@@ -356,19 +355,19 @@ class OcsDriver(ABC):
 
     @abstractmethod
     async def alarms(self) -> tuple[Alarm, ...]:
-        """Return what the switch holds to be wrong now."""
+        """Return the active alarms of the switch."""
 
     async def adopt(self, circuits: Sequence[CircuitRequest]) -> None:
-        """Note lit circuits without a known owner as ours; touches no light. OcsError.
+        """Record lit circuits without a known owner as own; touches no light. Raises OcsError.
 
-        Does nothing on a switch that stores owners, nor for circuits that are not there.
+        Does nothing on a switch that stores owners, nor for circuits that do not exist.
         """
         del circuits
 
     async def facts(self) -> Mapping[str, Any]:
-        """Return what else the device's dialect shows: what a personality file needs."""
+        """Return further device facts from the dialect, for a personality file."""
         return {}
 
     @abstractmethod
     def subscribe(self) -> AsyncIterator[OcsEvent]:
-        """Yield events from now on, until the driver is closed."""
+        """Yield events from now until the driver is closed."""

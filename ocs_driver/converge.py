@@ -1,7 +1,7 @@
-"""The one way circuits are changed, whatever the vendor: diff, send, read back, repeat.
+"""Changes circuits for all vendors by one loop: diff, send, read back, repeat.
 
-A vendor's driver supplies ``read`` and the two bulks. A lost answer makes the outcome
-unknown; then the map is read again and only what is still missing is sent.
+A vendor's driver supplies ``read`` and the two bulks. A lost response makes the outcome
+unknown; then the map is read again and only the missing changes are sent.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _log = logging.getLogger(__name__)
 _POLL_FIRST_S = 0.004
 _POLL_LONGEST_S = 0.2
 _POLL_EAGER_S = 0.3
-"""For so long a change is watched closely: a bulk takes up to 0.2 s, and dark time counts."""
+"""Time of fast polling after a change: a bulk takes up to 0.2 s, and dark time matters."""
 _READ_S = 0.1
-"""All circuits are read at least this often; in between, one of them is looked at."""
+"""Longest interval between full reads; in between, one circuit is polled."""
 _UNSETTLED = frozenset({CircuitState.TUNING, CircuitState.PROVISIONED})
 _FAIL_GRACE_S = 0.3
-"""A switch may report a failure for a moment while mirrors settle; it counts once it lasts."""
+"""A failure counts only after this time: a switch may report one while mirrors settle."""
 _RETRY_PAUSE_S = 0.1
 _BULK_SHARE = 0.5
-"""Part of the time left that one bulk may take before its outcome counts as unknown."""
+"""Share of the remaining time that one bulk may take before its outcome counts as unknown."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """What one ``apply`` is after, and what it learned on the way."""
+    """The goal and the progress of one ``apply``."""
 
     delete: tuple[CircuitRequest, ...]
     make: tuple[CircuitRequest, ...]
@@ -64,18 +64,18 @@ class ConvergingDriver(OcsDriver):
     name: str
     """The switch's address, for messages."""
     group: str
-    """Marks circuits that are ours."""
+    """Marks own circuits."""
 
     def __init__(self, name: str, group: str) -> None:
         self.name = name
         self.group = group
         self._turns = Turns(name)
         self.revision = 0
-        """Counts our own changes of the map."""
+        """Number of own changes of the map."""
 
     @property
     def changing(self) -> bool:
-        """Whether a change of circuits is under way."""
+        """Whether a change of circuits is in progress."""
         return self._turns.changing
 
     @abstractmethod
@@ -88,21 +88,21 @@ class ConvergingDriver(OcsDriver):
     async def _make_bulk(
         self, requests: Sequence[CircuitRequest], timeout_s: float
     ) -> list[OcsError | None]:
-        """Send one bulk of makes; return a refusal or None for each. Leaves no half-made one."""
+        """Send one bulk of makes; return a refusal or None for each. Leaves no half circuit."""
 
     async def _prepare(self, requests: Sequence[CircuitRequest]) -> None:
-        """Do what has to be done before circuits are made, while the old ones still carry light.
+        """Prepare for makes while the old circuits still carry light.
 
-        OcsError when that is impossible; then nothing is sent.
+        Raises OcsError on failure; then nothing is sent.
         """
 
     async def _read_map(self) -> CircuitMap:
-        """Read the map in the names that requests are compared in."""
+        """Read the map with the internal names in which requests are compared."""
         return await self.read()
 
     @abstractmethod
     def _validate(self, requests: Sequence[CircuitRequest]) -> None:
-        """Raise OcsError for ports this switch cannot have, before anything is sent."""
+        """Raise OcsError for ports that this switch cannot have, before anything is sent."""
 
     async def apply(
         self,
@@ -112,9 +112,9 @@ class ConvergingDriver(OcsDriver):
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        """See ``OcsDriver.apply``. Calls are carried out one after the other.
+        """See ``OcsDriver.apply``. Calls run one after the other.
 
-        Each has the session to itself until its circuits are read back; readings wait.
+        Each holds the session exclusively until its circuits are read back; reads wait.
         """
         loop = asyncio.get_running_loop()
         self._validate((*delete, *make))
@@ -140,9 +140,9 @@ class ConvergingDriver(OcsDriver):
     async def provoke(
         self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
     ) -> list[OcsError | None]:
-        """Make circuits without looking for conflicts first: to learn what the switch does.
+        """Make circuits without a conflict check, to learn how the switch responds.
 
-        Returns a refusal or None for each. For the probe, on ports that nobody uses.
+        Returns a refusal or None for each. For the probe, on unused ports.
         """
         async with self._turns.change():
             self.revision += 1
@@ -150,11 +150,11 @@ class ConvergingDriver(OcsDriver):
             return await self._make_bulk(self._inwards(requests), timeout_s)
 
     def _inwards(self, requests: Sequence[CircuitRequest]) -> list[CircuitRequest]:
-        """Turn requests into the names that bulks are written in."""
+        """Translate requests to the internal names that bulks use."""
         return list(requests)
 
     async def _read_in_time(self, until: float) -> CircuitMap:
-        """Read the map before anything is sent. OcsUnreachable when that takes too long."""
+        """Read the map before anything is sent. Raises OcsUnreachable when that takes too long."""
         try:
             async with asyncio.timeout_at(until):
                 return await self._read_map()
@@ -164,21 +164,21 @@ class ConvergingDriver(OcsDriver):
             ) from None
 
     async def _send(self, job: _Job, changes: Changes) -> bool:
-        """Send the bulks. False when the outcome is unknown and the map must be read again."""
+        """Send the bulks; return False when the outcome is unknown and needs a new read."""
         if self._left(job) <= _RETRY_PAUSE_S:
-            # Too late to send anything: the map as read last tells what is missing.
+            # Too late to send anything: the last map shows what is missing.
             return True
         job.sent_deletes.update({c.name: c for c in changes.deletes})
         job.sent_makes.update(changes.makes)
         self.revision += 1
         try:
-            # A bulk of several steps, or a reading amid it, may have longer waits than is left.
+            # A bulk of several steps, or a read within it, may wait longer than the time left.
             async with asyncio.timeout_at(job.until):
                 if changes.makes:
                     await self._prepare(changes.makes)
                 await self._send_bulks(job, changes)
         except TimeoutError:
-            _log.warning("%s: the bulk was not done before the deadline", self.name)
+            _log.warning("%s: the bulk did not finish before the deadline", self.name)
             return False
         except (OcsTimeout, OcsUnreachable) as error:
             _log.warning("%s; reading the switch again", error)
@@ -198,7 +198,7 @@ class ConvergingDriver(OcsDriver):
                     job.refused[Action.MAKE, request] = error
 
     def _share(self, job: _Job) -> float:
-        """Return how long a bulk may wait for its answers: some time is kept to read again."""
+        """Return how long a bulk may wait for responses; the rest remains for the read-back."""
         return max(self._left(job) * _BULK_SHARE, _RETRY_PAUSE_S / 2)
 
     @staticmethod
@@ -206,48 +206,48 @@ class ConvergingDriver(OcsDriver):
         return job.until - asyncio.get_running_loop().time()
 
     def _still_missing(self, job: _Job, now: CircuitMap) -> Changes:
-        """What to send after an unknown outcome, leaving out what the switch refused."""
+        """Return the changes to send after an unknown outcome, except refused ones."""
         delete = [r for r in job.delete if (Action.DELETE, r) not in job.refused]
         make = [r for r in job.make if (Action.MAKE, r) not in job.refused]
         try:
             return diff(now, delete, make, mode=job.mode, group=self.group)
         except OcsConflict as error:
-            # Somebody else took the ports meanwhile: what is missing has failed.
+            # Another client took the ports meanwhile: the missing circuits have failed.
             for request in make:
                 if now.find(request) is None:
                     job.refused[Action.MAKE, request] = error
             return Changes((), ())
 
     async def _read_again(self, job: _Job) -> CircuitMap:
-        """Read the map, as often as it takes. OcsTimeout when the deadline comes first."""
+        """Read the map, with retries. Raises OcsTimeout at the deadline."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 async with asyncio.timeout_at(job.until):
                     return await self._read_map()
             except TimeoutError:
-                error: OcsError = OcsTimeout("deadline", self.name, "no answer in time")
+                error: OcsError = OcsTimeout("deadline", self.name, "no response in time")
             except (OcsTimeout, OcsUnreachable) as problem:
                 error = problem
             if loop.time() + _RETRY_PAUSE_S >= job.until:
                 raise OcsTimeout(
                     "outcome_unknown",
                     self.name,
-                    f"could not read the circuits back before the deadline ({error.hint}); "
-                    "read the switch again before anything else",
+                    f"the circuits could not be read back before the deadline ({error.hint}); "
+                    "read the switch before any other change",
                 ) from None
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _may_be_lit(self, request: CircuitRequest) -> bool:
-        """Look cheaply whether light arrives at a circuit's end; True where that cannot be told.
+        """Check cheaply whether light arrives at a circuit's end; True when that is unknown.
 
-        It only says when reading all circuits is worth while; what they are, the reading says.
+        The result only decides when to read all circuits; the read decides about their state.
         """
         del request
         return True
 
     async def _settle(self, job: _Job) -> CircuitMap:
-        """Read until every made circuit is tuned or has failed for good, or time is up."""
+        """Read until every made circuit is tuned or permanently failed, or until the deadline."""
         loop = asyncio.get_running_loop()
         pause = _POLL_FIRST_S
         eager_until = loop.time() + _POLL_EAGER_S
@@ -289,7 +289,7 @@ class ConvergingDriver(OcsDriver):
             async with asyncio.timeout_at(job.until):
                 return await self._may_be_lit(request)
         except TimeoutError:
-            return False  # too late for a reading, too
+            return False  # too late for a read as well
         except OcsError:
             return True
 
@@ -299,7 +299,7 @@ def _request(circuit: Circuit) -> CircuitRequest:
 
 
 def _judge(job: _Job, after: CircuitMap, group: str) -> ApplyResult:
-    """Tell what became of each circuit, by the map read back."""
+    """Return the result of each circuit, judged by the map read back."""
     sent = {circuit.paths for circuit in job.sent_deletes.values()}
     made = {request.paths for request in job.make}
     asked = {paths for request in (*job.delete, *job.make) for paths in request.within}
@@ -340,7 +340,7 @@ def _judge_delete(
         request.duplex,
         Outcome.FAILED,
         "still_there" if refused is None else refused.code,
-        f"{found.name} is still there" if refused is None else refused.hint,
+        f"{found.name} still exists" if refused is None else refused.hint,
     )
 
 
@@ -356,12 +356,12 @@ def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: st
     elif found is None:
         code, message = "not_made", "the switch does not show the circuit"
     elif not found.belongs_to(group):
-        owner = found.owner or "nobody known"
+        owner = found.owner or "an unknown owner"
         code, message = "foreign_circuit", f"{found.name} belongs to {owner}"
     elif found.state in LIGHT or found.state is CircuitState.PROVISIONED:
         code, message = "not_tuned", f"still {found.state} at the deadline ({found.detail})"
     else:
-        code, message = "circuit_failed", f"no light, or the set-up failed ({found.detail})"
+        code, message = "circuit_failed", f"no light, or the setup failed ({found.detail})"
     return PairResult(
         Action.MAKE, request.a, request.b, request.duplex, Outcome.FAILED, code, message
     )

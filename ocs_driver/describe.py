@@ -1,4 +1,4 @@
-"""Documents about one switch for ``lightloom ocs``: plain dicts, ready for JSON."""
+"""Builds the JSON documents of ``lightloom ocs`` about one switch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def disconnect(
     group: str = GROUP,
     deadline_s: float = 10.0,
 ) -> Document:
-    """Remove whatever joins a and b, in either direction; the same document as ``connect``."""
+    """Remove the circuits between a and b, in either direction; returns as ``connect``."""
     async with open_driver(url, password=password, group=group) as driver:
         joining = (await driver.read()).joining(a, b)
         doomed = [CircuitRequest(c.a, c.b, c.duplex) for c in joining] or [CircuitRequest(a, b)]

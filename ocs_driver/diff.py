@@ -1,7 +1,7 @@
-"""Which circuits to remove and make so that a request comes true. Pure.
+"""Computes the circuits to remove and make for a request. Pure.
 
-The switch is never asked to resolve a conflict itself: what stands in the way is
-deleted by us first (200 ms against 500 ms on a Calient, and undefined elsewhere).
+The switch never resolves a conflict itself: the driver deletes conflicting circuits
+first (200 ms against 500 ms on a Calient, and undefined elsewhere).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ocs_driver.base import Circuit, CircuitMap, CircuitRequest, CircuitState, M
 from ocs_driver.errors import OcsConflict
 
 LIGHT = frozenset({CircuitState.TUNING, CircuitState.TUNED})
-"""States that need no new command: the circuit is, or is about to be, lit."""
+"""States that need no new command: the circuit is lit or will be soon."""
 
 
 @dataclass(slots=True, frozen=True)
 class Changes:
-    """What has to be sent: ``deletes`` first, then ``makes``."""
+    """The changes to send: ``deletes`` first, then ``makes``."""
 
     deletes: tuple[Circuit, ...]
     makes: tuple[CircuitRequest, ...]
@@ -35,9 +35,9 @@ def diff(
     mode: Mode,
     group: str,
 ) -> Changes:
-    """Return the least changes that remove ``delete`` and bring about ``make``.
+    """Return the minimal changes that remove ``delete`` and produce ``make``.
 
-    ``group`` marks own circuits. Raises OcsConflict when a port is asked for twice,
+    ``group`` marks own circuits. Raises OcsConflict when two requests need the same port,
     when a foreign circuit would be touched without ``Mode.OVERWRITE``, or when a port
     is busy under ``Mode.SAFE``.
     """
@@ -56,9 +56,9 @@ def diff(
             _check_owner(found, mode, group)
             if found.belongs_to(group) and found.state in LIGHT:
                 continue
-            # Ours but inactive or failed, or taken over from somebody else: make it anew.
+            # Own but inactive or failed, or taken over from another owner: make it again.
             doomed[found] = None
-        # Own halves of a duplex circuit are what is left of one half made: make it whole.
+        # Own halves of a duplex circuit remain from an incomplete make: complete it.
         halves = before.covered(request)
         doomed |= dict.fromkeys(c for c in halves if c.belongs_to(group))
         makes.append(request)
@@ -103,7 +103,7 @@ def _check_owner(circuit: Circuit, mode: Mode, group: str) -> None:
         raise OcsConflict(
             "foreign_circuit",
             circuit.name,
-            f"it belongs to {circuit.owner or 'nobody known'}, not to {group}; "
+            f"it belongs to {circuit.owner or 'an unknown owner'}, not to {group}; "
             "agree with its owner, or use mode overwrite",
         )
 
@@ -114,5 +114,5 @@ def _check_displacement(circuit: Circuit, mode: Mode, group: str) -> None:
         raise OcsConflict(
             "port_busy",
             circuit.name,
-            "it holds a port that is asked for; delete it in the same request, or use mode update",
+            "it holds a requested port; delete it in the same request, or use mode update",
         )

@@ -1,4 +1,4 @@
-"""What can go wrong with an optical switch, in terms an operator can act on."""
+"""Defines the errors of optical switches, in terms that an operator can act on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 class OcsError(Exception):
-    """Root of all: ``code`` for programs, the ``obj`` it concerns, a ``hint`` for people."""
+    """Base class: ``code`` for programs, the object ``obj``, and a ``hint`` for operators."""
 
     def __init__(self, code: str, obj: str, hint: str) -> None:
         super().__init__(code, obj, hint)
@@ -24,7 +24,7 @@ class OcsUnreachable(OcsError):  # noqa: N818 - named for what happened
 
 
 class OcsTimeout(OcsError):  # noqa: N818 - named for what happened
-    """A command was sent and not answered: outcome unknown until the map is read again."""
+    """A command got no response: its outcome is unknown until the map is read again."""
 
 
 class OcsDenied(OcsError):  # noqa: N818 - named for what happened
@@ -32,7 +32,7 @@ class OcsDenied(OcsError):  # noqa: N818 - named for what happened
 
 
 class OcsConflict(OcsError):  # noqa: N818 - named for what happened
-    """The request clashes with circuits on the switch; nothing was sent."""
+    """The request conflicts with circuits on the switch; nothing was sent."""
 
 
 class OcsLogin(OcsError):  # noqa: N818 - named for what happened
@@ -40,19 +40,18 @@ class OcsLogin(OcsError):  # noqa: N818 - named for what happened
 
 
 def wrong_dialect(switch: str, error: OcsError) -> OcsError:
-    """Return the error for a switch that refuses to say what it is in the URL's dialect."""
+    """Return the error for a switch that does not identify itself in the URL's dialect."""
     return OcsError(
         "wrong_dialect",
         switch,
-        f"the switch does not answer as the scheme of its URL says ({error.hint}); "
-        "check vendor and port",
+        f"the switch does not speak the protocol of its URL ({error.hint}); check vendor and port",
     )
 
 
 def unreachable(switch: str, error: OSError, timeout_s: float) -> OcsUnreachable:
-    """Return the error for a connection that could not be made within ``timeout_s``."""
+    """Return the error for a connection that fails or takes longer than ``timeout_s``."""
     if isinstance(error, TimeoutError):
-        why = f"no answer within {timeout_s:g} s"
+        why = f"no response within {timeout_s:g} s"
     elif error.errno and not isinstance(error, socket.gaierror):
         why = os.strerror(error.errno)
     else:

@@ -1,4 +1,4 @@
-"""Fan-out of a switch's unasked messages to whoever subscribed."""
+"""Distributes the events of a switch to all subscribers."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import AsyncIterator
 from ocs_driver.base import EventKind, OcsEvent
 
 _BACKLOG = 1000
-"""Events kept for a subscriber that does not keep up; the oldest go first."""
+"""Events buffered for a slow subscriber; the oldest are dropped first."""
 
 
 class EventFeed:
-    """Each subscriber sees every event published after it subscribed."""
+    """Delivers each event to all current subscribers."""
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[OcsEvent | None]] = set()
         self._closed = False
 
     def publish(self, event: OcsEvent) -> None:
-        """Hand ``event`` to all subscribers; never blocks."""
+        """Send ``event`` to all subscribers; never blocks."""
         self._put(event)
 
     def link(self, switch: str, *, up: bool) -> None:
-        """Publish that the session with a switch was lost or is back."""
+        """Publish that the session with a switch was lost or restored."""
         kind = EventKind.SESSION_RESTORED if up else EventKind.SESSION_LOST
         severity = "none" if up else "major"
         self._put(OcsEvent(kind, switch, severity, kind.value.replace("_", " ")))
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there are subscribers."""
         return bool(self._queues)
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class EventFeed:
         self._put(None)
 
     def subscribe(self) -> AsyncIterator[OcsEvent]:
-        """Return an iterator over the events from this moment on, until closed."""
+        """Return an iterator over the events from now until closed."""
         queue: asyncio.Queue[OcsEvent | None] = asyncio.Queue(_BACKLOG)
         if self._closed:
             queue.put_nowait(None)

@@ -1,8 +1,8 @@
-"""Lets a site name the ports of a numbered switch bank.row.column.
+"""Translates bank.row.column port names to the port numbers of a switch.
 
-With ``?ports=5x8x8`` in its URL (``?ports=5x8x8@10001`` where counting begins there) a switch
-that counts its ports is used in a site whose cables were written for one that has banks,
-rows and columns: only the URL changes.
+With ``?ports=5x8x8`` in its URL (``?ports=5x8x8@10001`` if numbering starts there) a switch
+with numbered ports fits a site whose cables name banks, rows and columns: only the URL
+changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHAPE = re.compile(r"([1-9]\d{0,2})x([1-9]\d{0,2})x([1-9]\d{0,2})(?:@([1-9]\d{0
 
 @dataclass(slots=True, frozen=True)
 class Grid:
-    """Banks times rows times columns, all counted from 1; ``first`` is the device's 1.1.1."""
+    """Banks x rows x columns, all counted from 1; ``first`` is the device's number of 1.1.1."""
 
     banks: int
     rows: int
@@ -42,7 +42,7 @@ class Grid:
 
     @classmethod
     def parse(cls, text: str) -> Grid:
-        """Read ``5x8x8`` or ``5x8x8@10001``. OcsError when malformed."""
+        """Parse ``5x8x8`` or ``5x8x8@10001``. Raises OcsError when malformed."""
         match = _SHAPE.match(text)
         if match is None:
             raise OcsError(
@@ -53,7 +53,7 @@ class Grid:
         return cls(*map(int, match.groups("1")))
 
     def number(self, port: str) -> str:
-        """Return the device's number of a port. OcsError when it is not in the grid."""
+        """Return the device's number of a port. Raises OcsError when it is not in the grid."""
         parts = port.split(".")
         limits = (self.banks, self.rows, self.columns)
         if len(parts) != 3 or not all(
@@ -67,7 +67,7 @@ class Grid:
         return str((bank * self.rows + row) * self.columns + column + self.first)
 
     def name(self, number: str) -> str:
-        """Return the site's name of a device's port; its number where the grid ends."""
+        """Return the site's name of a device's port, or its number outside the grid."""
         place = int(number) - self.first if number.isascii() and number.isdigit() else -1
         if not 0 <= place < self.banks * self.rows * self.columns:
             return number
@@ -77,7 +77,7 @@ class Grid:
 
 
 class GridDriver(OcsDriver):
-    """The same switch with other port names."""
+    """Wraps a driver and translates its port names."""
 
     def __init__(self, inner: OcsDriver, grid: Grid) -> None:
         self._inner = inner

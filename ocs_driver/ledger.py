@@ -1,8 +1,8 @@
-"""Which circuits are ours, for switches that cannot remember it themselves.
+"""Keeps the list of own circuits for switches that cannot store owners.
 
-One small JSON file per switch. A claim is written before the circuit is made, so that a
-crash leaves a claim without a circuit and never a circuit without a claim; claims whose
-circuit has gone are forgotten at a later reading.
+There is one small JSON file per switch. A claim is written before the circuit is made, so
+that a crash leaves a claim without a circuit and never a circuit without a claim. A later
+read drops the claims of circuits that no longer exist.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from ocs_driver.errors import OcsError
 
 _YOUNG_S = 60.0
-"""A claim this young may belong to a circuit that is being made just now."""
+"""A claim younger than this may belong to a circuit whose make is in progress."""
 
 _SEEN = 0.0
-"""Instead of the claim's time once the circuit was seen: when it is gone, so is the claim."""
+"""Replaces the claim's time once the circuit was seen; the claim then ends with the circuit."""
 
 Claims = dict[str, tuple[str, float]]
-"""Pair to (group, epoch seconds of the claim)."""
+"""Maps a pair to its group and the epoch seconds of the claim."""
 
 
 def given_folder() -> Path | None:
@@ -36,7 +36,7 @@ def given_folder() -> Path | None:
 
 
 def default_folder() -> Path:
-    """``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder (XDG base directories)."""
+    """Return ``LIGHTLOOM_OCS_STATE_DIR``, else the user's state folder (XDG)."""
     return given_folder() or user_folder()
 
 
@@ -48,10 +48,10 @@ def user_folder() -> Path:
 
 
 class Ledger:
-    """The claims on one switch. All calls block as long as the disk does: not for the loop.
+    """The claims on one switch. All calls block on disk I/O: do not call them on the event loop.
 
-    ``clock`` returns epoch seconds. What another folder, ``older``, holds of this switch is
-    moved to ``folder`` at the first use, unless something lies there already.
+    ``clock`` returns epoch seconds. The first use moves this switch's file from the folder
+    ``older`` to ``folder``, unless ``folder`` already has one.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class Ledger:
         self._clock = clock
 
     def claim(self, pairs: Collection[str]) -> None:
-        """Write down that these pairs are about to be ours. OcsError when that is impossible."""
+        """Record a claim on these pairs before they are made. Raises OcsError on failure."""
         self._move_here()
         now = self._clock()
         with self._changing() as claims:
             claims.update(dict.fromkeys(pairs, (self._group, now)))
 
     def release(self, pairs: Collection[str]) -> None:
-        """Forget claims."""
+        """Drop the claims on these pairs."""
         with self._changing() as claims:
             for pair in pairs:
                 claims.pop(pair, None)
 
     def owners(self, present: Collection[str], *, forget: bool = True) -> Mapping[str, str]:
-        """Return the group of each claimed pair, and forget claims of pairs that went away.
+        """Return the group of each claimed pair, and drop claims of pairs that no longer exist.
 
-        Without ``forget`` all claims stay: for pairs that may have been read before a change.
+        Without ``forget`` all claims stay, for pairs that may have been read before a change.
         """
         self._move_here()
         claims = self._read()
@@ -96,7 +96,7 @@ class Ledger:
         fresh = [p for p, (_, made) in claims.items() if p in present and made > _SEEN]
         if stale or fresh:
             with self._changing(durable=False) as changing:
-                # What another process claimed anew since is not what was read.
+                # A claim that another process renewed since is not the claim that was read.
                 same = {p for p, claim in claims.items() if changing.get(p) == claim}
                 for pair in same.intersection(stale):
                     del changing[pair]
@@ -104,7 +104,7 @@ class Ledger:
         return {pair: group for pair, (group, _) in claims.items() if pair in present}
 
     def _move_here(self) -> None:
-        """Take over the list of an older folder: durable here before it goes there."""
+        """Move the list from the older folder: write it durably here before deleting it there."""
         older = self._older
         if older is None or self._path.exists() or not _is_file(older):
             return
@@ -130,8 +130,8 @@ class Ledger:
             raise OcsError(
                 "no_ledger",
                 str(self._path),
-                f"cannot note which circuits are ours ({error.strerror}); "
-                "set LIGHTLOOM_OCS_STATE_DIR to a folder that can be written",
+                f"cannot record which circuits are ours ({error.strerror}); "
+                "set LIGHTLOOM_OCS_STATE_DIR to a writable folder",
             ) from None
 
     def _read(self) -> Claims:
@@ -151,7 +151,7 @@ class Ledger:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a rename alone may not outlive a power cut."""
+    """Sync a folder's entries: a rename alone may not survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -163,7 +163,7 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        return False  # a home that this program may not look into
+        return False  # a home directory without read permission
 
 
 def _claims_in(path: Path) -> Claims:
@@ -176,6 +176,6 @@ def _claims_in(path: Path) -> Claims:
         raise OcsError(
             "bad_ledger",
             str(path),
-            f"the list of own circuits cannot be read ({error}); mend or remove the file: "
+            f"the list of own circuits cannot be read ({error}); repair or remove the file: "
             "circuits that are not in it count as foreign",
         ) from None

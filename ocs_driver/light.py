@@ -1,15 +1,15 @@
-"""Light as devices write it: dBm, or something that is no reading. Pure."""
+"""Parses optical power values as devices write them. Pure."""
 
 from __future__ import annotations
 
 import math
 
 DARK_DBM = -35.0
-"""Light below this is none: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
+"""Power below this is dark: dark ports read about -50 dBm on Glimmerglass, -60 on Polatis."""
 
 
 def finite(text: str) -> float | None:
-    """Read a power value; None for NONE, empty or unreadable, and for what is no finite number."""
+    """Parse a power value; None for NONE, empty, unreadable or non-finite values."""
     try:
         value = float(text)
     except ValueError:
@@ -18,5 +18,5 @@ def finite(text: str) -> float | None:
 
 
 def lit(dbm: float | None) -> float | None:
-    """Return a power, None where it means darkness."""
+    """Return a power, or None when it means dark."""
     return dbm if dbm is not None and dbm > DARK_DBM else None

@@ -1,4 +1,4 @@
-"""A matrix switch behind one session: how it is opened, closed and watched."""
+"""Opens, closes and watches a matrix switch that is reached over one session."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ocs_driver.watch import Watch
 
 
 class Session(Protocol):
-    """The part of every dialect's session that does not depend on the dialect."""
+    """The dialect-independent part of a session."""
 
     async def open(self) -> None:
-        """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
+        """Connect and log in. Raises OcsUnreachable or OcsLogin on failure."""
 
     async def close(self) -> None:
         """Log out and close."""
 
 
 class LinkedDriver(MatrixDriver):
-    """Owns the session, which a vendor makes in its constructor, and the watch."""
+    """Owns the watch and the session, which a vendor's constructor creates."""
 
     default_port: ClassVar[int]
     pushes: ClassVar[bool] = False
-    """The switch tells of changes unasked, so that nobody has to look for them."""
+    """Whether the switch sends change notifications, so that polling is unnecessary."""
     _session: Session
 
     def __init__(self, address: OcsAddress, group: str) -> None:
@@ -39,7 +39,7 @@ class LinkedDriver(MatrixDriver):
         self._watch = None if self.pushes else Watch(self, self._feed)
 
     async def connect(self) -> None:
-        """Open the session. OcsUnreachable or OcsLogin when that fails."""
+        """Open the session. Raises OcsUnreachable or OcsLogin on failure."""
         await self._session.open()
         try:
             await self.identity()

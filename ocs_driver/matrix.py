@@ -1,7 +1,7 @@
-"""What drivers of plain matrix switches share: pairs of ports without names or owners.
+"""Implements the driver interface for matrix switches, whose circuits are plain port pairs.
 
-The device knows pairs; the contract knows duplex circuits with owners. Two pairs that
-face each other are one duplex circuit, and who made it stands in a ledger on our side.
+The device knows pairs; the interface knows duplex circuits with owners. Two opposite pairs
+are one duplex circuit, and the driver's ledger stores its owner.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from ocs_driver.profile import Profile
 _T = TypeVar("_T")
 
 _DISK = ThreadPoolExecutor(4, thread_name_prefix="ocs-ledger")
-"""Threads of their own: a change of light waits for no other work."""
+"""Dedicated threads, so that a change of light does not wait for other work."""
 _READINGS = 3
-"""Of the pairs at most, when changes come between the commands of a reading."""
+"""Maximum number of attempts to read the pairs when changes interleave with a read."""
 
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """What a device says it is."""
+    """The identity that a device reports."""
 
     vendor: str
     model: str
@@ -61,7 +61,7 @@ class Identity:
 
 
 class MatrixDriver(ConvergingDriver):
-    """Implements the contract on ``_identify``, ``_pairs``, ``_connect`` and ``_disconnect``."""
+    """Implements the interface with ``_identify``, ``_pairs``, ``_connect`` and ``_disconnect``."""
 
     def __init__(
         self,
@@ -80,15 +80,15 @@ class MatrixDriver(ConvergingDriver):
         self._identity: Identity | None = None
         self._made_at: dict[Pair, float] = {}
 
-    # -- what a vendor supplies --------------------------------------------------------
+    # -- vendor-specific part ----------------------------------------------------------
 
     @abstractmethod
     async def _identify(self) -> Identity:
-        """Ask the device what it is."""
+        """Read the identity of the device."""
 
     @abstractmethod
     async def _pairs(self) -> list[WirePair]:
-        """Read all pairs, and how far each has come."""
+        """Read all pairs with their states."""
 
     @abstractmethod
     async def _connect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
@@ -100,15 +100,15 @@ class MatrixDriver(ConvergingDriver):
 
     @abstractmethod
     async def _light(self) -> Mapping[str, float | None]:
-        """Return what the power monitors show by port; empty where nothing is measured."""
+        """Return the power readings by port; empty if the switch measures nothing."""
 
     async def _leaves(self, port: str) -> bool:
-        """Look whether light leaves at one port; True where that cannot be asked."""
+        """Return whether light leaves one port; True when the switch cannot tell."""
         del port
         return True
 
     async def _failed_ports(self) -> frozenset[str]:
-        """Return the ports the device says have failed."""
+        """Return the ports that the device reports as failed."""
         return frozenset()
 
     async def _labels(self) -> Mapping[str, str]:
@@ -118,7 +118,7 @@ class MatrixDriver(ConvergingDriver):
     # -- reading -------------------------------------------------------------------------
 
     async def identity(self) -> Identity:
-        """Return what the device is; asked once."""
+        """Return the identity of the device; it is read once."""
         if self._identity is None:
             try:
                 self._identity = await self._identify()
@@ -127,7 +127,7 @@ class MatrixDriver(ConvergingDriver):
         return self._identity
 
     async def capabilities(self) -> Capabilities:
-        """Return what the device says it is, and what is known or was measured of it."""
+        """Return the device's identity with its known or measured behaviour."""
         who = await self.identity()
         return Capabilities(
             vendor=who.vendor,
@@ -143,7 +143,7 @@ class MatrixDriver(ConvergingDriver):
         )
 
     async def facts(self) -> Mapping[str, Any]:
-        """Return the shape of the matrix, and what the dialect adds."""
+        """Return the shape of the matrix and dialect-specific facts."""
         ports = (await self.identity()).ports
         if ports.reciprocal:
             return {"ports": {"any": ports.inputs}}
@@ -156,7 +156,7 @@ class MatrixDriver(ConvergingDriver):
         return {"ports": shape}
 
     async def read(self) -> CircuitMap:
-        """Return the circuits: facing pairs of one owner as one duplex circuit."""
+        """Return the circuits; opposite pairs of one owner are one duplex circuit."""
         ports = (await self.identity()).ports
         inward = await self._inward()
         shown = []
@@ -166,7 +166,7 @@ class MatrixDriver(ConvergingDriver):
         return CircuitMap(tuple(shown), inward.taken_at)
 
     async def inventory(self) -> tuple[PortInfo, ...]:
-        """Return all ports with the light that their monitors see."""
+        """Return all ports with the power readings of their monitors."""
         ports = (await self.identity()).ports
         found = await self._pairs()
         light, failed = await self._light(), await self._failed_ports()
@@ -204,7 +204,7 @@ class MatrixDriver(ConvergingDriver):
         return (*found, *(Alarm(c.name, "major", c.detail) for c in dark))
 
     def subscribe(self) -> AsyncIterator[OcsEvent]:
-        """Yield events from now on, until the driver is closed."""
+        """Yield events from now until the driver is closed."""
         return self._feed.subscribe()
 
     # -- changing ------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class MatrixDriver(ConvergingDriver):
         return [self._identity.ports.inward(r) for r in requests]
 
     def _validate(self, requests: Sequence[CircuitRequest]) -> None:
-        """Requests were checked when they were turned inward."""
+        """Do nothing: the translation to internal names has validated the requests."""
 
     async def _read_map(self) -> CircuitMap:
         return await self._inward()
@@ -277,7 +277,7 @@ class MatrixDriver(ConvergingDriver):
         return _first_errors(len(circuits), [i for i, _ in pairs], errors)
 
     async def _prepare(self, requests: Sequence[CircuitRequest]) -> None:
-        """Claim the circuits: never one without a claim. The disk may take its time."""
+        """Claim the circuits before they are made; slow disk I/O is acceptable here."""
         ports = (await self.identity()).ports
         pairs = [key(pair) for request in requests for pair in ports.wire(request)]
         await self._in_ledger(lambda ledger: ledger.claim(pairs))
@@ -292,7 +292,7 @@ class MatrixDriver(ConvergingDriver):
         self._made_at.update(dict.fromkeys(wanted, started))
         errors = await self._connect(wanted, timeout_s)
         merged = _first_errors(len(requests), [i for i, _ in pairs], errors)
-        # Where one half was refused the other would be light without an answer: take it back.
+        # If one half was refused, the other would carry light one way only: remove it.
         halves = [
             pair
             for (i, pair), error in zip(pairs, errors, strict=True)
@@ -325,7 +325,7 @@ class MatrixDriver(ConvergingDriver):
     # -- helpers -------------------------------------------------------------------------
 
     async def _in_ledger(self, use: Callable[[Ledger], _T]) -> _T:
-        """Use the list of own circuits, off the loop: a disk that stalls stalls nothing else."""
+        """Use the ledger in a thread, so that a stalled disk does not block the event loop."""
         serial = (await self.identity()).serial
         ledger = Ledger(
             self._state_dir, f"{serial}@{self.name}", self.group, older=self._older_state_dir
@@ -333,12 +333,12 @@ class MatrixDriver(ConvergingDriver):
         return await asyncio.get_running_loop().run_in_executor(_DISK, use, ledger)
 
     async def _inward(self) -> CircuitMap:
-        """Read the circuits in names of duplex fibers."""
+        """Read the circuits with the names of duplex fibers."""
         ports = (await self.identity()).ports
         for _ in range(_READINGS):
             revision = self.revision
             found = await self._pairs()
-            overtaken = self.revision != revision  # by a change: some of it may be from before
+            overtaken = self.revision != revision  # a change interleaved: part of it may be stale
             if not overtaken:
                 break
         taken_at = time.time()
@@ -350,13 +350,13 @@ class MatrixDriver(ConvergingDriver):
         return CircuitMap(tuple(merge(ports, found, owners)), taken_at)
 
     def _young(self, pair: Pair) -> bool:
-        """Whether a pair was made so recently that its light may still be coming."""
+        """Whether a pair was made so recently that its light may not have arrived yet."""
         made_at = self._made_at.get(pair)
         now = asyncio.get_running_loop().time()
         return made_at is not None and now - made_at < self.profile.settle_s
 
     def _judge_light(self, pair: Pair, light: Mapping[str, float | None]) -> WirePair:
-        """Tell by the power monitors how far a pair has come; without any it counts as tuned."""
+        """Derive a pair's state from the power monitors; without monitors it counts as tuned."""
         if pair.b not in light:
             return WirePair(pair)
         entering, leaving = light.get(pair.a), light[pair.b]
@@ -404,7 +404,7 @@ def _health(state: CircuitState | None, *, failed: bool) -> PortHealth:
 def _in_and_out(
     ports: MatrixPorts, light: Mapping[str, float | None], port: str
 ) -> tuple[float | None, float | None]:
-    """Return the light at a port; an input is shown with what leaves at the output beside it."""
+    """Return the power at a port; an input also shows the power that leaves its paired output."""
     if ports.reciprocal or ports.is_output(port):
         return None, light.get(port)
     return light.get(port), light.get(ports.beside(port))

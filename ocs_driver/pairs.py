@@ -1,4 +1,4 @@
-"""A matrix switch's pairs of ports as circuits: two that face each other are one. Pure."""
+"""Merges the port pairs of a matrix switch into circuits. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class WirePair:
 
 
 def key(pair: Pair) -> str:
-    """Return the name of a pair, as the ledger keeps it."""
+    """Return the ledger's key of a pair."""
     return f"{pair.a},{pair.b}"
 
 
 def merge(
     ports: MatrixPorts, found: Iterable[WirePair], owners: Mapping[str, str]
 ) -> list[Circuit]:
-    """Make circuits of pairs: two that face each other and have one owner are one."""
+    """Merge pairs into circuits: two opposite pairs with the same owner are one circuit."""
     by_pair = {ports.from_wire(w.pair): w for w in found}
     circuits: list[Circuit] = []
     for pair, wire in by_pair.items():

@@ -1,8 +1,8 @@
-"""How a matrix switch numbers its ports, and what a duplex circuit is on it. Pure.
+"""Models the port numbering and the duplex circuits of a matrix switch. Pure.
 
-A two-sided switch (MxN) has inputs and outputs; a duplex fiber takes an input and the
-output beside it, and is named by its input. On a switch whose ports go to any other
-("CC") one path carries light both ways, so a path is a duplex circuit.
+A two-sided switch (MxN) has inputs and outputs; a duplex fiber uses an input and its
+paired output, and has the name of the input. On a switch that connects any port to any
+other ("CC") one path carries light both ways, so a path is a duplex circuit.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ocs_driver.base import Circuit, CircuitRequest, Pair
 from ocs_driver.errors import OcsConflict, OcsError
 
 MOST_PORTS = 4096
-"""On one side of a switch. Larger ones are not built: who says more is no optical switch."""
+"""Maximum ports per side. A device that reports more is not an optical switch."""
 _PORT = re.compile(r"[0-9]{1,6}\Z")
 
 
 def is_number(text: str) -> bool:
-    """Whether a port as a device writes it is a number, ASCII and of a size that ports have."""
+    """Whether a device's text is a plausible port number in ASCII digits."""
     return _PORT.match(text) is not None
 
 
 @dataclass(slots=True, frozen=True)
 class MatrixPorts:
-    """``outputs`` 0 stands for a switch that connects any port to any other. OcsError: too many."""
+    """``outputs`` 0: any port connects to any other. Raises OcsError for too many ports."""
 
     inputs: int
     outputs: int
@@ -44,34 +44,34 @@ class MatrixPorts:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every port, inputs first."""
+        """All ports, inputs first."""
         inputs = range(self.first_input, self.first_input + self.inputs)
         outputs = range(self.first_output, self.first_output + self.outputs)
         return tuple(str(n) for n in (*inputs, *outputs))
 
     def beside(self, port: str) -> str:
-        """Return the output beside an input; empty when there is none."""
+        """Return the paired output of an input; empty when there is none."""
         offset = int(port) - self.first_input
         there = not self.reciprocal and 0 <= offset < min(self.inputs, self.outputs)
         return str(self.first_output + offset) if there else ""
 
     def is_output(self, port: str) -> bool:
-        """Whether light leaves at this port and cannot enter."""
+        """Whether light can only leave at this port."""
         return 0 <= int(port) - self.first_output < self.outputs
 
     def fiber(self, port: str) -> str:
-        """Return the name of the duplex fiber a port belongs to: that of its input."""
+        """Return the name of a port's duplex fiber, which is the name of its input."""
         offset = int(port) - self.first_output
         if self.is_output(port) and offset < self.inputs:
             return str(self.first_input + offset)
         return port
 
     def inward(self, request: CircuitRequest) -> CircuitRequest:
-        """Return a request in names of duplex fibers. OcsError or OcsConflict when malformed.
+        """Return a request with duplex fiber names. Raises OcsError or OcsConflict if malformed.
 
-        Outputs may be given by their own number. A one-way path is duplex where light
-        passes both ways anyway; a duplex loop from an input to the output beside it is
-        one pair.
+        A request may name outputs by their own number. A one-way path is duplex on a switch
+        where light passes both ways; a duplex loop from an input to its paired output is one
+        pair.
         """
         for port in (request.a, request.b):
             if not port.isascii() or not port.isdigit() or len(port) > 6:
@@ -88,19 +88,19 @@ class MatrixPorts:
         return CircuitRequest(request.a, b, False, request.name)
 
     def wire(self, item: CircuitRequest | Circuit) -> tuple[Pair, ...]:
-        """Return the device's pairs of an inward circuit."""
+        """Return the device's pairs for a circuit with duplex fiber names."""
         if self.reciprocal:
             return (Pair(*sorted((item.a, item.b), key=int)),)
         return tuple(Pair(p.a, self._sink(p.b)) for p in item.pairs)
 
     def from_wire(self, pair: Pair) -> Pair:
-        """Return a device's pair in names of duplex fibers."""
+        """Return a device's pair with duplex fiber names."""
         if self.reciprocal:
             return Pair(*sorted((pair.a, pair.b), key=int))
         return Pair(pair.a, self.fiber(pair.b))
 
     def outward(self, a: str, b: str, *, duplex: bool) -> tuple[str, str]:
-        """Return the names an operator knows: of a one-way path, its output's own number."""
+        """Return the operator's port names; the output of a one-way path has its own number."""
         return (a, b) if duplex or self.reciprocal else (a, self._sink(b))
 
     def _sink(self, port: str) -> str:
@@ -117,7 +117,7 @@ class MatrixPorts:
 
 
 def parse_size(text: str) -> MatrixPorts:
-    """Read a Polatis' size: ``24x24`` or ``48xCC`` (TL1), ``24,24`` (SCPI). OcsError."""
+    """Parse a Polatis size: ``24x24`` or ``48xCC`` (TL1), ``24,24`` (SCPI). Raises OcsError."""
     first, _, second = text.strip().strip('"').replace(",", "x").partition("x")
     first, second = first.strip(), second.strip()
     if is_number(first) and second.upper() == "CC":

@@ -1,8 +1,8 @@
-"""Finds out how a real switch behaves and writes it down as a personality file.
+"""Measures the behaviour of a real switch and returns it as a personality file.
 
 Without ``spare_ports`` it only reads. With them it makes and removes circuits on those
-ports and no others: it refuses to begin while any of them is in use. What it could not
-measure is taken from what is known of the vendor, and listed as assumed.
+ports only, and refuses to start while any of them is in use. Values that it cannot measure
+are the vendor's known values, and are listed as assumed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Document = dict[str, Any]
 
 _ROUNDS = 3
 _LIGHT_S = 30.0
-"""Longest a mirror is waited for."""
+"""Longest wait for a mirror."""
 _SESSIONS_TRIED = 16
 _SATURATED = 0.8
-"""A bulk this much shorter than its circuits one by one has reached the bulk time."""
+"""A bulk has reached the bulk time below this fraction of the sum of its circuits' times."""
 
 _ASSUMED: Mapping[str, Document] = {
     "calient": {
@@ -66,7 +66,7 @@ _BEHAVIOUR: Document = {"busy": "reject", "preserve_map": True, "max_sessions": 
 
 @dataclass(slots=True)
 class _Findings:
-    """The file so far, and which of its entries were measured."""
+    """The partial file and the names of its measured entries."""
 
     document: Document
     measured: list[str] = field(default_factory=list)
@@ -104,11 +104,13 @@ async def probe(
         }
         document |= {key: value for key, value in facts.items() if value}
         if not document["ports"]:
-            raise OcsError("no_ports", url, "the names of its ports are unknown")
+            raise OcsError("no_ports", url, "its port names are unknown")
         found = _Findings(document, ["vendor", "model", "serial", "firmware", *facts])
         if spare_ports:
             if not isinstance(driver, ConvergingDriver):
-                raise OcsError("bad_url", url, "probe without ?ports=: by the device's numbers")
+                raise OcsError(
+                    "bad_url", url, "probe without ?ports=, with the device's own numbers"
+                )
             await _Experiment(driver, list(spare_ports), found).run()
     if spare_ports:
         limit = await _session_limit(url, password, state_dir)
@@ -125,7 +127,7 @@ async def probe(
 
 
 class _Experiment:
-    """Switches the spare ports and watches; leaves them as it found them."""
+    """Switches the spare ports, measures, and restores them."""
 
     def __init__(self, driver: ConvergingDriver, ports: list[str], found: _Findings) -> None:
         self._driver = driver
@@ -136,7 +138,7 @@ class _Experiment:
 
     async def run(self) -> None:
         if len(set(self._ports)) < 4:
-            raise OcsError("too_few_ports", ",".join(self._ports), "name four spare ports or more")
+            raise OcsError("too_few_ports", ",".join(self._ports), "name at least four spare ports")
         standing = await self._driver.read()
         for port in self._ports:
             if standing.on_port(port) or standing.on_port(self._beside(port)):
@@ -186,7 +188,7 @@ class _Experiment:
         return now() - began
 
     async def _make(self, circuits: Sequence[CircuitRequest]) -> tuple[float, float]:
-        """Make circuits; return when they were accepted and, from then on, when they were lit."""
+        """Make circuits; return the times until acceptance and from acceptance to light."""
         clock = asyncio.get_running_loop().time
         began = clock()
         errors = await self._driver.provoke(circuits)
@@ -226,7 +228,7 @@ class _Experiment:
             self._found.note("light", "loss_spread_db", round(statistics.stdev(losses), 2))
 
     async def _busy(self) -> None:
-        """Ask for a port that is in use: is it refused, or is the old circuit displaced?"""
+        """Measure whether a make on a busy port is refused or displaces the old circuit."""
         low, free = sorted(self._ports, key=_natural)[:2]
         high = sorted(self._ports, key=_natural)[-1]
         first = CircuitRequest(low, high, self._duplex)
@@ -242,7 +244,7 @@ class _Experiment:
             self._found.note("behaviour", "busy", BusyPort.DISPLACE.value)
 
     def _beside(self, port: str) -> str:
-        """Return the output that makes a fiber pair with an input; the port itself if none."""
+        """Return the paired output of an input; the port itself if there is none."""
         shape = self._found.document["ports"]
         if "inputs" not in shape or not port.isdigit():
             return port
@@ -264,7 +266,7 @@ def _natural(port: str) -> tuple[int, ...]:
 
 
 async def _session_limit(url: str, password: str | None, state_dir: Path | None) -> int:
-    """Open sessions until one is refused; 0 when none was."""
+    """Open sessions until one is refused; return 0 if none is refused."""
     opened: list[Any] = []
     try:
         for _ in range(_SESSIONS_TRIED):

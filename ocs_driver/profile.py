@@ -1,4 +1,4 @@
-"""What is known of a switch beyond what it says itself: assumed, or measured by the probe."""
+"""Holds switch behaviour that the switch does not report: assumed, or measured by the probe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ocs_driver.errors import OcsError
 
 @dataclass(slots=True, frozen=True)
 class Profile:
-    """Behaviour and times in seconds; ``settle_s`` is how long after a make light may come."""
+    """Behaviour and times in seconds; ``settle_s`` is the longest time from a make to light."""
 
     busy_port: BusyPort = BusyPort.UNKNOWN
     switch_time_s: float = 0.025
@@ -21,7 +21,7 @@ class Profile:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a personality file as ``lightloom ocs probe`` writes it. OcsError when it is not one."""
+    """Read a personality file from ``lightloom ocs probe``. Raises OcsError when it is invalid."""
     try:
         data = json.loads(path.read_text("utf-8"))
         timing = data["timing"]

@@ -1,8 +1,8 @@
-"""Who may use a switch's one session: one command at a time, and a change undisturbed.
+"""Serialises access to the session of a switch: one command at a time, changes uninterrupted.
 
-A change (deletes, makes, read-back) keeps the session for its whole cut: whatever came between
-its commands would only make the time longer in which light is away. Readings therefore come in
-small portions, and let a change that waits go before their next one.
+A change (deletes, makes, read-back) holds the session for its whole duration: any command in
+between would extend the dark time. Reads therefore run in small portions, and a waiting change
+goes before their next portion.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ocs_driver.errors import OcsUnreachable
 
 
 class Turns:
-    """The right to send commands, on one loop.
+    """The right to send commands, on one event loop.
 
-    ``name`` is the switch's, for messages; ``until`` is in the loop's time, None waits without
-    a limit. OcsUnreachable when the turn does not come by then.
+    ``name`` is the switch's, for messages. ``until`` is in the loop's time; None waits without
+    a limit. Raises OcsUnreachable when the turn does not come by then.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,22 +27,22 @@ class Turns:
         self._owner: asyncio.Task[object] | None = None
         self._waiting = 0
         self._changes = 0
-        """Changes that have ended."""
+        """Number of finished changes."""
 
     @property
     def changing(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a change is in progress."""
         return self._owner is not None
 
     @contextlib.asynccontextmanager
     async def change(self, until: float | None = None) -> AsyncIterator[None]:
-        """Keep the session for all commands that this task sends inside."""
+        """Hold the session for all commands that this task sends inside."""
         self._waiting += 1
         try:
             async with asyncio.timeout_at(until):
                 await self._lock.acquire()
         except TimeoutError:
-            why = "another change, or a long reading, is under way"
+            why = "another change, or a long read, is in progress"
             raise OcsUnreachable("switch_busy", self._name, why) from None
         finally:
             self._waiting -= 1
@@ -56,7 +56,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def command(self, until: float | None = None) -> AsyncIterator[None]:
-        """Have the session for one portion of commands; at once inside a change of this task."""
+        """Hold the session for one portion of commands; immediate inside this task's change."""
         if self._owner is not None and self._owner is asyncio.current_task():
             yield
             return
@@ -64,7 +64,7 @@ class Turns:
             async with asyncio.timeout_at(until):
                 await self._acquire()
         except TimeoutError:
-            why = "a change, or another command, is under way"
+            why = "a change, or another command, is in progress"
             raise OcsUnreachable("session_busy", self._name, why) from None
         try:
             yield
@@ -72,10 +72,10 @@ class Turns:
             self._lock.release()
 
     async def _acquire(self) -> None:
-        """Let changes that wait go first, but not for ever: after one it is a reading's turn."""
+        """Let waiting changes go first, but not without limit: a read goes after one of them."""
         changes = self._changes
         while True:
             await self._lock.acquire()
             if not self._waiting or self._changes != changes:
                 return
-            self._lock.release()  # the lock is fair: the change is in front of us from now on
+            self._lock.release()  # the lock is fair: the change is now ahead in its queue

@@ -1,7 +1,7 @@
-"""Events from switches that tell nothing unasked: look now and then, report what changed.
+"""Polls switches that send no notifications and reports changes as events.
 
-Looking never disturbs switching: a round is left out while circuits are being changed,
-and our own changes are no news.
+Polling never disturbs switching: a round is skipped while circuits change, and own changes
+are not reported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _log = logging.getLogger(__name__)
 
 POLL_S = 5.0
 _STEP_DB = 1.0
-"""A change of light below this is noise."""
+"""A change of power below this is noise."""
 
 
 class Watch:
-    """Looks every ``poll_s`` seconds while somebody is subscribed."""
+    """Polls every ``poll_s`` seconds while there are subscribers."""
 
     def __init__(
         self, driver: ConvergingDriver, feed: EventFeed, *, poll_s: float = POLL_S
@@ -38,12 +38,12 @@ class Watch:
         self._power: dict[str, float | None] = {}
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"watch-{self._driver.name}")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -51,7 +51,7 @@ class Watch:
                 await task
 
     async def look(self) -> None:
-        """Look once and report what is new. OcsError when the switch does not answer."""
+        """Poll once and report changes. Raises OcsError when the switch does not respond."""
         if self._driver.changing:
             return
         revision = self._driver.revision
@@ -79,9 +79,9 @@ class Watch:
         before = self._circuits or {}
         now = {c.name: c for c in circuits.circuits}
         for name in sorted(now.keys() - before.keys()):
-            self._tell(EventKind.CIRCUIT, name, "none", "somebody made this circuit")
+            self._tell(EventKind.CIRCUIT, name, "none", "another client made this circuit")
         for name in sorted(before.keys() - now.keys()):
-            self._tell(EventKind.CIRCUIT, name, "none", "somebody removed this circuit")
+            self._tell(EventKind.CIRCUIT, name, "none", "another client removed this circuit")
 
     def _tell_power(self, power: dict[str, float | None]) -> None:
         for port in power.keys() & self._power.keys():

@@ -1,6 +1,6 @@
-"""Who may speak to whom: one authority a site, one certificate a daemon, mutual TLS.
+"""Provides mutual TLS for the daemons: one authority per site, one certificate per daemon.
 
-Imports no other part, so that both ends of a connection read the same names and checks.
+It imports no other package, so that both ends of a connection use the same names and checks.
 """
 
 from pki.authority import Authority, Issued

@@ -1,7 +1,7 @@
-"""A site's certificate authority: a key and a certificate in a directory.
+"""Creates a site's certificate authority, a key and a certificate in a directory.
 
-Keys are ECDSA P-256 and lie in files of mode 0600. Everything is written beside its place
-and renamed, so a crash leaves either the old file or the new one.
+Keys are ECDSA P-256 in files of mode 0600. Every file is written under a temporary name and
+renamed, so a crash leaves either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KEY_FILE = "key.pem"
 
 CA_DAYS = 3650
 CERT_DAYS = 397
-"""A year and a month: what browsers accept, and long enough to be renewed once a year."""
+"""A year and a month: the limit of browsers, and long enough for one renewal per year."""
 _BACKDATE = timedelta(minutes=5)
-"""Clocks of servers differ by seconds; a certificate must not be 'not yet valid' at once."""
+"""Margin for clock differences, so that a new certificate is valid immediately."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 _BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -38,7 +38,7 @@ _BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 @dataclass(slots=True, frozen=True)
 class Issued:
-    """One certificate that was written. ``expires`` is in UTC."""
+    """An issued certificate. ``expires`` is in UTC."""
 
     name: str
     directory: Path
@@ -46,7 +46,7 @@ class Issued:
 
 
 class Authority:
-    """Makes certificates that everybody who holds ``ca.pem`` believes."""
+    """Issues certificates that every holder of ``ca.pem`` trusts."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
@@ -54,11 +54,11 @@ class Authority:
 
     @classmethod
     def create(cls, directory: Path, site: str, *, now: datetime, days: int = CA_DAYS) -> Authority:
-        """Make the authority of ``site``. TrustError ``conflict`` when there is one already."""
+        """Create the authority of ``site``. Raises TrustError ``conflict`` when it exists."""
         if (directory / CA_KEY_FILE).exists():
             raise TrustError(
                 "conflict",
-                "there is an authority already",
+                "the authority already exists",
                 object=str(directory),
                 hint="`lightloom pki issue` uses it; choose another directory for another site",
             )
@@ -80,46 +80,46 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         _make(directory)
-        # The key last: by it an authority is known to be whole.
+        # The key is last: its presence shows that an authority is complete.
         _write(directory / CA_FILE, certificate.public_bytes(serialization.Encoding.PEM))
         _write(directory / CA_KEY_FILE, _key_pem(key), mode=0o600)
         return cls(key, certificate)
 
     @classmethod
     def load(cls, directory: Path) -> Authority:
-        """Read the authority in ``directory``. TrustError when there is none."""
+        """Read the authority in ``directory``. Raises TrustError when there is none."""
         try:
             key = serialization.load_pem_private_key((directory / CA_KEY_FILE).read_bytes(), None)
             certificate = x509.load_pem_x509_certificate((directory / CA_FILE).read_bytes())
         except FileNotFoundError:
             raise TrustError(
                 "not_found",
-                "there is no authority here",
+                "no authority exists here",
                 object=str(directory),
-                hint=f"make one: lightloom pki init --dir {directory}",
+                hint=f"create one: lightloom pki init --dir {directory}",
             ) from None
         except (OSError, ValueError) as error:
             raise TrustError(
                 "failed", f"the authority cannot be read: {error}", object=str(directory)
             ) from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TrustError("invalid", "is no ECDSA key", object=str(directory / CA_KEY_FILE))
+            raise TrustError("invalid", "is not an ECDSA key", object=str(directory / CA_KEY_FILE))
         return cls(key, certificate)
 
     def issue_agent(
         self, server: str, directory: Path, *, now: datetime, days: int = CERT_DAYS
     ) -> Issued:
-        """Write the certificate of the agent of ``server``; an old one is replaced (renewed)."""
+        """Write the certificate of the agent of ``server``; replaces (renews) an old one."""
         _check_name(server, "server")
         return self._issue(agent_name(server), directory=directory, now=now, days=days)
 
     def issue_aggregators(
         self, aggregators: Sequence[str], directory: Path, *, now: datetime, days: int = CERT_DAYS
     ) -> Issued:
-        """Write the certificate of a packet switch; an old one is replaced (renewed).
+        """Write the certificate of a packet switch; replaces (renews) an old one.
 
-        One Open vSwitch has one certificate for all its bridges, hence several ``aggregators``. It
-        is good for clients alone: a stolen one cannot pose as a controller to other switches.
+        An Open vSwitch has one certificate for all its bridges, hence several ``aggregators``. The
+        certificate is valid for clients only: a stolen one cannot impersonate a controller.
         """
         for aggregator in aggregators:
             _check_name(aggregator, "aggregator")
@@ -127,7 +127,7 @@ class Authority:
         return self._issue(*names, directory=directory, now=now, days=days, use=_CLIENT)
 
     def issue_controller(self, directory: Path, *, now: datetime, days: int = CERT_DAYS) -> Issued:
-        """Write the certificate of the controller; an old one is replaced (renewed)."""
+        """Write the certificate of the controller; replaces (renews) an old one."""
         return self._issue(CONTROLLER, directory=directory, now=now, days=days)
 
     def _issue(
@@ -169,7 +169,7 @@ def _check_name(name: str, kind: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise TrustError(
             "invalid",
-            f"is no {kind}'s name",
+            f"is not a valid {kind} name",
             object=name[:80],
             hint="use the name in the site file: a-z, 0-9 and -",
         )
@@ -206,7 +206,7 @@ def _make(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrustError(
-            "failed", f"cannot be made: {error.strerror}", object=str(directory)
+            "failed", f"cannot be created: {error.strerror}", object=str(directory)
         ) from error
 
 
@@ -218,12 +218,12 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
         with os.fdopen(descriptor, "wb") as out:
             out.write(data)
             out.flush()
-            os.fsync(out.fileno())  # else a crash may leave the new name with nothing in it
+            os.fsync(out.fileno())  # otherwise a crash may leave the new name with an empty file
         beside.replace(path)
     except OSError as error:
         raise TrustError(
             "failed",
             f"cannot be written: {error.strerror}",
             object=str(path),
-            hint="run as a user who may write there, or name another place",
+            hint="run as a user with write permission there, or use another directory",
         ) from error

@@ -1,7 +1,7 @@
-"""What one daemon shows and whom it believes, read from a directory and checked before use.
+"""Reads and checks the TLS credentials of one daemon: its certificate, key and authority.
 
-A daemon that would be refused by everybody says so at its own start, where an operator
-looks, and not by silence on the wire.
+A daemon whose certificate its peers would refuse reports that at its own start, where an
+operator sees it, and not only by failed connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Credentials:
     """PEM texts of one daemon. The key never shows in a representation."""
 
     name: str
-    """The DNS name in the certificate: who the daemon is."""
+    """The DNS name in the certificate, which identifies the daemon."""
     directory: Path
     ca: bytes
     certificate: bytes
@@ -38,8 +38,8 @@ class Credentials:
     def load(cls, directory: Path, name: str, *, now: datetime) -> Credentials:
         """Read ``ca.pem``, ``cert.pem`` and ``key.pem`` and check that ``name`` can use them.
 
-        TrustError: a file is missing, the key can be read by others, the certificate has
-        expired, is of another authority or key, or names somebody else.
+        Raises TrustError when a file is missing, others can read the key, or the certificate
+        has expired, belongs to another authority or key, or has another name.
         """
         ca_pem, cert_pem, key_pem = (
             _read(directory / file) for file in (CA_FILE, CERT_FILE, KEY_FILE)
@@ -62,7 +62,10 @@ class Credentials:
             ) from error
         if key.public_key() != certificate.public_key():
             raise TrustError(
-                "invalid", "is not of the key beside it", object=str(cert_path), hint=_AGAIN
+                "invalid",
+                "does not match key.pem in the same directory",
+                object=str(cert_path),
+                hint=_AGAIN,
             )
         _check_chain(certificate, authority, cert_path)
         _check_dates(authority, directory / CA_FILE, now)
@@ -70,7 +73,7 @@ class Credentials:
         if name not in _dns_names(certificate):
             raise TrustError(
                 "invalid",
-                f"is of {', '.join(_dns_names(certificate)) or 'nobody'}, not of {name}",
+                f"names {', '.join(_dns_names(certificate)) or 'no host'}, not {name}",
                 object=str(cert_path),
                 hint=_AGAIN,
             )
@@ -86,9 +89,9 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise TrustError(
             "not_found",
-            "there is no such file",
+            "no such file",
             object=str(path),
-            hint="make it: lightloom pki issue agent SERVER | aggregator NAME | controller",
+            hint="create it: lightloom pki issue agent SERVER | aggregator NAME | controller",
         ) from None
     except OSError as error:
         raise TrustError("failed", f"cannot be read: {error.strerror}", object=str(path)) from error
@@ -100,7 +103,7 @@ def _check_chain(certificate: x509.Certificate, authority: x509.Certificate, pat
     except (ValueError, TypeError, InvalidSignature):
         raise TrustError(
             "invalid",
-            "was not issued by the authority beside it",
+            "was not issued by the authority in ca.pem",
             object=str(path),
             hint="copy cert.pem, key.pem and ca.pem of one `lightloom pki issue` together",
         ) from None
@@ -119,7 +122,7 @@ def _check_dates(certificate: x509.Certificate, path: Path, now: datetime) -> No
             "invalid",
             f"is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on",
             object=str(path),
-            hint="is this machine's clock right?",
+            hint="check this machine's clock",
         )
 
 

@@ -1,8 +1,8 @@
-"""Why a TLS connection is refused, in words an operator can act on.
+"""Explains why a TLS connection fails, in terms that an operator can act on.
 
-gRPC tells a client little of a handshake that failed, and nothing when it was the server
-that did not like the client (in TLS 1.3 that comes after the client's handshake is over).
-So the connection is made once more with Python's own TLS, whose errors say it.
+gRPC tells a client little about a failed handshake, and nothing when the server refuses the
+client (in TLS 1.3 that happens after the client's handshake). So this module repeats the
+connection with Python's own TLS, whose errors give the reason.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ import ssl
 
 from pki.credentials import Credentials
 
-_HUNG_UP = "it hangs up on our certificate: is that of the same authority, and not expired?"
+_HUNG_UP = (
+    "it closes the connection on our certificate: is that of the same authority, and not expired?"
+)
 _ALERTS = {
-    "UNKNOWN_CA": "it does not believe our authority",
+    "UNKNOWN_CA": "it does not trust our authority",
     "BAD_CERTIFICATE": "it does not accept our certificate",
-    "CERTIFICATE_EXPIRED": "it says that our certificate has expired",
+    "CERTIFICATE_EXPIRED": "it reports that our certificate has expired",
     "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
-    "CERTIFICATE_REQUIRED": "it wants a certificate and we showed none",
+    "CERTIFICATE_REQUIRED": "it requires a certificate and we sent none",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "UNEXPECTED_EOF": "it hung up during the handshake: does it speak TLS?",
+    "UNEXPECTED_EOF": "it closed the connection during the handshake: does it speak TLS?",
 }
 
 
 def why_refused(
     host: str, port: int, credentials: Credentials, name: str, *, timeout_s: float = 3.0
 ) -> str | None:
-    """Connect to the daemon ``name`` and return what is wrong, None when TLS is fine. Blocks."""
+    """Connect to the daemon ``name`` and return the TLS problem, or None. Blocks."""
     context = ssl.create_default_context(cadata=credentials.ca.decode())
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
@@ -45,13 +47,13 @@ def why_refused(
     except ConnectionResetError:
         return _ALERTS["UNEXPECTED_EOF"]
     except OSError:
-        return None  # nobody there: that is not a matter of trust
+        return None  # no daemon there: not a TLS problem
 
 
 def _afterwards(secure: ssl.SSLSocket) -> str | None:
-    """A server's refusal of our certificate arrives where its first words would.
+    """Return why the server refuses our certificate; the alert arrives in place of its first data.
 
-    An HTTP/2 server speaks first; gRPC's hangs up without a word when it refuses.
+    An HTTP/2 server sends first; gRPC's server closes the connection without data on refusal.
     """
     try:
         return None if secure.read(1) else _HUNG_UP

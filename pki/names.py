@@ -1,13 +1,13 @@
-"""Names in certificates: what a daemon is, never where it listens.
+"""Defines the names in certificates, which identify a daemon and not its address.
 
 An agent's certificate is bound to its server's name in the site file, so a stolen one
-cannot stand in for another server; addresses may change without a new certificate.
+cannot impersonate another server; addresses may change without a new certificate.
 """
 
 from __future__ import annotations
 
 CONTROLLER = "controller.lightloom"
-"""DNS name in the controller's certificate; an agent obeys nobody else."""
+"""DNS name in the controller's certificate; an agent accepts commands from this name only."""
 
 _AGENT_DOMAIN = "agent.lightloom"
 _AGGREGATOR_DOMAIN = "aggregator.lightloom"

@@ -1,6 +1,6 @@
-"""Checks of a site file that need more than one field, and its cables as values.
+"""Checks the cross-field rules of a site file and builds its cables as values.
 
-Every problem is collected, so that one run shows all that has to be mended.
+All problems are collected, so that one run reports everything to correct.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GIB = 1024**3
 
 
 class _Cabling:
-    """Follows fibers and uplinks, noting what each port is used for."""
+    """Follows fibers and uplinks, and records the use of each port."""
 
     def __init__(self, model: SiteModel) -> None:
         self.endpoints = {e.name for e in model.endpoints}
@@ -42,12 +42,12 @@ class _Cabling:
         self.problems.append(Problem(path, message, fix))
 
     def end(self, path: str, text: str) -> Port | str | None:
-        """Return an endpoint's name, a device's port, or None after noting why it is neither."""
+        """Return an endpoint's name, a device's port, or None after recording the problem."""
         if "/" not in text:
             if text in self.endpoints:
                 return text
             self.problem(
-                path, f"{text!r} is no endpoint", "add it to endpoints, or write device/port"
+                path, f"{text!r} is not an endpoint", "add it to endpoints, or write device/port"
             )
             return None
         try:
@@ -58,16 +58,18 @@ class _Cabling:
         if port.device not in self.aggregators | self.switches:
             known = ", ".join(sorted(self.aggregators | self.switches))
             self.problem(
-                path, f"fiber to nowhere: no device {port.device!r}", f"known devices: {known}"
+                path, f"fiber to an unknown device {port.device!r}", f"known devices: {known}"
             )
             return None
         if port.device in self.aggregators and not port.port.isdecimal():
-            self.problem(path, f"{text!r}: an aggregator's port is a number", "for example as0/4")
+            self.problem(
+                path, f"{text!r}: an aggregator's port must be a number", "for example as0/4"
+            )
             return None
         return port
 
     def use(self, port: Port, path: str) -> bool:
-        """Mark ``port`` as used at ``path``; note a port used twice."""
+        """Mark ``port`` as used at ``path``; record a problem for a port used twice."""
         if port in self._used:
             self.problem(
                 path,
@@ -114,7 +116,9 @@ class _Cabling:
                 if electrical
                 else "cross-connects are circuits, not fibers"
             )
-            self.problem(path, f"{ports[0]} to {ports[1]} is no endpoint or aggregator fiber", fix)
+            self.problem(
+                path, f"{ports[0]} to {ports[1]} is not an endpoint or aggregator fiber", fix
+            )
             return
         if all([self.use(electrical[0], path), self.use(optical[0], path)]):
             self.fibers[electrical[0].device][int(electrical[0].port)] = optical[0]
@@ -206,12 +210,12 @@ def _twice(cabling: _Cabling, kind: str, values: Iterable[tuple[str, str]]) -> N
     seen: dict[str, str] = {}
     for path, value in values:
         if value in seen:
-            cabling.problem(path, f"{kind} {value} stands twice", f"first at {seen[value]}")
+            cabling.problem(path, f"{kind} {value} is listed twice", f"first at {seen[value]}")
         seen.setdefault(value, path)
 
 
 def _unique(cabling: _Cabling, model: SiteModel) -> None:
-    """Names share one space (ports are written device/port); addresses are one per endpoint."""
+    """Check uniqueness: names share one namespace (device/port); one address per endpoint."""
     names = {
         "servers": [s.name for s in model.servers],
         "endpoints": [e.name for e in model.endpoints],
@@ -256,11 +260,13 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
     for i, e in enumerate(model.endpoints):
         path = f"endpoints[{i}]"
         if e.server not in servers:
-            cabling.problem(f"{path}.server", f"no server {e.server!r}", "add it to servers")
+            cabling.problem(f"{path}.server", f"unknown server {e.server!r}", "add it to servers")
         hosts = model.subnet
         if e.ip not in hosts or e.ip in (hosts.network_address, hosts.broadcast_address):
             cabling.problem(
-                f"{path}.ip", f"{e.ip} is no host address of {hosts}", "pick one inside the subnet"
+                f"{path}.ip",
+                f"{e.ip} is not a host address of {hosts}",
+                "pick one inside the subnet",
             )
         if e.name not in cabling.endpoint_fiber:
             cabling.problem(
@@ -271,15 +277,15 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
     for i, a in enumerate(model.aggregators):
         pin = a.certificate or a.fingerprint
         if pin and a.tls is None and not model.controller.openflow.tls:
-            text = f"{a.name} has a certificate but the site speaks OpenFlow without TLS"
+            text = f"{a.name} has a certificate but the site uses OpenFlow without TLS"
             cabling.problem(f"aggregators[{i}]", text, "add tls: true to it")
     counts = {a: len(f) for a, f in cabling.fibers.items()}
     for endpoint, home in model.homes.items():
         path = f"homes.{endpoint}"
         if endpoint not in cabling.endpoints:
-            cabling.problem(path, f"no endpoint {endpoint!r}", "correct the name")
+            cabling.problem(path, f"unknown endpoint {endpoint!r}", "correct the name")
         elif home not in cabling.aggregators:
-            cabling.problem(path, f"no aggregator {home!r}", "correct the name")
+            cabling.problem(path, f"unknown aggregator {home!r}", "correct the name")
         elif cabling.endpoint_fiber.get(endpoint, Port("", "")).device in cabling.aggregators:
             cabling.problem(
                 path, f"{endpoint} is hard-wired", "remove the line; its cable is its home"

@@ -1,4 +1,4 @@
-"""Errors that name the file, the path inside it and the fix."""
+"""Defines errors that name the file, the path inside it and the fix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Problem:
-    """One thing wrong at one place of a file."""
+    """One problem at one place of a file."""
 
     path: str
     message: str
@@ -20,7 +20,7 @@ class Problem:
 
 
 class SiteFileError(ValueError):
-    """A site or state file that can not be used; carries every problem found."""
+    """A site, state or job file is invalid; carries every problem found."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file = file

@@ -1,8 +1,7 @@
-"""Job files: what to run, on what, and how a regroup may treat it, in YAML.
+"""Reads job files (YAML): what to run, on which resources, and how a regroup treats the job.
 
-Reads a file into the body of the REST request, so that a file asks for nothing that the command
-line could not ask for. What the controller does not know it refuses by name; nothing is left out
-in silence.
+The result is the body of the REST request, so a file can request only what the command line
+can request. Unknown keys are refused by name; nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -20,37 +19,38 @@ from pydantic import (
     ValidationError,
 )
 
+from scheduler.model import Locality, Policy, RankOrder
+from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
 from sitefile.yaml_io import load_mapping
 
 SCHEMA_COMMAND = "lightloom schema job"
 MAX_BYTES = 256 * 1024
-"""Four times the longest command an agent takes; more is no job file."""
+"""Limit of a job file: four times the longest command that an agent accepts."""
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
-JobName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?$")]
-"""What agents take for a container's name."""
+Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
+JobName = Annotated[str, StringConstraints(pattern=f"^{names.JOB}$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
 def _rate(value: object) -> object:
-    """``500MB/s`` is ``500MB``: a rate is written with or without its second."""
+    """Strip ``/s`` from a rate: ``500MB/s`` equals ``500MB``."""
     return value.removesuffix("/s") if isinstance(value, str) else value
 
 
 def _no_flag(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("true and false are no figures")
+        raise ValueError("true and false are not numbers")
     return value
 
 
 def _text(value: object) -> object:
-    """YAML reads ``SEED: 7`` as a number, and means the text; a flag or fraction may be mangled."""
+    """Convert a YAML integer such as ``SEED: 7`` to text; refuse values that YAML may alter."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool | float):
-        raise ValueError("quote it, so that it arrives as it is written")
+        raise ValueError("quote it to keep its exact text")
     return value
 
 
@@ -60,68 +60,72 @@ Value = Annotated[str, BeforeValidator(_text)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
 
 
 class ResourcesModel(_Strict):
-    """What the job runs on: one container a GPU."""
+    """The resources of the job: one container per GPU."""
 
     gpus: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        None, description="how many; -n on the command line goes over it"
+        None, description="number of GPUs; -n on the command line overrides it"
     )
     kind: Literal["gpu"] = "gpu"
     model: str | None = Field(None, description="only GPUs of this model")
-    memory: Bytes | None = Field(None, description="memory of each GPU at least, as 12GiB")
-    endpoints: list[Name] = Field(default=[], description="exactly these")
+    memory: Bytes | None = Field(None, description="minimum memory of each GPU, such as 12GiB")
+    endpoints: list[Name] = Field(default=[], description="exactly these endpoints")
 
 
 class LimitsModel(_Strict):
-    """What one container may use of its server."""
+    """Limits of one container on its server."""
 
     cpu: Annotated[float, BeforeValidator(_no_flag), Field(gt=0)] | None = Field(
         None, description="cores"
     )
-    memory: Bytes | None = Field(None, description="as 32GiB")
-    io: BytesPerSecond | None = Field(None, description="of each block device, as 500MB/s")
+    memory: Bytes | None = Field(None, description="memory limit, such as 32GiB")
+    io: BytesPerSecond | None = Field(
+        None, description="I/O rate of each block device, such as 500MB/s"
+    )
 
 
 class JobFileModel(_Strict):
     """A job."""
 
-    apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the word operators know
+    apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the usual key in YAML files
     kind: Literal["Job"] = "Job"
     name: JobName | None = None
     project: Name | None = None
     priority: Annotated[int, Field(ge=-100, le=100, strict=True)] | None = None
     resources: ResourcesModel = ResourcesModel()
-    image: str | None = Field(None, description="the controller's default if absent")
+    image: str | None = Field(None, description="default: the controller's default image")
     pull: Literal["never", "missing", "always"] | None = Field(
-        None, description="when servers fetch the image from its registry"
+        None, description="when servers pull the image from its registry"
     )
-    setup: str | None = Field(None, description="shell lines before run, in every container")
+    setup: str | None = Field(
+        None, description="shell lines that run before `run`, in every container"
+    )
     run: str | list[Word] | None = Field(
         None,
-        description="shell lines, or a command as a list of words; the image's own if absent",
+        description="shell lines, or a command as a list of words; default: the image's command",
     )
     env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Value] = {}
     limits: LimitsModel = LimitsModel()
-    locality: Literal["strict", "preferred", "any", "regroup"] | None = None
-    policy: Literal["live", "pause", "restart"] | None = Field(
-        None, description="what a regroup does to the job"
-    )
-    rank_order: Literal["aggregator", "placed"] | None = None
-    pinned: bool | None = Field(None, strict=True, description="its light is never moved")
+    locality: Locality | None = None
+    policy: Policy | None = Field(None, description="how a regroup treats the job")
+    rank_order: RankOrder | None = None
+    pinned: bool | None = Field(None, strict=True, description="its circuits never move")
     restart: (
         Annotated[str, StringConstraints(pattern=r"^(never|on-failure(:[1-9][0-9]{0,2})?)$")] | None
-    ) = Field(None, description="when a rank dies: never, on-failure, on-failure:N")
+    ) = Field(None, description="restart policy when a rank dies: never, on-failure, on-failure:N")
     dark_tolerance_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0, le=86400)] | None = (
-        Field(None, description="how long its network may be dark while it runs")
+        Field(None, description="longest dark time of its network while it runs")
     )
     checkpoint_grace_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0, le=300)] | None = (
-        Field(None, description="with policy restart: after SIGTERM all end with 0 in this time")
+        Field(
+            None, description="with policy restart: all ranks exit 0 within this time after SIGTERM"
+        )
     )
     time_limit_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0)] | None = Field(
-        None, description="expected run time at most"
+        None, description="maximum expected run time"
     )
 
 
@@ -137,7 +141,7 @@ def load_job(path: str | Path) -> dict[str, Any]:
 
 
 def request(job: JobFileModel) -> dict[str, Any]:
-    """Return the REST request of a job; what the file does not say is absent."""
+    """Return the REST request of a job; keys missing in the file are absent."""
     resources, limits = job.resources, job.limits
     said = {
         "name": job.name,
@@ -167,10 +171,10 @@ def request(job: JobFileModel) -> dict[str, Any]:
 
 
 def command(setup: str | None, run: str | list[str] | None) -> list[str]:
-    """Return what each container runs; empty is the image's own command.
+    """Return the command of each container; an empty list means the image's own command.
 
-    A list runs as it is, without a shell, when there is no setup. Shell lines stop at the first
-    that fails.
+    Without ``setup`` a list runs directly, without a shell. Shell lines stop at the first
+    failure.
     """
     if isinstance(run, list):
         if not setup:

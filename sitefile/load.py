@@ -1,4 +1,4 @@
-"""Loads site files (full form) and state files (full or short form of a site)."""
+"""Loads site files (full form) and state files (with a site in full or short form)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_site(path: str | Path) -> CabledSite:
 
 
 def load_planner_site(path: str | Path) -> Site:
-    """Load a site for planning: a full site file or the short form of a state file."""
+    """Load a site for planning: a full site file or a state file's short form."""
     file = Path(path)
     document = load_mapping(file)
     if "fibers" in document:
@@ -114,11 +114,13 @@ def _short_site(file: str, model: ShortSiteModel) -> Site:
     for i, e in enumerate(model.endpoints):
         path = f"site.endpoints[{i}]"
         if e.name in seen:
-            problems.append(Problem(path, f"endpoint {e.name!r} stands twice", "rename one"))
+            problems.append(Problem(path, f"endpoint {e.name!r} is listed twice", "rename one"))
         seen.add(e.name)
         if e.fixed is not None:
             if e.fixed not in aggregators:
-                problems.append(Problem(path, f"no aggregator {e.fixed!r}", "correct the name"))
+                problems.append(
+                    Problem(path, f"unknown aggregator {e.fixed!r}", "correct the name")
+                )
             fixed[e.fixed] = fixed.get(e.fixed, 0) + 1
         elif e.ocs not in optical:
             problems.append(
@@ -129,7 +131,7 @@ def _short_site(file: str, model: ShortSiteModel) -> Site:
                 )
             )
     if len(aggregators) < len(model.aggregators):
-        problems.append(Problem("site.aggregators", "a name stands twice", "rename one"))
+        problems.append(Problem("site.aggregators", "a name is listed twice", "rename one"))
     if problems:
         raise SiteFileError(file, problems)
     return Site(
@@ -145,7 +147,7 @@ def _short_site(file: str, model: ShortSiteModel) -> Site:
 
 
 def _state_problems(model: StateModel, site: Site) -> list[Problem]:
-    """References and capacities that only the whole state shows."""
+    """Return problems of references and capacities across the whole state."""
     return _home_problems(model.homes, site) + _job_problems(model.jobs, site)
 
 
@@ -157,11 +159,11 @@ def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[Problem]
     for name, home in homes.items():
         path = f"homes.{name}"
         if name not in endpoints:
-            problems.append(Problem(path, f"no endpoint {name!r}", "correct the name"))
+            problems.append(Problem(path, f"unknown endpoint {name!r}", "correct the name"))
         elif home is None:
             continue
         elif home not in aggregators:
-            problems.append(Problem(path, f"no aggregator {home!r}", "correct the name"))
+            problems.append(Problem(path, f"unknown aggregator {home!r}", "correct the name"))
         elif (fixed := endpoints[name].fixed) is not None:
             if fixed != home:
                 problems.append(
@@ -196,12 +198,12 @@ def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
             continue
         if job.name in names:
             path = f"jobs[{i}].name"
-            problems.append(Problem(path, f"job {job.name!r} stands twice", "rename one"))
+            problems.append(Problem(path, f"job {job.name!r} is listed twice", "rename one"))
         names.add(job.name)
         for k, name in enumerate(job.endpoints):
             path = f"jobs[{i}].endpoints[{k}]"
             if name not in endpoints:
-                problems.append(Problem(path, f"no endpoint {name!r}", "correct the name"))
+                problems.append(Problem(path, f"unknown endpoint {name!r}", "correct the name"))
             elif name in holder:
                 problems.append(
                     Problem(path, f"{name} already belongs to {holder[name]}", "choose another")

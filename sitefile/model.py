@@ -1,4 +1,4 @@
-"""A cabled site: every fiber, address and device of the site file, as frozen values."""
+"""Models a cabled site: every fiber, address and device of the site file, as frozen values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Port:
 
     @classmethod
     def parse(cls, text: str) -> Port:
-        """Parse ``device/port``; ValueError when either half is missing."""
+        """Parse ``device/port``. Raises ValueError when either half is missing."""
         device, _, port = text.partition("/")
         if not device or not port or "/" in port:
             raise ValueError(f"{text!r} is not of the form device/port")
@@ -36,7 +36,7 @@ class Port:
 
 @dataclass(slots=True, frozen=True)
 class PasswordRef:
-    """Where a password lies; the password itself never stands in a site file or a URL."""
+    """A reference to a password; the password itself is never in a site file or a URL."""
 
     env: str | None = None
     file: str | None = None
@@ -44,7 +44,7 @@ class PasswordRef:
     def resolve(self) -> str:
         """Return the password.
 
-        PermissionError when the file is readable by others; KeyError or OSError when absent.
+        Raises PermissionError when others can read the file, KeyError or OSError when absent.
         """
         if self.env is not None:
             return os.environ[self.env]
@@ -82,7 +82,7 @@ class EndpointCable:
     gpu_uuid: str = ""
     emulated: bool = False
     attach: Literal["move", "macvlan"] = "move"
-    """How the NIC gets into a container: it moves in, or a macvlan on it does."""
+    """How a container gets the NIC: the NIC itself moves in, or a macvlan on top of it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,13 +94,13 @@ class AggregatorCable:
     fibers: Mapping[int, Port]
     fixed: Mapping[int, str]
     tls: bool = False
-    """Whether it has to speak OpenFlow over TLS; a site file says yes unless it says no."""
+    """Whether OpenFlow requires TLS; a site file enables it by default."""
     certificate: str | None = None
-    """DNS name in its certificate; None for the one that ``lightloom pki`` writes."""
+    """DNS name in its certificate; None means the name that ``lightloom pki`` writes."""
     fingerprint: str | None = None
-    """SHA-256 of its certificate, 64 hexadecimal digits; stands in place of the name."""
+    """SHA-256 of its certificate, 64 hexadecimal digits; replaces the name."""
     address: str | None = None
-    """The only IP address it may call from; None for any."""
+    """The only IP address it may connect from; None means any."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,7 +122,7 @@ class Uplink:
 
 @dataclass(slots=True, frozen=True)
 class Emulation:
-    """What the emulated rack needs beyond the cabling; a real rack has no such section."""
+    """Settings of the emulated rack beyond the cabling; a real rack has no such section."""
 
     access_bps: float = 250e6
     inter_aggregator_bps: float = 114e6
@@ -135,7 +135,7 @@ class Emulation:
 
 @dataclass(slots=True, frozen=True)
 class CabledSite:
-    """Everything a site file says. ``homes`` is where dark endpoints go at the first start."""
+    """The content of a site file. ``homes`` assigns dark endpoints at the first start."""
 
     name: str
     servers: tuple[Server, ...]
@@ -152,9 +152,9 @@ class CabledSite:
     scheduling: Scheduling = field(default_factory=Scheduling)
     """Projects, queue and automatic regroups."""
     mtu: int | None = None
-    """Of every data NIC; None keeps what the interfaces have."""
+    """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
-    """Class of RoCE traffic, 0 to 63; None keeps what the devices have."""
+    """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""
@@ -173,7 +173,7 @@ class CabledSite:
         return _named(self.switches, name)
 
     def scheduler_site(self) -> Site:
-        """Return the counts the scheduler plans with."""
+        """Return the port counts that the scheduler plans with."""
         optical = {switch.name for switch in self.switches}
         endpoints = tuple(
             Endpoint(

@@ -1,4 +1,4 @@
-"""The sections of a site file that say who may have how much, and when light moves by itself."""
+"""Defines the site file's sections about projects, the queue and automatic regroups."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from scheduler.queue.model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
+from sitefile import names
 
 USERS_PRIORITY = 5
-"""Highest priority of users' jobs, where the site file says nothing else."""
+"""Default of the highest priority of users' jobs."""
 MAX_WAITING = 200
 
 Priority = Annotated[int, Field(ge=-100, le=100)]
-ProjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
-"""Jobs are called ``<project>-…``, and agents take at most 41 characters."""
+ProjectName = Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
+"""Job names start with ``<project>-``, and agents accept at most 41 characters."""
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
@@ -27,7 +28,7 @@ class _Strict(BaseModel):
 
 
 class ProjectModel(_Strict):
-    """A project as scheduling input: its share and its quota."""
+    """A project's share and quota."""
 
     name: ProjectName
     weight: Annotated[float, Field(gt=0)] = 1.0
@@ -35,12 +36,12 @@ class ProjectModel(_Strict):
         None, description="endpoints it may hold at once; no limit when absent"
     )
     max_priority: Priority | None = Field(
-        None, description="of its users' jobs; queue.max_priority when absent"
+        None, description="highest priority of its users' jobs; default: queue.max_priority"
     )
 
 
 class QueueModel(_Strict):
-    """How the queue decides; see docs/scheduling.md."""
+    """Settings of the queue; see docs/scheduling.md."""
 
     fair_share: bool = True
     backfill: bool = True
@@ -48,48 +49,49 @@ class QueueModel(_Strict):
     aging_s: Annotated[float, Field(gt=0)] = 3600.0
     patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
     preemption: Preemption = Field(
-        Preemption.OFF, description="priority: jobs that may be stopped make way for higher ones"
+        Preemption.OFF, description="priority: stoppable jobs make room for jobs of higher priority"
     )
     max_priority: Priority = Field(
-        USERS_PRIORITY, description="of users' jobs; operators and admins may exceed it"
+        USERS_PRIORITY,
+        description="highest priority of users' jobs; operators and admins may exceed it",
     )
     max_waiting: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        MAX_WAITING, description="jobs of one project that may wait at once"
+        MAX_WAITING, description="maximum waiting jobs of one project"
     )
 
 
 class ThresholdModel(_Strict):
-    """Look for a regroup when running jobs are scattered for a while."""
+    """Triggers a regroup when running jobs stay scattered for a while."""
 
     excess_span: Annotated[int, Field(ge=1)]
     for_s: Annotated[float, Field(ge=0)] = 60.0
 
 
 class ScheduleModel(_Strict):
-    """Look for a regroup by the clock."""
+    """Triggers a regroup at fixed times."""
 
     every_s: Annotated[float, Field(gt=0)] | None = None
     daily_at: list[TimeOfDay] = Field([], description="HH:MM in UTC")
 
 
 class TriggersModel(_Strict):
-    """Regroups nobody asked for; every trigger is off unless it stands here."""
+    """Triggers of automatic regroups; a trigger is off unless it is listed here."""
 
     threshold: ThresholdModel | None = None
-    pending: bool = Field(False, description="a job waits that a regroup would let in")
+    pending: bool = Field(False, description="a regroup would let a waiting job start")
     schedule: ScheduleModel = ScheduleModel()
     min_interval_s: Annotated[float, Field(ge=0)] = 300.0
 
 
 class RatesModel(_Strict):
-    """Link rates of a real site; predictions of gain need them."""
+    """Link rates of a real site, required for predictions of gain."""
 
     access_bps: Annotated[float, Field(gt=0)]
     inter_aggregator_bps: Annotated[float, Field(gt=0)]
 
 
 class RegroupModel(_Strict):
-    """Budgets of every regroup, and the triggers of the automatic ones."""
+    """Budgets of every regroup, and triggers of automatic regroups."""
 
     cooldown_s: Annotated[float, Field(ge=0)] = 0.0
     max_pauses_per_job_hour: Annotated[float, Field(ge=0)] | None = None
@@ -101,10 +103,10 @@ class RegroupModel(_Strict):
     )
     time_limit_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     worth: Literal["proven", "possible"] = Field(
-        "possible", description="gain that a regroup needs which nobody asked for"
+        "possible", description="gain that an automatic regroup needs"
     )
     recovery_s: Annotated[float, Field(ge=0)] = Field(
-        0.5, description="until a job's transport runs again after its dark time"
+        0.5, description="time until a job's transport runs again after its dark time"
     )
     rates: RatesModel | None = None
     triggers: TriggersModel = TriggersModel()
@@ -120,7 +122,7 @@ class Rates:
 
 @dataclass(slots=True, frozen=True)
 class RegroupPolicy:
-    """When light moves, and how often."""
+    """When and how often circuits move."""
 
     budget: PauseBudget = field(default_factory=PauseBudget)
     triggers: TriggerPolicy = field(default_factory=TriggerPolicy)
@@ -128,23 +130,23 @@ class RegroupPolicy:
     max_moves: int | None = None
     time_limit_s: float = 10.0
     accept_open: bool = True
-    """A triggered regroup is carried out also when its worth is open."""
+    """Whether a triggered regroup also runs when its gain is unknown."""
     recovery_s: float = 0.5
     rates: Rates | None = None
 
 
 @dataclass(slots=True, frozen=True)
 class Scheduling:
-    """What the site file says about jobs; without a word there is one project without quota."""
+    """The site file's settings for jobs; the default is one project without quota."""
 
     projects: tuple[Project, ...] = (Project(DEFAULT_PROJECT),)
     named: bool = False
-    """Projects are listed: others are refused."""
+    """Whether the site file lists projects; then all others are refused."""
     max_priority: int = USERS_PRIORITY
     max_priorities: Mapping[str, int] = field(default_factory=dict)
-    """Of the projects that have one of their own."""
+    """Highest priority by project, for projects that set their own."""
     max_waiting: int = MAX_WAITING
-    """Jobs of one project that may wait at once: what waits is kept, shown and planned for."""
+    """Maximum waiting jobs of one project, which bounds storage, views and planning."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
 
@@ -156,7 +158,7 @@ class Scheduling:
 def scheduling_of(
     projects: list[ProjectModel], queue: QueueModel, regroup: RegroupModel
 ) -> Scheduling:
-    """Turn checked sections into the scheduler's values; ``default`` always exists."""
+    """Convert checked sections to the scheduler's values; ``default`` always exists."""
     listed = tuple(Project(p.name, p.weight, p.quota) for p in projects)
     if DEFAULT_PROJECT not in {p.name for p in listed}:
         listed = (Project(DEFAULT_PROJECT), *listed)

@@ -1,6 +1,6 @@
-"""The site file's schema: shape and value checks of each field (pydantic).
+"""Defines the site file's schema: shape and value checks of each field (pydantic).
 
-Checks that need more than one field (a port used twice, a fiber to nowhere) are in
+Checks that need more than one field (a port used twice, a fiber to an unknown device) are in
 :mod:`sitefile.cabling`.
 """
 
@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from sitefile import names
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
 HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
 DnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
@@ -30,7 +31,7 @@ Fingerprint = Annotated[
     StringConstraints(pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$|^[0-9A-Fa-f]{64}$"),
     AfterValidator(lambda text: text.replace(":", "").lower()),
 ]
-"""As `openssl x509 -fingerprint -sha256` prints it, or without colons."""
+"""Output of `openssl x509 -fingerprint -sha256`, with or without colons."""
 Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -39,7 +40,7 @@ class _Strict(BaseModel):
 
 
 class PasswordModel(_Strict):
-    """Where a password lies: an environment variable or a file of mode 0600."""
+    """Source of a password: an environment variable or a file of mode 0600."""
 
     env: str | None = None
     file: str | None = None
@@ -75,13 +76,13 @@ class EndpointModel(_Strict):
     emulated: bool = Field(False, description="a CPU share stands in for the GPU")
     attach: Literal["move", "macvlan"] = Field(
         "move",
-        description="how the NIC gets into a container: the interface (or virtual function)"
-        " itself moves in, or a macvlan on it does",
+        description="how a container gets the NIC: the interface (or virtual function)"
+        " itself moves in, or a macvlan on top of it",
     )
 
 
 class AggregatorModel(_Strict):
-    """An OpenFlow 1.3 packet switch; its ports are named by the fibers that use them."""
+    """An OpenFlow 1.3 packet switch; the fibers define its ports."""
 
     name: Name
     dpid: Annotated[int, Field(gt=0, lt=2**64)]
@@ -93,7 +94,7 @@ class AggregatorModel(_Strict):
         None, description="SHA-256 of its certificate, in place of the name"
     )
     address: IPvAnyAddress | None = Field(
-        None, description="the only address that it may call from"
+        None, description="the only address that it may connect from"
     )
 
     @model_validator(mode="after")
@@ -101,7 +102,7 @@ class AggregatorModel(_Strict):
         if self.certificate is not None and self.fingerprint is not None:
             raise ValueError("give either certificate or fingerprint")
         if self.tls is False and (self.certificate or self.fingerprint):
-            raise ValueError("a certificate is shown over TLS only: leave it out, or tls: false")
+            raise ValueError("a certificate needs TLS: remove it, or remove tls: false")
         return self
 
 
@@ -119,7 +120,8 @@ class OpenFlowModel(_Strict):
     listen: HostPort = "127.0.0.1:6653"
     netns: str | None = Field(None, description="network namespace of the listening socket")
     tls: bool = Field(
-        True, description="aggregators prove who they are; false: plain TCP without proof"
+        True,
+        description="aggregators authenticate with TLS; false: plain TCP without authentication",
     )
 
 
@@ -131,18 +133,18 @@ class ControllerModel(_Strict):
 
 
 class NetworkModel(_Strict):
-    """What every data NIC is set to."""
+    """Settings of every data NIC."""
 
     mtu: Annotated[int, Field(ge=576, le=9216)] | None = Field(
-        None, description="absent: what the interface has"
+        None, description="default: the interface's own MTU"
     )
     dscp: Annotated[int, Field(ge=0, le=63)] | None = Field(
-        None, description="class of RoCE traffic; the switches must map it to the lossless queue"
+        None, description="DSCP of RoCE traffic; the switches must map it to the lossless queue"
     )
 
 
 class EmulationModel(_Strict):
-    """Rates and times of the emulated rack; ignored by the controller."""
+    """Rates and times of the emulated rack; the controller ignores them."""
 
     access_bps: Annotated[float, Field(gt=0)] = 250e6
     inter_aggregator_bps: Annotated[float, Field(gt=0)] = 114e6
@@ -153,12 +155,12 @@ class EmulationModel(_Strict):
 
 
 class SiteModel(_Strict):
-    """A site: what is bolted down and cabled."""
+    """A site: its devices and cables."""
 
-    apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the word operators know
+    apiVersion: Literal["lightloom/v1"] = "lightloom/v1"  # noqa: N815 - the usual key in YAML files
     kind: Literal["Site"] = "Site"
     name: Name
-    subnet: IPv4Network = Field(description="endpoints' addresses lie in it")
+    subnet: IPv4Network = Field(description="subnet of the endpoints' addresses")
     servers: list[ServerModel] = Field(min_length=1)
     endpoints: list[EndpointModel] = Field(min_length=1)
     aggregators: list[AggregatorModel] = Field(min_length=1)
@@ -170,10 +172,10 @@ class SiteModel(_Strict):
         default=[], description="pairs: [aggregator/port, aggregator/port]"
     )
     homes: dict[Name, Name] = Field(
-        default={}, description="aggregators for endpoints found dark at the first start"
+        default={}, description="aggregators for endpoints that are dark at the first start"
     )
     projects: list[ProjectModel] = Field(
-        default=[], description="who may submit; anybody, without quota, when empty"
+        default=[], description="projects that may submit; empty: any project, without quota"
     )
     queue: QueueModel = QueueModel()
     regroup: RegroupModel = RegroupModel()
@@ -206,7 +208,7 @@ class ShortEndpointModel(_Strict):
 
 
 class ShortSiteModel(_Strict):
-    """The planner's short form of a site: counts of ports, no cables."""
+    """The planner's short form of a site: port counts without cables."""
 
     name: str = "site"
     aggregators: list[ShortAggregatorModel] = Field(min_length=1)

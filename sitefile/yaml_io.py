@@ -1,7 +1,7 @@
-"""Safe YAML: bounded size, no aliases, no duplicate keys, no tags.
+"""Reads YAML safely: bounded size, no aliases, no duplicate keys, no tags.
 
-Values are built from the parser's events: what PyYAML does in Python for every node of a
-document, this does once for every different word, which makes large files quick to read.
+Values are built from the parser's events. PyYAML resolves every node of a document in Python;
+this module resolves every distinct word once, which makes large files fast to read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import yaml
 from sitefile.errors import Problem, SiteFileError
 
 MAX_BYTES = 64 * 1024 * 1024
-"""A state file of 100,000 endpoints is about 12 MB; more than this is no site."""
+"""Default size limit; a state file of 100,000 endpoints is about 12 MB."""
 
 _DEEPEST = 100
-"""Levels of nesting; no site file has more than a handful."""
+"""Maximum levels of nesting; site files have only a few."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NO_KEY = object()
@@ -27,7 +27,7 @@ _NO_KEY = object()
 def load_mapping(
     path: Path, *, max_bytes: int = MAX_BYTES, schema: str = "lightloom schema"
 ) -> dict[str, Any]:
-    """Read one YAML (or JSON) document that is a mapping; SiteFileError otherwise.
+    """Read one YAML (or JSON) document that is a mapping. Raises SiteFileError otherwise.
 
     ``schema`` is the command that prints the file's schema, for the error's fix.
     """
@@ -67,7 +67,7 @@ class _Builder:
         self._words: dict[str, Any] = {}
         self._plain: Any = yaml.SafeLoader("")
         self._open: list[tuple[Any, Any]] = []
-        """Collections that are not closed yet, outermost first, each with its next key."""
+        """Open collections, outermost first, each with its next key."""
 
     def build(self, events: Iterator[Any]) -> Any:
         """Return the value of the only document; None when there is none."""
@@ -82,11 +82,11 @@ class _Builder:
             elif isinstance(event, yaml.CollectionEndEvent):
                 value = self._open.pop()[0]
             elif isinstance(event, yaml.AliasEvent):
-                raise _error(event, "aliases (*name) are not accepted; write it out")
+                raise _error(event, "aliases (*name) are not accepted; write the value out")
             elif isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _error(event, "a second document; one file is one document")
+                    raise _error(event, "a file must contain only one document")
                 continue
             else:
                 continue
@@ -105,7 +105,7 @@ class _Builder:
         self._open.append(({} if is_map else [], _NO_KEY))
 
     def _add(self, value: Any, event: Any) -> None:
-        """Put a value into the innermost collection."""
+        """Add a value to the innermost collection."""
         collection, key = self._open[-1]
         if isinstance(collection, list):
             collection.append(value)
@@ -115,7 +115,7 @@ class _Builder:
         elif isinstance(value, (dict, list)):
             raise _error(event, "a key must be a plain value")
         elif value in collection:
-            raise _error(event, f"key {value!r} stands twice")
+            raise _error(event, f"key {value!r} is listed twice")
         else:
             self._open[-1] = collection, value
 
@@ -132,7 +132,7 @@ class _Builder:
             return value
 
     def _meaning(self, text: str, event: Any) -> Any:
-        """Return what a plain word means: a number, a truth value, nothing, or itself."""
+        """Return the value of a plain word: a number, a boolean, None, or the word itself."""
         tag = self._plain.resolve(yaml.ScalarNode, text, (True, False))
         if tag in {"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"}:
             return text

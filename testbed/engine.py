@@ -1,11 +1,11 @@
-"""A Docker Engine for the rack: the host's when it answers, else a private one we start and end.
+"""Provides a Docker Engine for the rack: the host's if it responds, else a private one.
 
 The private engine keeps images in a data root that outlives the rack, so that the
-trainer image is built once. It has no bridge, no iptables rules and no forwarding:
-nothing of the host's network is touched. All its other state lies in the rack's run
-directory, by which :meth:`Engine.stop` finds its processes again even after dockerd
-itself was killed: containerd and its shims carry the run directory's path in their
-command lines, container processes carry their container's id in ``/proc/PID/cgroup``.
+trainer image is built once. It has no bridge, no iptables rules and no forwarding, so the
+host's network does not change. All its other state is in the rack's run directory, by which
+:meth:`Engine.stop` finds its processes even after dockerd itself was killed: containerd and
+its shims have the run directory's path in their command lines, container processes have
+their container's id in ``/proc/PID/cgroup``.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ import structlog
 from testbed import processes
 
 LABEL = "lightloom.job"
-"""Every container of ours carries it; no other container of the host's engine is touched."""
+"""Marks all containers of the rack; other containers of the host's engine are not touched."""
 HOST_SOCKET = Path("/var/run/docker.sock")
 DATA_ROOT = Path("/var/lib/lightloom/docker")
 
 _START_TIMEOUT_S = 180.0
-"""Nothing but a stuck dockerd needs as long; a slow disk with cold caches comes near."""
+"""Time limit for the start of dockerd, which is slow on a slow disk with cold caches."""
 _SLOW_S = 30.0
-"""How long one that runs is given to answer before it counts as stuck and is ended."""
+"""Time that a running dockerd has to respond before it counts as stuck and is ended."""
 _STOP_TIMEOUT_S = 30.0
 _API_TIMEOUT_S = 60
 _PING_TIMEOUT_S = 10
-"""Of an engine that is there but busy; one that is not there refuses at once."""
+"""Ping timeout of a busy engine; an absent one refuses the connection immediately."""
 
 _log = structlog.get_logger("testbed.engine")
 
 
 class EngineError(Exception):
-    """No usable Docker Engine; ``hint`` says what would mend it."""
+    """No Docker Engine is usable; ``hint`` tells how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class EngineError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class EngineInfo:
-    """Where the engine answers, and whether it is ours to end."""
+    """The engine's address, and whether it is private to the rack."""
 
     host_url: str
     private: bool
@@ -71,7 +71,7 @@ class Engine:
         prefer_host: bool = True,
         cgroup: str = "ll-rack",
     ) -> None:
-        """``cgroup`` is the parent the agents put containers under; it is removed at the end."""
+        """``cgroup`` is the agents' parent cgroup of all containers; it is removed at the end."""
         self._dir = run_dir / "docker"
         self._data_root = data_root
         self._prefer_host = prefer_host
@@ -82,13 +82,13 @@ class Engine:
 
     @property
     def log_path(self) -> Path:
-        """Where the private dockerd writes its log."""
+        """The log file of the private dockerd."""
         return self._dir / "dockerd.log"
 
     def start(self) -> EngineInfo:
-        """Return an engine that answers, starting the private one when there is none.
+        """Return an engine that responds; start the private one if necessary.
 
-        Idempotent. Raises EngineError when dockerd is missing or does not come up.
+        Idempotent. Raises EngineError when dockerd is missing or does not start.
         """
         if self._prefer_host and HOST_SOCKET.exists() and _answers(_url(HOST_SOCKET)):
             return EngineInfo(_url(HOST_SOCKET), private=False)
@@ -99,8 +99,8 @@ class Engine:
         if answers:
             return EngineInfo(url, private=True)
         self._end_everything(())
-        # The child is asked whether it lives, not /proc: between close-on-exec and the end of
-        # exec a process has no command line, for long on a machine with cold caches.
+        # Poll the child and not /proc: between close-on-exec and the end of exec a process has
+        # no command line, which takes long on a machine with cold caches.
         daemon = self._launch()
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not _answers(url):
@@ -110,15 +110,15 @@ class Engine:
             if time.monotonic() > deadline:
                 raise self._not_up(f"dockerd did not answer within {_START_TIMEOUT_S:g} s")
             time.sleep(0.1)
-        # A rack whose engine was killed left them in the data root, under names that are wanted.
+        # A killed engine may have left containers in the data root whose names are needed now.
         _remove_containers(url)
         _log.info("private engine started", socket=str(self._socket))
         return EngineInfo(url, private=True)
 
     def stop(self) -> None:
-        """End the private engine with all its containers; the host's engine is left alone.
+        """End the private engine with all its containers; the host's engine continues.
 
-        Idempotent, and works after dockerd was killed. The image store stays.
+        Idempotent; also works after dockerd was killed. The image store remains.
         """
         containers = self._container_ids()
         if self._socket.exists() and _answers(_url(self._socket)):
@@ -132,7 +132,7 @@ class Engine:
         self._dir.mkdir(parents=True, exist_ok=True)
         self._data_root.mkdir(parents=True, exist_ok=True)
         config = self._dir / "daemon.json"
-        config.write_text(json.dumps({}), encoding="utf-8")  # the host's daemon.json is not ours
+        config.write_text(json.dumps({}), encoding="utf-8")  # the host's daemon.json does not apply
         command = [
             "dockerd",
             *("--config-file", str(config)),
@@ -161,7 +161,7 @@ class Engine:
                 )
             except FileNotFoundError:
                 raise EngineError(
-                    "dockerd is not installed and no Docker Engine answers",
+                    "dockerd is not installed and no Docker Engine responds",
                     "install a Docker Engine (Debian: apt-get install docker.io)",
                 ) from None
 
@@ -169,7 +169,7 @@ class Engine:
         return processes.running("dockerd", self._pid_file)
 
     def _helpers(self) -> list[int]:
-        """The engine's containerd and one shim a container."""
+        """The engine's containerd and one shim per container."""
         return processes.running("containerd", self._exec_root)
 
     def _last_words(self) -> str:
@@ -187,7 +187,7 @@ class Engine:
 
     def _end_everything(self, containers: Iterable[str]) -> None:
         ids = {*containers, *self._container_ids()}
-        # dockerd first, politely: it ends its containerd and leaves its databases clean.
+        # dockerd first, with SIGTERM: it ends its containerd and closes its databases cleanly.
         _end(self._daemon, signal.SIGTERM, _STOP_TIMEOUT_S)
         if self._daemon():
             _end(self._daemon, signal.SIGKILL, _STOP_TIMEOUT_S)
@@ -195,10 +195,10 @@ class Engine:
         for pid in members:
             processes.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
         _end(lambda: processes.in_cgroups(ids), signal.SIGKILL, _STOP_TIMEOUT_S)
-        # Shims linger a moment to report exits; containerd goes before them so none is restarted.
+        # Shims stay briefly to report exits; containerd ends first, so that it restarts none.
         _end(self._helpers, signal.SIGTERM, 3.0)
         _end(self._helpers, signal.SIGKILL, _STOP_TIMEOUT_S)
-        # dockerd mounts its data root on itself where mounts would not propagate, and says so here.
+        # dockerd bind-mounts its data root on itself if mounts do not propagate; this file says so.
         bound = (self._exec_root / "unmount-on-shutdown").exists()
         processes.unmount_below(
             self._exec_root, self._data_root, itself=self._data_root if bound else None
@@ -206,14 +206,14 @@ class Engine:
         self._pid_file.unlink(missing_ok=True)
         self._socket.unlink(missing_ok=True)
         self._remove_shim_sockets()
-        # A containerd that finds what a killed one left here does not come up.
+        # A containerd does not start if it finds the remains of a killed one here.
         shutil.rmtree(self._exec_root, ignore_errors=True)
         processes.remove_cgroups(self._cgroup)
 
     def _remove_shim_sockets(self) -> None:
         """Remove the sockets that killed container shims left in /run/containerd.
 
-        They lie outside the run directory, but each container's bundle in it names its own.
+        They are outside the run directory, but each container's bundle inside names its socket.
         """
         for note in self._exec_root.glob("containerd/daemon/*/*/*/address"):
             with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ def _remove_containers(url: str) -> None:
         with closing(docker.DockerClient(base_url=url, timeout=_API_TIMEOUT_S)) as client:
             _remove_all(client)
     except (docker.errors.DockerException, requests.RequestException) as error:
-        _log.warning("engine stopped answering", reason=str(error))
+        _log.warning("engine stopped responding", reason=str(error))
 
 
 def _remove_all(client: docker.DockerClient) -> None:
@@ -252,7 +252,7 @@ def _remove_all(client: docker.DockerClient) -> None:
 
 
 def _end(find: Callable[[], list[int]], sig: signal.Signals, within_s: float) -> None:
-    """Signal what ``find`` finds, by process id, until nothing is left or time is up."""
+    """Signal the processes that ``find`` returns until none is left or the time is up."""
     deadline = time.monotonic() + within_s
     signalled: set[int] = set()
     while True:

@@ -1,4 +1,4 @@
-"""The rack's controller as something that dies: killed, told where to die, started again."""
+"""Controls crashes of the rack's controller for tests: kill, crash points and restart."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ANSWER_S = 60.0
 PATIENCE_S = 180.0
 POLL_S = 0.01
 ALONE = "--no-keeper"
-"""One process that stays dead until it is started again."""
+"""Option for a controller in one process, which stays dead until it is started again."""
 
 
 class Mortal:
-    """Takes over a rack that is up: kills its controller and is from then on its keeper."""
+    """Takes over a running rack: kills its controller and manages the controller from then on."""
 
     def __init__(self, rack: RackStatus, run_dir: Path, *options: str) -> None:
-        """``options`` go to every controller that is started."""
+        """``options`` are passed to every controller that is started."""
         self.log = run_dir / "logs" / "controller-again.log"
         self.deathbed = run_dir / "failpoint"
-        """Where the running controller reads at which point it is to die."""
+        """File from which the running controller reads its crash point."""
         first = next(part.pid for part in rack.parts if part.name == "controller")
         self._argv = [*_words(first, "cmdline"), ALONE, *options]
         self._env = dict(pair.split("=", 1) for pair in _words(first, "environ") if "=" in pair)
@@ -47,48 +47,48 @@ class Mortal:
         )
 
     def spawn(self) -> None:
-        """Start a controller and return at once."""
+        """Start a controller and return immediately."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._argv, env=self._env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
 
     def start(self) -> float:
-        """Start one; return the seconds until every device was reached and all was in place."""
+        """Start a controller; return the seconds until it reaches all devices and has no drift."""
         began = time.monotonic()
         self.spawn()
         self.until(self.whole)
         return time.monotonic() - began
 
     def whole(self) -> bool:
-        """Whether the controller reaches every device and has nothing left to put right."""
+        """Whether the controller reaches every device and has nothing left to correct."""
         return bool(self.get("/health")["status"] == "ok")
 
     def die_at(self, point: str) -> None:
-        """Tell the running controller where to die."""
+        """Set the crash point of the running controller."""
         self.deathbed.write_text(point, encoding="utf-8")
 
     def died(self) -> int:
-        """Wait for the death and return the status."""
+        """Wait for the controller's exit and return its status."""
         if self._process is None:
             raise RackError("failed", "no controller was started", object="process/controller")
         return self._process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
-        """End the controller with SIGKILL."""
+        """Kill the controller with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self.died()
 
     def stop(self) -> None:
-        """Let the controller leave, and hang up."""
+        """Stop the controller and close the connection to it."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=PATIENCE_S)
         self.http.close()
 
     def get(self, path: str, **params: Any) -> Any:
-        """Read one document; a controller that is away reads as one."""
+        """Read one document; returns a placeholder while the controller is unreachable."""
         try:
             return self.http.get(path, params=params).raise_for_status().json()
         except httpx.TransportError:
@@ -102,14 +102,14 @@ class Mortal:
         return answer.json()
 
     def log_lines(self, job: str, *, tail: int | None = None) -> list[dict[str, Any]]:
-        """Return what a job's ranks have written, or the last ``tail`` lines of each."""
+        """Return the log lines of a job's ranks, or the last ``tail`` lines of each."""
         params = {} if tail is None else {"tail": tail}
         text = self.http.get(f"/jobs/{job}/logs", params=params).raise_for_status().text
         lines = [json.loads(line) for line in text.splitlines() if line]
-        return [line for line in lines if "text" in line]  # an agent may be away at this moment
+        return [line for line in lines if "text" in line]  # an agent may be unreachable now
 
     def until(self, condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
-        """Wait until ``condition`` is true; RackError with the controller's last words."""
+        """Wait until ``condition`` is true. Raises RackError with the controller's last lines."""
         deadline = time.monotonic() + limit_s
         while not condition():
             if time.monotonic() >= deadline:
@@ -119,9 +119,9 @@ class Mortal:
 
 
 def kill_with_children(pid: int) -> None:
-    """Kill a keeper and return when its child, which the kernel kills with it, is gone as well.
+    """Kill a keeper and wait until its child, which the kernel kills with it, is gone as well.
 
-    Until then the child holds its addresses and its store. RackError when one does not go.
+    Until then the child holds its addresses and its store. Raises RackError if one remains.
     """
     handles = [os.pidfd_open(one) for one in (pid, *procfs.children(pid))]
     try:

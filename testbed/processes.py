@@ -1,4 +1,4 @@
-"""Finds processes and mounts that belong to one run directory, by what the kernel says of them."""
+"""Finds processes and mounts that belong to one run directory, from kernel data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def running(program: str, path: Path) -> list[int]:
-    """Live processes whose name begins ``program``, with ``path`` in their arguments."""
+    """Return live processes whose name starts with ``program``, with ``path`` in an argument."""
     found = []
     for pid in _pids():
         with suppress(OSError):
@@ -29,10 +29,10 @@ def running(program: str, path: Path) -> list[int]:
 
 
 def await_named(within_s: float = 10.0) -> None:
-    """Wait until no young process is in the middle of exec, ``within_s`` at most.
+    """Wait until no young process is in the middle of exec, at most ``within_s``.
 
-    For that time the kernel shows neither arguments nor environment, on a machine with cold
-    caches for long: nobody could tell whose process it is.
+    During exec the kernel shows neither arguments nor environment (for long on a machine with
+    cold caches), so the owner of the process is unknown.
     """
     deadline = time.monotonic() + within_s
     while any(map(_nameless, _pids())) and time.monotonic() < deadline:
@@ -54,7 +54,7 @@ def _nameless(pid: int) -> bool:
 
 
 def in_cgroups(names: Collection[str]) -> list[int]:
-    """Live processes whose cgroup path has one of ``names`` (container ids) in it."""
+    """Return live processes whose cgroup path contains one of ``names`` (container ids)."""
     if not names:
         return []
     found = []
@@ -67,13 +67,13 @@ def in_cgroups(names: Collection[str]) -> list[int]:
 
 
 def send(pid: int, sig: signal.Signals) -> None:
-    """Signal one process; it may be gone already."""
+    """Signal one process; ignore a process that has ended."""
     with suppress(ProcessLookupError):
         os.kill(pid, sig)
 
 
 def thaw(pid: int) -> None:
-    """Release ``pid``'s cgroup from the freezer, whichever cgroup version holds it."""
+    """Thaw ``pid``'s cgroup, in cgroup v1 or v2."""
     with suppress(OSError):
         for line in (_PROC / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -87,15 +87,15 @@ def thaw(pid: int) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the empty cgroup ``name`` and what is below it from every hierarchy."""
+    """Remove the empty cgroup ``name`` and its children from every hierarchy."""
     for top in (*_CGROUPS.glob(f"*/{name}"), _CGROUPS / name):
         for path in (*sorted(top.rglob("*/"), reverse=True), top):
-            with suppress(OSError):  # not there, not a directory, or in use
+            with suppress(OSError):  # missing, not a directory, or in use
                 path.rmdir()
 
 
 def unmount_below(*roots: Path, itself: Path | None = None) -> None:
-    """Unmount what a killed engine left mounted under ``roots``, deepest first, and ``itself``."""
+    """Unmount the mounts of a killed engine under ``roots``, deepest first, and ``itself``."""
     targets = []
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         target = line.split(" ")[4].encode().decode("unicode_escape")

@@ -1,4 +1,4 @@
-"""The ring of TCP senders as a job, and what its ranks have to tell. See ``testbed.ring_rank``."""
+"""Submits a ring of TCP senders as a job and parses its ranks' reports; see testbed.ring_rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = ("python3", "-c", Path(ring_rank.__file__).read_text(encoding="utf-8")
 
 @dataclass(slots=True, frozen=True)
 class Gap:
-    """Nothing came to a rank for ``gap_s`` seconds, until ``ended_at`` (wall clock)."""
+    """A rank received nothing for ``gap_s`` seconds, until ``ended_at`` (wall clock)."""
 
     rank: int
     gap_s: float
@@ -24,22 +24,22 @@ class Gap:
 
 @dataclass(slots=True)
 class RankSeen:
-    """What one rank told last, and all of its gaps."""
+    """The latest counts and all gaps of one rank."""
 
     rx_bytes: int = 0
     silent_s: float | None = None
     connections: int = 0
-    """That carried a message."""
+    """Connections that carried a message."""
     strangers: int = 0
     lost: int = 0
-    """Messages whose number was left out, and that came again or late."""
+    """Skipped message numbers; ``repeated`` counts repeated or late messages."""
     repeated: int = 0
     at: float = 0.0
     gaps: list[Gap] = field(default_factory=list)
 
 
 def request(name: str, endpoints: Sequence[str], policy: str = "pause") -> dict[str, Any]:
-    """Return the body that submits a ring on exactly these endpoints, in this order."""
+    """Return the request body for a ring on exactly these endpoints, in this order."""
     return {
         "name": name,
         "count": len(endpoints),
@@ -51,7 +51,7 @@ def request(name: str, endpoints: Sequence[str], policy: str = "pause") -> dict[
 
 
 def read(lines: Iterable[Mapping[str, Any]]) -> dict[int, RankSeen]:
-    """Gather what the ranks told, by rank; ``lines`` are log lines as the API streams them."""
+    """Collect the ranks' reports by rank; ``lines`` are log lines as the API streams them."""
     ranks: dict[int, RankSeen] = {}
     for line in lines:
         try:

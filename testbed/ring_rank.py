@@ -1,12 +1,11 @@
-"""One rank of a ring of small TCP senders: a job that notices every gap in its traffic.
+"""Runs one rank of a ring of small TCP senders: a job that detects every gap in its traffic.
 
-Stands alone, so that any image with Python runs it (``python3 -c`` with this file's text). Each
-rank sends a numbered message to the next one, waits for its answer, rests, and sends again: the
-lock step of a synchronous training in 64 bytes. What it sees goes to stdout, one JSON document a
-line: ``{"event": "gap", ...}`` when nothing came from the previous rank for GAP_S or longer, and
-``{"event": "count", ...}`` once in COUNT_EVERY_S. Every line has all the counts, for on a slow
-machine there are gaps enough that the latest lines tell of nothing else. Lost connections are made
-again.
+It has no imports of the project, so that any image with Python runs it (``python3 -c`` with this
+file's text). Each rank sends a numbered message to the next one, waits for the reply, pauses, and
+sends again: the lock step of a synchronous training in 64 bytes. It reports on stdout, one JSON
+document per line: ``{"event": "gap", ...}`` when nothing came from the previous rank for GAP_S or
+longer, and ``{"event": "count", ...}`` every COUNT_EVERY_S. Every line has all counts, because on
+a slow machine the latest lines may all be gaps. Lost connections are opened again.
 """
 
 import json
@@ -19,7 +18,7 @@ import time
 
 PORT = 23456
 PERIOD_S = 0.004
-"""Rest between two messages; also how finely gaps are seen."""
+"""Pause between two messages; also the resolution of gaps."""
 GAP_S = 0.02
 COUNT_EVERY_S = 0.25
 RETRY_S = 0.05
@@ -30,7 +29,7 @@ HEAD = struct.Struct("!IQ")
 
 def main() -> None:
     """Run this rank until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the first process has no default
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # process 1 has no default action
     rank = int(os.environ["LIGHTLOOM_RANK"])
     addresses = os.environ["LIGHTLOOM_ADDRESSES"].split(",")
     threading.Thread(target=send, args=(rank, addresses), daemon=True).start()
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def send(rank: int, addresses: list[str]) -> None:
-    """Send to the next rank for ever."""
+    """Send to the next rank without end."""
     to = (addresses[(rank + 1) % len(addresses)], PORT)
     number = 0
     while True:
@@ -56,7 +55,7 @@ def send(rank: int, addresses: list[str]) -> None:
 
 
 def receive(rank: int, addresses: list[str]) -> None:
-    """Answer the previous rank for ever, and tell what came."""
+    """Reply to the previous rank without end, and report its messages."""
     before = (rank - 1) % len(addresses)
     seen = Seen(rank)
     with socket.create_server((addresses[rank], PORT)) as server:
@@ -77,7 +76,7 @@ def receive(rank: int, addresses: list[str]) -> None:
 
 
 def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
-    """Answer one connection until it ends."""
+    """Reply on one connection until it ends."""
     fresh, data = True, b""
     while True:
         try:
@@ -103,41 +102,41 @@ def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
 
 
 def whole(sock: socket.socket, size: int) -> None:
-    """Read ``size`` bytes. OSError when the connection ends first."""
+    """Read ``size`` bytes. Raises OSError when the connection ends first."""
     while size:
         piece = sock.recv(size)
         if not piece:
-            raise ConnectionError("the peer hung up")
+            raise ConnectionError("the peer closed the connection")
         size -= len(piece)
 
 
 class Seen:
-    """What came in so far."""
+    """Counts of the received messages."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.rx_bytes = 0
         self.connections = 0
-        """Those that carried a message: one that its caller gave up waiting for was never used."""
+        """Connections that carried a message; a caller may give up others without using them."""
         self.strangers = 0
-        """Messages that did not come from the previous rank."""
+        """Messages from other ranks than the previous one."""
         self.number = 0
-        """Of the previous rank's latest message; 0 before the first one."""
+        """Number of the previous rank's latest message; 0 before the first one."""
         self.lost = 0
         self.repeated = 0
         self.last = 0.0
-        """Moment of the last message (monotonic); 0 before the first one."""
+        """Time of the last message (monotonic); 0 before the first one."""
         self.told = time.monotonic()
 
     def follows(self, number: int) -> None:
-        """Compare a message's number with the one before it."""
+        """Compare a message's number with the previous one."""
         if self.number:
             self.lost += max(0, number - self.number - 1)
             self.repeated += number <= self.number
         self.number = number
 
     def message(self, size: int) -> None:
-        """Take one message."""
+        """Handle one message."""
         now = time.monotonic()
         gap = now - self.last if self.last else 0.0
         self.last = now
@@ -147,7 +146,7 @@ class Seen:
         self.nothing()
 
     def nothing(self) -> None:
-        """Count aloud when it is time."""
+        """Report the counts when they are due."""
         now = time.monotonic()
         if now - self.told >= COUNT_EVERY_S:
             self.told = now

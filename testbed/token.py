@@ -1,38 +1,49 @@
-"""Where the token of a controller on this machine lies, for whoever may read it.
+"""Finds the racks that run on this machine, and the token of a local controller.
 
-Light on purpose: every on-line verb asks here when nobody said who it is.
+It has few imports, because every online command uses it when no URL or no token is given.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 RACKS = Path("/run/lightloom")
-"""Folder of the run directories of emulated racks."""
+"""Parent folder of the run directories of emulated racks."""
 INSTALLED = Path("/var/lib/lightloom/controller")
 """State directory of a controller that was started without ``--state-dir``."""
 FILE = "admin.token"
 
 
 def local_token(url: str, racks: Path = RACKS, installed: Path = INSTALLED) -> str | None:
-    """Return the admin's token of the controller at ``url``, None when there is none to read.
+    """Return the admin's token of the controller at ``url``, None when none is readable.
 
-    A rack's record says which URL it serves. The files have mode 0600, so this works for
-    whoever started the controller and for nobody else.
+    A rack's record names the URL that it serves. The files have mode 0600, so only the user
+    who started the controller can read them.
     """
-    try:
-        records = sorted(racks.glob("*/rack.json"))
-    except OSError:
-        records = []
-    for record in records:
-        if _url(record) == url:
+    for record in _records(racks):
+        if str(_content(record).get("url", "")) == url:
             return rack_token(record.parent)
     return _read(installed / FILE)
 
 
+def running_racks(racks: Path = RACKS) -> list[str]:
+    """Return the URLs of the racks whose controller runs."""
+    found = []
+    for record in _records(racks):
+        content = _content(record)
+        try:
+            pids = [int(p["pid"]) for p in content["processes"] if p["name"] == "controller"]
+        except (KeyError, TypeError, ValueError):
+            continue
+        if content.get("url") and any(Path(f"/proc/{pid}").exists() for pid in pids):
+            found.append(str(content["url"]))
+    return found
+
+
 def token_file(run_dir: Path) -> Path:
-    """Return where the admin's token of the rack in ``run_dir`` lies."""
+    """Return the file of the admin's token of the rack in ``run_dir``."""
     return run_dir / "controller" / FILE
 
 
@@ -41,11 +52,19 @@ def rack_token(run_dir: Path) -> str | None:
     return _read(token_file(run_dir))
 
 
-def _url(record: Path) -> str:
+def _records(racks: Path) -> list[Path]:
     try:
-        return str(json.loads(record.read_text(encoding="utf-8"))["url"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        return sorted(racks.glob("*/rack.json"))
+    except OSError:
+        return []
+
+
+def _content(record: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _read(path: Path) -> str | None:

@@ -1,37 +1,37 @@
-"""The training job of the demo: a small VGG16 trained data-parallel over a TensorFlow ring.
+"""Runs the demo's training job: a small VGG16, trained data-parallel over a TensorFlow ring.
 
-It runs inside the job containers (``python3 -m testbed.trainer``), which hold this file and the
-``trainer_*`` files beside it and nothing else of the project. Every rank is one worker of
-``tf.distribute.MultiWorkerMirroredStrategy`` with the ring all-reduce; the workers are named by
-``TF_CONFIG``, whose task indices are the ranks. Without ``TF_CONFIG`` it trains alone.
+It runs inside the job containers (``python3 -m testbed.trainer``), which contain this file and the
+``trainer_*`` files and nothing else of the project. Every rank is one worker of
+``tf.distribute.MultiWorkerMirroredStrategy`` with the ring all-reduce; ``TF_CONFIG`` names the
+workers, and its task indices are the ranks. Without ``TF_CONFIG`` it trains alone.
 
 **Model.** VGG16 with a quarter of the channels, dense layers of 256 and 32x32x3 input: 1,022,170
-parameters, 4,088,680 bytes of float32 gradients. All parameters lie in one flat vector, so that
-the gradient of a step is one message (four bytes longer: it carries the loss along).
+parameters, 4,088,680 bytes of float32 gradients. All parameters are in one flat vector, so that
+the gradient of a step is one message (four bytes longer, because it includes the loss).
 
 **Data.** scikit-learn's handwritten digits (1,797 real images that ship inside the package),
-enlarged from 8x8 to 32x32 and repeated over three channels; 1,500 to train, 297 to test. Which
-image stands at global sample index *i* depends on ``--seed`` and *i* only. Step *s* of a run with
+enlarged from 8x8 to 32x32 and repeated over three channels; 1,500 to train, 297 to test. The
+image at global sample index *i* depends on ``--seed`` and *i* only. Step *s* of a run with
 global batch G trains on the indices [sG, (s+1)G), of which rank *r* of N takes the *r*-th part of
 G/N. Hence the loss curve is a function of (seed, samples, global batch, N) and not of placement,
 timing or regroups. With the same N it is bit-identical on one machine; across CPU models kernels
 may sum in another order, so compare final losses with a relative tolerance of 1e-3.
 
-**Timing.** A step has two parts that follow one another: the local part (the gradient, and after
+**Timing.** A step has two sequential parts: the local part (the gradient, and after
 the all-reduce the update) and the all-reduce. The gradient is materialised before the all-reduce
 starts, so communication is fully exposed and ``comm_s`` is its exposed time; it contains the wait
 for slower ranks. Communication and computation never overlap, by construction.
 
-**Start.** Importing TensorFlow and tracing are heavy on the CPU and are no part of training. When
-every rank has gone through one untrained step, the rank creates ``/run/lightloom/ready`` (if that
-directory exists), by which the agent knows to put the CPU share in force that stands in for the
-GPU, and waits ``--settle`` seconds. The measured run starts with the step after that.
+**Start.** Importing TensorFlow and tracing need much CPU time and are not part of training. When
+every rank has completed one untrained step, the rank creates ``/run/lightloom/ready`` (if that
+directory exists), upon which the agent applies the CPU share that stands in for the GPU, and waits
+``--settle`` seconds. The measured run starts with the step after that.
 
 **Outages.** TensorFlow's coordination service fails a job whose worker is silent for 10 s (an
 outage of more than about 4 s was enough). ``HEARTBEAT_TIMEOUT_S`` raises that, so that a job
-survives an outage of 15 s (measured); at 20 s gRPC gives the connection up and the job fails.
+survives an outage of 15 s (measured); at 20 s gRPC closes the connection and the job fails.
 
-**Output.** One JSON object a line on stdout, with ``event`` one of ``start``, ``ready``,
+**Output.** One JSON object per line on stdout, with ``event`` one of ``start``, ``ready``,
 ``step``, ``end``, ``stopped``, ``error``. Times are seconds, ``t`` is wall-clock time. Exit
 status 0 done, 1 training failed, 2 usage, 143 after SIGTERM.
 """
@@ -58,7 +58,7 @@ from testbed.trainer_data import TRAIN_IMAGES, load_images, sample_rows
 from testbed.trainer_model import initial_parameters, logits
 
 RANK_BATCH, DEFAULT_STEPS = 48, 200
-"""What is trained when the command line says nothing: some minutes on the emulated rack."""
+"""Defaults of the command line: some minutes of training on the emulated rack."""
 HEARTBEAT_TIMEOUT_S = 60
 READY_FILE = Path("/run/lightloom/ready")
 LEAVE_S = 1.0
@@ -66,7 +66,7 @@ LEAVE_S = 1.0
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """What the command line asks for; ``samples`` and ``global_batch`` are over all ranks."""
+    """Options of the command line; ``samples`` and ``global_batch`` are over all ranks."""
 
     samples: int
     global_batch: int
@@ -76,7 +76,7 @@ class Options:
 
     @property
     def steps(self) -> int:
-        """Steps of the measured run."""
+        """Number of steps of the measured run."""
         return self.samples // self.global_batch
 
 
@@ -98,7 +98,7 @@ class Step:
 
 
 def read_ring(tf_config: str | None) -> Ring:
-    """Return the place that a TF_CONFIG value gives; ValueError when it names no place."""
+    """Parse a TF_CONFIG value. Raises ValueError when it names no worker."""
     if not tf_config:
         return Ring(0, 1)
     try:
@@ -135,7 +135,7 @@ class Trainer:
         self._test = images[TRAIN_IMAGES:], labels[TRAIN_IMAGES:]
         start = initial_parameters(options.seed)
         self.parameters = int(start.size)
-        # Each rank keeps its own copy (equal start, equal summed gradients, so equal ever after):
+        # Each rank keeps its own copy, which stays equal (equal start, equal summed gradients):
         # a mirrored variable would add a hidden all-reduce to every assignment.
         self._weights = tf.Variable(start)
         self._momentum = tf.Variable(np.zeros_like(start))
@@ -160,7 +160,7 @@ class Trainer:
 
         def body(value: Any) -> Any:
             context = tf.distribute.get_replica_context()
-            # The copy binds the value to this replica's device, which all_reduce asks for.
+            # The copy binds the value to this replica's device, which all_reduce requires.
             return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(value))
 
         return self._strategy.run(body, args=(message,))
@@ -179,13 +179,13 @@ class Trainer:
         return self._tf.constant(images[rows]), self._tf.constant(labels[rows])
 
     def warm_up(self) -> None:
-        """Trace and run all functions once without training; returns when every rank has."""
+        """Trace and run all functions once without training; wait for every rank."""
         message = self._reduce(self._gradient(*self._batch(0)))
         self._update(self._tf.zeros_like(message))
         self.barrier()
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Wait until every rank has arrived."""
         self._reduce(self._tf.zeros(1)).numpy()
 
     def step(self, step: int) -> Step:
@@ -202,14 +202,14 @@ class Trainer:
         return Step((computed - begin) + (end - reduced), reduced - computed, loss)
 
     def accuracy(self) -> float:
-        """Return the share of the test images that are classified rightly."""
+        """Return the share of correctly classified test images."""
         images, labels = self._test
         guess = np.argmax(self._classify(self._tf.constant(images)).numpy(), axis=1)
         return float(np.mean(guess == labels))
 
 
 def train(options: Options, ring: Ring) -> None:
-    """Run the whole job and print its lines."""
+    """Run the complete job and print its lines."""
     tf = _import_tensorflow(ring)
     trainer = Trainer(tf, options, ring)
     emit(
@@ -261,7 +261,7 @@ def train(options: Options, ring: Ring) -> None:
 
 
 def _import_tensorflow(ring: Ring) -> Any:
-    """Import TensorFlow quietly, with its threads and its heartbeat time-out set."""
+    """Import TensorFlow quietly, with its threads and its heartbeat timeout configured."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -277,10 +277,10 @@ def _import_tensorflow(ring: Ring) -> Any:
 
 
 def _raise_heartbeat_timeout(ring: Ring) -> None:
-    """Configure the coordination service before the strategy would, with a longer time-out.
+    """Configure the coordination service before the strategy does, with a longer timeout.
 
-    The strategy leaves a service that is already configured alone
-    (``CollectiveAllReduceExtended._initialize_multi_worker``) and has no argument of its own.
+    The strategy does not change a service that is already configured
+    (``CollectiveAllReduceExtended._initialize_multi_worker``) and has no argument for it.
     """
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2  # noqa: PLC0415
     from tensorflow.python.eager import context  # noqa: PLC0415
@@ -295,10 +295,10 @@ def _raise_heartbeat_timeout(ring: Ring) -> None:
 
 
 def _end_on_sigterm() -> None:
-    """End the process at SIGTERM, also while its main thread waits inside a collective.
+    """End the process on SIGTERM, also while its main thread waits inside a collective.
 
-    A Python handler runs in the main thread only, when that is back in Python. The byte that
-    the interpreter writes as the signal comes in is seen by a thread at once.
+    A Python handler runs only in the main thread, once that is back in Python. The interpreter
+    writes a byte as the signal arrives, which a thread reads immediately.
     """
     reader, writer = os.pipe2(os.O_NONBLOCK)
     os.set_blocking(reader, True)
@@ -315,17 +315,17 @@ def _end_on_sigterm() -> None:
 
 
 def _announce_ready(settle_s: float) -> None:
-    """Tell the agent that start-up is over and give it time to put the CPU share in force."""
+    """Tell the agent that start-up is complete and give it time to apply the CPU share."""
     if READY_FILE.parent.is_dir():
         READY_FILE.touch()
         time.sleep(settle_s)
 
 
 def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
-    """Wait for the other ranks: rank 0 serves the coordination of all, and leaves last.
+    """Wait for the other ranks: rank 0 serves the coordination of all ranks and exits last.
 
-    A rank is through the barrier when its last bytes are handed over, not when they have
-    arrived, so that each waits a little. What goes wrong here spoils no training.
+    A rank passes the barrier when its last bytes are sent, not when they have arrived, so each
+    rank waits a little. An error here does not affect the training result.
     """
     if ring.size == 1:
         return
@@ -335,19 +335,19 @@ def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
 
 
 def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
-    """Return the options; exits with status 2 when they do not fit together."""
+    """Return the options; exits with status 2 when they are inconsistent."""
     parser = argparse.ArgumentParser(description="Train a small VGG16 over a TensorFlow ring.")
     parser.add_argument(
         "--global-batch",
         type=int,
         default=RANK_BATCH * ring.size,
-        help=f"images a step, all ranks; default {RANK_BATCH} a rank",
+        help=f"images per step over all ranks; default {RANK_BATCH} per rank",
     )
     parser.add_argument(
         "--samples",
         type=int,
         default=None,
-        help=f"images to train, all ranks; default {DEFAULT_STEPS} steps",
+        help=f"images to train over all ranks; default {DEFAULT_STEPS} steps",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--learning-rate", type=float, default=0.01)
@@ -362,7 +362,7 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line and TF_CONFIG say; return the exit status."""
+    """Train according to the command line and TF_CONFIG; return the exit status."""
     _end_on_sigterm()
     try:
         ring = read_ring(os.environ.get("TF_CONFIG"))
@@ -373,7 +373,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         train(options, ring)
     except Exception as error:
-        # TensorFlow's messages quote the graph and the Python stack, indented: leave those out.
+        # TensorFlow's messages quote the graph and the Python stack, indented: omit those.
         lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
         emit("error", rank=ring.rank, kind=type(error).__name__, error=" ".join(lines))
         return 1

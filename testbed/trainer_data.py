@@ -1,4 +1,4 @@
-"""The trainer's images, and which of them stands at which global sample index. Pure NumPy."""
+"""Loads the trainer's images and maps global sample indices to them. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 TRAIN_IMAGES = 1500
-"""Of scikit-learn's 1,797 digits; the rest test."""
+"""Training images of scikit-learn's 1,797 digits; the rest are for the test."""
 IMAGE_SIDE = 32
 
 Floats = npt.NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""VGG16 at a quarter of its width, for 32x32x3 images, over one flat parameter vector.
+"""Defines VGG16 at a quarter of its width, for 32x32x3 images, over one flat parameter vector.
 
 Simonyan and Zisserman (2015), configuration D: 13 convolutions of 3x3 in five blocks, each block
 followed by 2x2 max pooling, then three dense layers; here with 16 to 128 channels and dense
@@ -20,7 +20,7 @@ DENSE = (256, 256)
 
 
 def parameter_shapes() -> list[tuple[int, ...]]:
-    """Return the shapes of all weights and biases in turn, layer by layer."""
+    """Return the shapes of all weights and biases, layer by layer."""
     shapes: list[tuple[int, ...]] = []
     channels = 3
     for convolutions, width in BLOCKS:
@@ -34,7 +34,7 @@ def parameter_shapes() -> list[tuple[int, ...]]:
 
 
 def initial_parameters(seed: int) -> Floats:
-    """Return the flat start vector: He-normal weights and zero biases (He et al. 2015)."""
+    """Return the flat initial vector: He-normal weights and zero biases (He et al. 2015)."""
     random = np.random.default_rng(seed)
     parts = []
     for shape in parameter_shapes():

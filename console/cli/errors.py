@@ -1,4 +1,4 @@
-"""Errors as an operator sees them: code, message, object, hint and an exit code."""
+"""Errors of the command line: code, message, object, hint and an exit code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EXIT_CODES: Mapping[str, int] = {
     "timeout": 124,
     "interrupted": 130,
 }
-"""The exit codes that scripts rely on; 3 also says "changes pending" for ``plan``."""
+"""The exit codes that scripts rely on; 3 also means "changes pending" for ``plan``."""
 CHANGES_PENDING = 3
 
 
 class CliError(Exception):
-    """A verb could not do its work. ``code`` is one of :data:`EXIT_CODES`."""
+    """A verb failed. ``code`` is one of :data:`EXIT_CODES`."""
 
     def __init__(self, code: str, message: str, *, object: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class CliError(Exception):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the process that ends with this error."""
+        """The process's exit code for this error."""
         return EXIT_CODES.get(self.code, 1)
 
     def document(self) -> dict[str, str]:
@@ -47,5 +47,5 @@ class CliError(Exception):
 
 
 def usage(message: str, hint: str = "", *, object: str = "") -> CliError:
-    """Return the error for a command line that can not be carried out as written."""
+    """Return the error for an invalid command line."""
     return CliError("usage", message, object=object, hint=hint)

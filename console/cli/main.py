@@ -17,7 +17,7 @@ from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simul
 
 app = typer.Typer(
     name="lightloom",
-    help="Control plane for GPU clusters whose GPUs hang on optical circuit switches.",
+    help="Control plane for GPU clusters on optical circuit switches.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -56,7 +56,7 @@ for _verb in (
 app.command(context_settings=daemons.FORWARD)(daemons.controller)
 app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
-app.command("import")(allocation.bring_back)
+app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")
 app.add_typer(people.token, name="token")
 app.add_typer(people.project, name="project")
@@ -66,23 +66,39 @@ app.add_typer(pki.app, name="pki")
 app.add_typer(ocs.app, name="ocs")
 
 
+def _version(given: bool) -> None:
+    if given:
+        inspect.version()
+        raise typer.Exit
+
+
 @app.callback()
-def _globals(
+def _globals(  # noqa: PLR0917 - typer passes them by name
     ctx: typer.Context,
     url: Annotated[
-        str | None, typer.Option(help="The controller. [env: LIGHTLOOM_URL]", metavar="URL")
+        str | None,
+        typer.Option(
+            help="The controller; one on this machine if absent. [env: LIGHTLOOM_URL]",
+            metavar="URL",
+        ),
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="Who you are. [env: LIGHTLOOM_TOKEN]", metavar="TOKEN")
+        str | None, typer.Option(help="Your token. [env: LIGHTLOOM_TOKEN]", metavar="TOKEN")
     ] = None,
     request_timeout_s: Annotated[
         float | None,
         typer.Option(
             "--request-timeout",
-            help="Seconds to wait for one answer. [env: LIGHTLOOM_TIMEOUT] [default: 30]",
+            help="Seconds to wait for each answer. [env: LIGHTLOOM_TIMEOUT] [default: 30]",
         ),
     ] = None,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and end.", is_eager=True, callback=_version
+        ),
+    ] = False,
 ) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"
@@ -90,7 +106,7 @@ def _globals(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; nothing escapes as a stack trace."""
+    """Run one command line and return its exit code; no error ends in a stack trace."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given, prog_name="lightloom", standalone_mode=False)
@@ -106,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("LIGHTLOOM_DEBUG"):
             raise
-        return _end(_from_part(error), given)
+        return _end(_from_package(error), given)
     return code if isinstance(code, int) else 0
 
 
@@ -121,8 +137,8 @@ def _from_parser(error: typer.TyperException) -> CliError:
     return CliError("usage", error.format_message(), hint=f"see: {command} --help")
 
 
-def _from_part(error: Exception) -> CliError:
-    """Translate the error of a part the verb called; each part's own carries code and hint."""
+def _from_package(error: Exception) -> CliError:
+    """Translate an error of a package that the verb called; most have a code and a hint."""
     code, message = getattr(error, "code", None), getattr(error, "message", None)
     if isinstance(code, str) and code in EXIT_CODES and isinstance(message, str):
         about, hint = getattr(error, "object", ""), getattr(error, "hint", "")

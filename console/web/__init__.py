@@ -1,1 +1,1 @@
-"""The console's files: ``static/`` is ours, ``vendor/`` is not. The controller serves both."""
+"""The console's files: ``static/`` is our code, ``vendor/`` is third-party code."""

@@ -12,6 +12,7 @@ from controller.api.gate.access import Admitted, Caller
 from controller.api.operations import Commands, Queries
 from controller.api.scope.scoped import ScopedCommands, ScopedQueries
 from controller.base.errors import ServiceError
+from sitefile import names
 
 READ_S = 15.0
 """Longest time of a read; reads come from memory."""
@@ -60,4 +61,4 @@ Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
 """Takes a place for a long answer to this caller. ServiceError ``unavailable``."""
 QueriesOf = Annotated[Queries, Depends(_queries)]
 CommandsOf = Annotated[Commands, Depends(_commands)]
-Name = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,63}$", description="an object's name")]
+Name = Annotated[str, Path(pattern=f"^{names.NAME}$", description="an object's name")]

@@ -233,11 +233,17 @@ class ExecutionEngine(Protocol):
         ...
 
     def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
         """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
 
-        An engine may hold a tail to 100,000 lines a rank.
+        ``placed`` names the server of each rank, so that ranks whose containers are removed are
+        found as well. An engine may hold a tail to 100,000 lines a rank.
         """
         ...
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import structlog
 
 from controller.base import failpoints
+from controller.base.clock import SteadyClock
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import (
@@ -135,7 +136,9 @@ class Executor:
         self._holds.pop(ident, None)
         self._stillness.forget(ident)
 
-    async def perform(self, tx: Transaction, order: Instruction) -> Event | None:
+    async def perform(
+        self, tx: Transaction, order: Instruction, clock: SteadyClock
+    ) -> Event | None:
         """Carry out one instruction; errors become events.
 
         A controller that was replaced touches nothing: all it does then is to write its own log.
@@ -144,7 +147,7 @@ class Executor:
         if lost and not isinstance(order, WriteLog | SetDeadline):
             return _given_up(order, lost)
         try:
-            return await self._perform(tx, order)
+            return await self._perform(tx, order, clock)
         except Fenced as error:
             self._state.lose_command(str(error))
             return _given_up(order, self._state.command_lost)
@@ -155,7 +158,9 @@ class Executor:
             log.exception("instruction_broke", transaction=tx.id, instruction=repr(order))
             return _failure(order, f"internal error: {type(error).__name__}")
 
-    async def _perform(self, tx: Transaction, order: Instruction) -> Event | None:
+    async def _perform(
+        self, tx: Transaction, order: Instruction, clock: SteadyClock
+    ) -> Event | None:
         event: Event | None = None
         match order:
             case WriteLog():
@@ -176,10 +181,11 @@ class Executor:
                     await self._intent.hold(order.endpoints, order.target)
                 event = Drained(order.step)
             case Switch():
-                event = await (self._switch_back(order) if tx.back else self._switch(order))
+                act = self._switch_back if tx.back else self._switch
+                event = await act(order, clock)
             case Qualify():
                 async with failpoints.around("qualify"):
-                    event = await self._qualify(tx, order)
+                    event = await self._qualify(tx, order, clock)
             case Route():
                 async with failpoints.around("route"):
                     await self._intent.release(tx)
@@ -247,12 +253,12 @@ class Executor:
         checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
         await asyncio.gather(*checks)
 
-    async def _switch(self, order: Switch) -> Event:
-        return await self._forbidden(order) or await self._change(order)
+    async def _switch(self, order: Switch, clock: SteadyClock) -> Event:
+        return await self._forbidden(order) or await self._change(order, clock)
 
-    async def _change(self, order: Switch) -> Event:
+    async def _change(self, order: Switch, clock: SteadyClock) -> Event:
         change = order.change
-        began = time.time() if change.delete else None
+        began = clock() if change.delete else None
         delete, make = _requests(change)
         try:
             async with failpoints.around("switch"):
@@ -281,17 +287,17 @@ class Executor:
         reason = "; ".join(f"{change.switch} {r.a}-{r.b}: {r.message or r.code}" for r in failed)
         return NotSwitched(order.step, change.switch, reason, began, suspects)
 
-    async def _switch_back(self, order: Switch) -> Event:
+    async def _switch_back(self, order: Switch, clock: SteadyClock) -> Event:
         """Make the old circuits; wait, bounded, for a switch that vanished meanwhile."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETURN_WAIT_S):
                 await self._switches.back(order.change.switch)
-        event = await self._switch(order)
+        event = await self._switch(order, clock)
         if isinstance(event, NotSwitched) and event.away:
             await asyncio.sleep(AWAY_PAUSE_S)  # its session has yet to notice
         return event
 
-    async def _qualify(self, tx: Transaction, order: Qualify) -> Event:
+    async def _qualify(self, tx: Transaction, order: Qualify, clock: SteadyClock) -> Event:
         """Circuit state was read back by the switch step; here a packet has to come through."""
         point, name = order.point, order.endpoint
         try:
@@ -303,7 +309,7 @@ class Executor:
                 # Once more when the time is over: it may be us who stood still, not the path.
                 last = time.monotonic() >= end
                 if await self._reached(name, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
-                    return Qualified(order.step, name, time.time())
+                    return Qualified(order.step, name, clock())
                 if last:
                     break
                 wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)

@@ -15,7 +15,7 @@ from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.ranks.calls import look
 from controller.state.scheduling import with_pause
 from controller.state.state import State
-from controller.state.transactions import intent_of, quarantine_of, transaction_view
+from controller.state.transactions import intent_of, quarantine_of, transaction_record
 from controller.state.writes import PutJob, PutQuarantine, PutTransaction
 from controller.transaction.model import Cause, HeldJob, Phase, Transaction
 
@@ -53,8 +53,8 @@ class FabricIntent:
         """
         state = self._state
         running = state.running[tx.id]
-        now = state.clock()
-        entry = PutTransaction(transaction_view(running, state.epoch, now), intent_of(tx))
+        now = running.clock()
+        entry = PutTransaction(transaction_record(running, state.epoch, now), intent_of(tx))
         facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):

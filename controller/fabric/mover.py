@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import structlog
 
+from controller.base.clock import SteadyClock
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine
@@ -20,16 +21,14 @@ from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.ranks.tolerance import Verdict, judge
-from controller.schema.plans import TransactionView
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import (
     Running,
     finished_reason,
     intent_of,
-    outcome_of,
     quarantine_of,
-    transaction_view,
+    transaction_record,
 )
 from controller.state.writes import PutTransaction
 from controller.transaction.circuits import Rewiring, RewiringError, rewire
@@ -108,7 +107,7 @@ class Mover:
             changes=rewiring.changes,
             jobs=self._held_jobs(touched, verdicts),
         )
-        running = Running(tx, plan_id, state.clock())
+        running = Running(tx, plan_id, SteadyClock(state.clock))
         state.running[tx.id] = running
         return running
 
@@ -116,8 +115,8 @@ class Mover:
         """End a begun transaction that is not going to be carried out."""
         tx = replace(running.tx, phase=Phase.DONE, back=True, reasons=(why,))
         running.tx = tx
-        view = transaction_view(running, self._state.epoch, self._state.clock())
-        ended = view.model_copy(update={"result": "it was not begun: nothing moved"})
+        record = transaction_record(running, self._state.epoch, running.clock())
+        ended = replace(record, result="it was not begun: nothing moved")
         self._state.finish(ended, tx.changes)
         self._drop(running)
 
@@ -135,19 +134,21 @@ class Mover:
             state.events.add("info", what, "RegroupStarted", text)
         try:
             with full_collections_put_off():
-                tx = await run(tx, self._executor, self._intent.changed, running.commands)
+                tx = await run(
+                    tx, self._executor, self._intent.changed, running.clock, running.commands
+                )
             running.tx = tx
-            view = transaction_view(running, state.epoch, state.clock())
+            record = transaction_record(running, state.epoch, running.clock())
             if running.admitted and not running.written:
-                await self._written(running, PutTransaction(view, intent_of(tx)))
+                await self._written(running, PutTransaction(record, intent_of(tx)))
             elif not running.written:  # it never began: nothing depends on this row
-                state.journal.owe(PutTransaction(view, intent_of(tx)))
-            state.finish(view, tx.changes)
+                state.journal.owe(PutTransaction(record, intent_of(tx)))
+            state.finish(record, tx.changes)
         finally:
             self._executor.forget(tx.id)
             self._drop(running)
             state.wake.set()
-        self._report(tx, view)
+        self._report(tx, record)
         return tx
 
     async def _written(self, running: Running, end: PutTransaction) -> None:
@@ -165,13 +166,13 @@ class Mover:
             except ServiceError:
                 await asyncio.sleep(FLUSH_AGAIN_S)
 
-    def _report(self, tx: Transaction, view: TransactionView) -> None:
-        outcome = outcome_of(tx)
+    def _report(self, tx: Transaction, record: TransactionRecord) -> None:
+        outcome = tx.ending
         dark = max(tx.dark_time_s.values(), default=0.0)
-        text = view.result + (f"; dark {dark * 1000:.0f} ms" if dark else "")
+        text = record.result + (f"; dark {dark * 1000:.0f} ms" if dark else "")
         severity: str = "info" if outcome is Outcome.COMMITTED else "error"
-        if view.error:
-            text += f"; {view.error}"
+        if record.error:
+            text += f"; {record.error}"
             severity = "error" if outcome is not Outcome.COMMITTED else "warning"
         events = self._state.events
         reason = finished_reason(tx.cause, outcome)

@@ -6,10 +6,10 @@ Any number may run at a time, as long as their endpoints are disjoint.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from controller.base.clock import SteadyClock
 from controller.fabric.executor import Executor
 from controller.transaction.instructions import (
     Instruction,
@@ -31,13 +31,16 @@ async def run(
     tx: Transaction,
     executor: Executor,
     changed: Callable[[Transaction], None],
+    clock: SteadyClock,
     commands: asyncio.Queue[Event] | None = None,
 ) -> Transaction:
     """Carry ``tx`` to its end and return it.
 
-    ``changed`` is told every state; ``commands`` takes an operator's AbortAsked.
+    ``changed`` is told every state; ``commands`` takes an operator's AbortAsked. All times of the
+    transaction are the ``clock``'s.
     """
-    work = _Run(executor, changed, commands if commands is not None else asyncio.Queue())
+    inbox = commands if commands is not None else asyncio.Queue()
+    work = _Run(executor, changed, clock, inbox)
     grace_s = 0.0  # cancelled: the controller stops, and the next start finds what is left
     try:
         tx = await work.until_done(tx)
@@ -54,10 +57,12 @@ class _Run:
         self,
         executor: Executor,
         changed: Callable[[Transaction], None],
+        clock: SteadyClock,
         inbox: asyncio.Queue[Event],
     ) -> None:
         self._executor = executor
         self._changed = changed
+        self._clock = clock
         self._inbox = inbox
         self._later: deque[Event] = deque()
         """Taken out of the inbox, and not handled yet."""
@@ -67,12 +72,12 @@ class _Run:
     async def until_done(self, tx: Transaction) -> Transaction:
         """Feed events until the transaction has an outcome."""
         changed = self._changed
-        tx, orders = begin(tx, time.time())
+        tx, orders = begin(tx, self._clock())
         while tx.phase is not Phase.DONE:
             changed(tx)
             if orders:
                 await self._hand_out(tx, orders)
-            tx, orders = handle(tx, await self._next(), time.time())
+            tx, orders = handle(tx, await self._next(), self._clock())
         await self._hand_out(tx, orders)
         changed(tx)
         return tx
@@ -106,7 +111,7 @@ class _Run:
             task.add_done_callback(kind.discard)
 
     async def _answer(self, tx: Transaction, order: Instruction) -> None:
-        event = await self._executor.perform(tx, order)
+        event = await self._executor.perform(tx, order, self._clock)
         if event is not None:
             self._inbox.put_nowait(event)
 

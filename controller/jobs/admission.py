@@ -12,7 +12,7 @@ from controller.base.texts import clipped
 from controller.ranks.environment import environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, JobSpec
 from scheduler.queue.model import Project
 from sitefile import CabledSite
 
@@ -22,6 +22,13 @@ _NAMED = 10
 """So many objects are listed in a message at most."""
 _RANK_BYTES = 4096
 """Of a rank's other fields, and of what its message adds to each text."""
+
+
+def spec_of(request: JobRequest) -> JobSpec:
+    """Return what the state keeps of a request."""
+    fields = {name: getattr(request, name) for name in JobSpec.__slots__}
+    fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
+    return JobSpec(**fields | {"env": dict(request.env)})
 
 
 def check_possible(site: CabledSite, request: JobRequest) -> None:

@@ -16,7 +16,7 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
-from controller.jobs.admission import check_possible, check_project, check_queue
+from controller.jobs.admission import check_possible, check_project, check_queue, spec_of
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
@@ -94,7 +94,7 @@ class JobKeeper:
         before = state.jobs.pop(name, None)  # a name may be used again; the new job queues last
         job = JobRecord(
             name=name,
-            request=request,
+            request=spec_of(request),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",

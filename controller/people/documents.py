@@ -8,8 +8,9 @@ from pydantic import Field, StringConstraints
 
 from controller.people.authz import Role
 from controller.schema.base import Name, Request, View
+from sitefile import names
 
-ProjectName = Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]{1,63}|\*)$")]
+ProjectName = Annotated[str, StringConstraints(pattern=rf"^({names.NAME}|\*)$")]
 
 
 class WhoamiView(View):
@@ -68,7 +69,7 @@ class TokenCreatedView(TokenView):
 class ProjectRequest(Request):
     """A project, the owner of jobs."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+    name: Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
     """Its jobs are named ``<name>-…``, and agents accept at most 41 characters."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share of the site relative to the other projects."""

@@ -16,8 +16,8 @@ from controller.schema.plans import (
     MoveView,
     PlanView,
 )
-from controller.state.transactions import circuit_changes
 from controller.transaction.circuits import Rewiring
+from controller.views.transactions import circuit_changes
 from ocs_driver.base import Capabilities
 from scheduler import ring
 from scheduler.metrics import span

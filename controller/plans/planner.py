@@ -30,7 +30,7 @@ from controller.schema.plans import (
 from controller.state.records import JobRecord
 from controller.state.scheduling import Alone, left_alone, pinned, scheduler_request, without
 from controller.state.state import State
-from controller.state.transactions import Running, transaction_view
+from controller.state.transactions import Running
 from controller.telemetry.steps import StepMeter
 from controller.transaction.circuits import Rewiring
 from controller.transaction.machine import abortable
@@ -38,6 +38,7 @@ from controller.transaction.model import (
     AbortAsked,
     Cause,
 )
+from controller.views.transactions import running_view, transaction_view
 from scheduler.metrics import SpanBound, span
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Placement, Plan, Site
 from scheduler.occupancy import FabricError
@@ -373,9 +374,9 @@ class Planner:
         state = self._state
         running = state.running.get(ident)
         if running is not None:
-            return transaction_view(running, None, state.clock())
+            return running_view(running)
         try:
-            return state.finished[ident]
+            return transaction_view(state.finished[ident])
         except KeyError:
             raise ServiceError(
                 "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"

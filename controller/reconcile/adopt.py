@@ -16,7 +16,6 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.state.state import State
-from controller.state.transactions import outcome_of
 from controller.transaction.circuits import Cabling, Recognised, is_ours, ours, recognise
 from controller.transaction.model import (
     Cause,
@@ -242,7 +241,7 @@ class Adopter:
             return
         tx = await self._mover.carry_out(running)
         for endpoint in moves:
-            done = outcome_of(tx) is Outcome.COMMITTED
+            done = tx.ending is Outcome.COMMITTED
             self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
             if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
                 self._wanted.pop(endpoint, None)

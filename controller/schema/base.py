@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
+from sitefile import names
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")]
+Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 JobState = Literal[
     "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
 ]
@@ -22,8 +23,6 @@ class View(BaseModel):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
 
-STORED = {"stored": True}
-"""Validation context of stored documents: an older version may have accepted such a text."""
 MOST_FIELDS = 100
 
 
@@ -41,9 +40,7 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _bounded_and_sound(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.context is STORED:
-            return value
+    def _bounded_and_sound(cls, value: Any) -> Any:
         if isinstance(value, dict) and len(value) > MOST_FIELDS:
             raise ValueError(f"it has more than {MOST_FIELDS} fields")
         if not fewer_parts(value, cls.most_parts):

@@ -175,6 +175,10 @@ class JobView(View):
     """Cores that one container may use, None without limit; so with the next two."""
     memory_bytes: int | None = None
     io_bps: int | None = None
+    restart: str = "never"
+    pull: Pull = Pull.NEVER
+    dark_tolerance_s: float | None = None
+    checkpoint_grace_s: float | None = None
     endpoints: list[str]
     homes: list[str | None]
     ranks: list[RankView]

@@ -213,10 +213,15 @@ class Queries:
     async def logs(
         self, name: str, *, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLineView]:
-        """Stream a job's output, of all ranks if ``rank`` is None."""
-        self._keeper.get(name)
+        """Stream a job's output, of all ranks if ``rank`` is None.
+
+        The record names the server of every rank, also after the job's end and after a restart
+        of the controller.
+        """
+        cables = (self._state.cables.get(e) for e in self._keeper.get(name).endpoints)
+        placed = {number: cable.server for number, cable in enumerate(cables) if cable}
         try:
-            async for line in self._engine.logs(name, rank, tail, follow):
+            async for line in self._engine.logs(name, rank, tail, follow, placed):
                 yield LogLineView(
                     rank=line.rank,
                     time=line.time,

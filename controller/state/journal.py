@@ -221,8 +221,8 @@ def keys(write: Write) -> list[Key]:
             found = [("job", job.name)]
         case DropJobs(names=names):
             found = [("job", name) for name in names]
-        case PutTransaction(view=view):
-            found = [("transaction", view.id)]
+        case PutTransaction(record=record):
+            found = [("transaction", record.id)]
         case PutQuarantine(entries=entries):
             found = [("quarantine", entry.object) for entry in entries]
         case DropQuarantine(object=name):

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from controller.schema.base import JobState, Severity
-from controller.schema.jobs import JobRequest
+from controller.devices.engine import Pull
+from scheduler.model import Locality, Policy, RankOrder
+
+JobState = Literal[
+    "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
+]
+Severity = Literal["info", "warning", "error"]
+TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
 
 ENDED: frozenset[JobState] = frozenset({"completed", "failed", "cancelled"})
 """States a job never leaves."""
@@ -15,12 +22,41 @@ HOLDING: frozenset[JobState] = frozenset({"starting", "running", "pausing", "pau
 """States in which a job owns its endpoints."""
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class JobSpec:
+    """What a job asks for, as it was admitted; ``controller.schema.jobs`` explains the fields."""
+
+    name: str | None = None
+    count: int
+    project: str = "default"
+    priority: int = 0
+    time_limit_s: float | None = None
+    pinned: bool = False
+    preemptible: bool = False
+    locality: Locality = Locality.PREFERRED
+    policy: Policy = Policy.PAUSE
+    rank_order: RankOrder = RankOrder.AGGREGATOR
+    image: str | None = None
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    endpoints: tuple[str, ...] = ()
+    model: str | None = None
+    min_memory_bytes: int = 0
+    dark_tolerance_s: float | None = None
+    checkpoint_grace_s: float | None = None
+    restart: str = "never"
+    pull: Pull = Pull.NEVER
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    io_bps: int | None = None
+
+
 @dataclass(slots=True, frozen=True)
 class JobRecord:
     """One job; ``endpoints`` in rank order, empty while it is pending."""
 
     name: str
-    request: JobRequest
+    request: JobSpec
     image: str
     submitted_at: float
     state: JobState = "pending"
@@ -74,3 +110,46 @@ class Quarantine:
     object: str
     reason: str
     since: float
+
+
+@dataclass(slots=True, frozen=True)
+class MoveRecord:
+    """One endpoint's change of home; None is dark."""
+
+    endpoint: str
+    source: str | None
+    target: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class PhaseRecord:
+    """When a transaction entered a phase and left it, in seconds since 1970."""
+
+    name: str
+    started_at: float
+    finished_at: float | None = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TransactionRecord:
+    """A transaction as the log keeps it: under way, or how it ended."""
+
+    id: str
+    state: TransactionState
+    phase: str
+    phases: tuple[PhaseRecord, ...]
+    cause: Literal["regroup", "placement", "homes", "attach"]
+    plan_id: str | None = None
+    epoch_before: int
+    epoch_after: int | None = None
+    moves: tuple[MoveRecord, ...]
+    jobs: tuple[str, ...]
+    """Jobs whose endpoints move."""
+    dark_time_s: Mapping[str, float]
+    """Per moved endpoint: first pair broken to last path qualified."""
+    started_at: float
+    finished_at: float | None = None
+    result: str = ""
+    """One sentence on how it ended; empty while it runs."""
+    error: str = ""
+    quarantined_ports: tuple[str, ...] = ()

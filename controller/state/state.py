@@ -14,12 +14,10 @@ from dataclasses import dataclass, field, replace
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.engine import RankStatus
-from controller.schema.jobs import JobRequest
-from controller.schema.plans import TransactionView
 from controller.state.events import EventLog
 from controller.state.journal import Durable, Journal, Key
 from controller.state.queue import Look
-from controller.state.records import JobRecord, Quarantine
+from controller.state.records import JobRecord, JobSpec, Quarantine, TransactionRecord
 from controller.state.transactions import KEPT_TRANSACTIONS, Running
 from controller.state.writes import (
     DropJobs,
@@ -105,7 +103,7 @@ class State:
     statuses: list[RankStatus] = field(default_factory=list)
     running: dict[str, Running] = field(default_factory=dict)
     """Transactions whose end was not told yet; see ``moving``."""
-    finished: dict[str, TransactionView] = field(default_factory=dict)
+    finished: dict[str, TransactionRecord] = field(default_factory=dict)
     """The latest transactions that ended, by id, oldest first; see ``finish``."""
     moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
     """What each of them did with the light, as far as that is known."""
@@ -129,7 +127,7 @@ class State:
     """Set on every change that may let a waiting job run."""
     projects: Callable[[], Iterable[Project]] = field(init=False)
     """Quotas and fair shares: of the site file, until people's accounts are open."""
-    _sizes: dict[str, tuple[JobRequest | None, int]] = field(default_factory=dict)
+    _sizes: dict[str, tuple[JobSpec | None, int]] = field(default_factory=dict)
     """Per job that ended: its request and the bytes of its texts."""
     events: EventLog = field(init=False)
     journal: Journal = field(init=False)
@@ -161,7 +159,7 @@ class State:
             if e in self.cables and e not in cabled and at not in taken and self.has_port(at)
         }
         self.quarantine = {entry.object: entry for entry in loaded.quarantine}
-        self.finished = {view.id: view for view, _ in loaded.transactions}
+        self.finished = {record.id: record for record, _ in loaded.transactions}
         self.transactions = int(loaded.facts.get("transactions", "0"))
         self.looked_at = _time(loaded.facts.get("regroup_looked_at"))
         self.scheduled_at = _time(loaded.facts.get("regroup_scheduled_at"))
@@ -276,11 +274,11 @@ class State:
                 return running
         return None
 
-    def finish(self, view: TransactionView, changes: tuple[SwitchChange, ...]) -> None:
+    def finish(self, record: TransactionRecord, changes: tuple[SwitchChange, ...]) -> None:
         """Keep the end of a transaction; beyond the latest ones the oldest is forgotten."""
-        self.finished.pop(view.id, None)
-        self.finished[view.id] = view
-        self.moved[view.id] = changes
+        self.finished.pop(record.id, None)
+        self.finished[record.id] = record
+        self.moved[record.id] = changes
         while len(self.finished) > KEPT_TRANSACTIONS:
             # One that a restart interrupted stands here until it is known how it ended.
             oldest = next(i for i, kept in self.finished.items() if kept.finished_at is not None)

@@ -1,27 +1,23 @@
-"""What people and the store get to see of a transaction. Pure."""
+"""Transactions under way, and what the log keeps of each of them."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
-from typing import Literal
 
+from controller.base.clock import SteadyClock
 from controller.devices.aggregators import AttachPoint
-from controller.schema.plans import (
-    CircuitChangesView,
-    CircuitStepView,
-    MoveView,
-    PhaseView,
-    TransactionView,
+from controller.state.records import (
+    MoveRecord,
+    PhaseRecord,
+    Quarantine,
+    TransactionRecord,
+    TransactionState,
 )
-from controller.state.records import Quarantine
 from controller.state.writes import (
     Intent,
 )
-from controller.transaction.circuits import Link, SwitchChange
-from controller.transaction.machine import abortable
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -32,13 +28,10 @@ from controller.transaction.model import (
 from controller.transaction.model import (
     Event as TransactionEvent,
 )
-from controller.transaction.phases import FLOWS, LOG, LULL, QUIET
 from scheduler.model import Policy
 
 KEPT_TRANSACTIONS = 200
 """Finished ones; what a start reads must not grow with a site's age."""
-
-TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
 
 _SENTENCES = {
     Outcome.COMMITTED: "every path of the new epoch is proven",
@@ -46,12 +39,31 @@ _SENTENCES = {
     Outcome.QUARANTINED: "an endpoint lost both its paths and is out of use",
 }
 
-_WAITS = {
-    LOG: "the intent log",
-    LULL: "a lull in the job's traffic",
-    QUIET: "the last bytes in flight",
-    FLOWS: "the aggregators' flows",
-}
+
+@dataclass(slots=True)
+class Running:
+    """A transaction under way: its pure state and what its view needs beside it."""
+
+    tx: Transaction
+    plan_id: str | None
+    clock: SteadyClock
+    """Of all times of this transaction."""
+    started_at: float = field(init=False)
+    commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
+    """An operator's way in: AbortAsked."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the transaction has left the list of running ones."""
+    admitted: bool = False
+    """Whether the store has the transaction's beginning, or may have it."""
+    written: bool = False
+    """Whether the store has its end: until then it is not told."""
+    stopped: frozenset[str] = field(init=False)
+    """Jobs that the transaction stops and starts again."""
+
+    def __post_init__(self) -> None:
+        self.started_at = self.clock()
+        restarted = (job.name for job in self.tx.jobs if job.policy is Policy.RESTART)
+        self.stopped = frozenset(restarted)
 
 
 def intent_of(tx: Transaction) -> Intent:
@@ -65,13 +77,6 @@ def intent_of(tx: Transaction) -> Intent:
     )
 
 
-def outcome_of(tx: Transaction) -> Outcome:
-    """Return how a transaction in its last phase ends."""
-    if not tx.back:
-        return Outcome.COMMITTED
-    return Outcome.QUARANTINED if tx.lost else Outcome.ROLLED_BACK
-
-
 def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
     """Return what must not be used any more after ``tx``."""
     why = f"no light in transaction {tx.id}: {'; '.join(tx.reasons)}"
@@ -79,47 +84,43 @@ def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
     return (*ports, *(Quarantine(name, why, now) for name in tx.lost))
 
 
-def transaction_view(running: Running, epoch_after: int | None, now: float) -> TransactionView:
-    """Return a transaction as people see it; with ``epoch_after``, as it ends.
+def transaction_record(running: Running, epoch_after: int | None, now: float) -> TransactionRecord:
+    """Return a transaction as the log keeps it; with ``epoch_after``, as it ends.
 
     Without, it is under way, whatever its phase: its end is told when the store has it.
     """
     tx = running.tx
     ended = epoch_after is not None and tx.phase in (Phase.COMMIT, Phase.DONE)
-    outcome = outcome_of(tx) if ended else None
-    return TransactionView(
+    outcome = tx.ending if ended else None
+    return TransactionRecord(
         id=tx.id,
         state=_state(tx, outcome),
         phase=tx.phase.value,
-        waiting_for=_waiting_for(tx, ended=ended),
         phases=_phases(tx, now if ended else None),
         cause=tx.cause.value,
         plan_id=running.plan_id,
         epoch_before=tx.epoch,
         epoch_after=epoch_after if ended else None,
-        moves=list(_moves(tx.paths)),
-        jobs=[job.name for job in tx.jobs],
+        moves=_moves(tx.paths),
+        jobs=tuple(job.name for job in tx.jobs),
         dark_time_s={e: round(t, 6) for e, t in tx.dark_time_s.items()},
         started_at=running.started_at,
         finished_at=now if ended else None,
         result=_SENTENCES[outcome] if outcome else "",
         error="; ".join(tx.reasons),
-        how_to_stop="" if ended else _how_to_stop(tx),
-        quarantined_ports=[entry.object for entry in quarantine_of(tx, now)] if ended else [],
+        quarantined_ports=tuple(e.object for e in quarantine_of(tx, now)) if ended else (),
     )
 
 
-def recovered_view(view: TransactionView, *, proven: bool, now: float) -> TransactionView:
+def recovered_record(record: TransactionRecord, *, proven: bool, now: float) -> TransactionRecord:
     """Return the end of a transaction that a restart of the controller interrupted."""
     outcome = Outcome.COMMITTED if proven else Outcome.ROLLED_BACK
-    return view.model_copy(
-        update={
-            "state": outcome.value,
-            "phase": Phase.DONE.value,
-            "waiting_for": "",
-            "finished_at": now,
-            "result": f"the controller restarted; {_SENTENCES[outcome]}",
-        }
+    return replace(
+        record,
+        state=outcome.value,
+        phase=Phase.DONE.value,
+        finished_at=now,
+        result=f"the controller restarted; {_SENTENCES[outcome]}",
     )
 
 
@@ -134,93 +135,25 @@ def finished_reason(cause: Cause, outcome: Outcome) -> str:
     return subject + verb[outcome]
 
 
-def _waiting_for(tx: Transaction, *, ended: bool) -> str:
-    if tx.phase is Phase.DONE and not ended:
-        return _WAITS[LOG]
-    return ", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting))
-
-
-def _how_to_stop(tx: Transaction) -> str:
-    if tx.back:
-        return "it is on its way back to the old paths"
-    if tx.abort:
-        return "it turns back as soon as the devices have answered"
-    if not abortable(tx):
-        return "its new paths are proven; it goes on to its end"
-    return f"lightloom abort {tx.id}"
-
-
 def _state(tx: Transaction, outcome: Outcome | None) -> TransactionState:
     if outcome is not None:
         return outcome.value
     return "rolling_back" if tx.back else "running"
 
 
-def _phases(tx: Transaction, end: float | None) -> list[PhaseView]:
-    times = [
-        PhaseView(name=f"{p.phase.value} back" if p.back else p.phase.value, started_at=p.at)
-        for p in tx.phases
-    ]
-    for view, following in pairwise(times):
-        view.finished_at = following.started_at
-    if times and end is not None:
-        times[-1].finished_at = end
-    return times
+def _phases(tx: Transaction, end: float | None) -> tuple[PhaseRecord, ...]:
+    until = [*(following.at for following in tx.phases[1:]), end]
+    return tuple(
+        PhaseRecord(f"{p.phase.value} back" if p.back else p.phase.value, p.at, left)
+        for p, left in zip(tx.phases, until, strict=False)
+    )
 
 
 @lru_cache(maxsize=4)
-def _moves(paths: tuple[Path, ...]) -> tuple[MoveView, ...]:
+def _moves(paths: tuple[Path, ...]) -> tuple[MoveRecord, ...]:
     """Kept for the latest transactions, which are shown many times while they run."""
-    return tuple(
-        MoveView(endpoint=p.endpoint, source=_home(p.before), target=_home(p.after)) for p in paths
-    )
+    return tuple(MoveRecord(p.endpoint, _home(p.before), _home(p.after)) for p in paths)
 
 
 def _home(point: AttachPoint | None) -> str | None:
     return point.aggregator if point else None
-
-
-@lru_cache(maxsize=4)
-def circuit_changes(changes: tuple[SwitchChange, ...]) -> CircuitChangesView:
-    """Return the circuits that are broken and made, whatever their switch.
-
-    Kept for the latest changes: a transaction is shown many times, and its circuits stay the same.
-    """
-    return CircuitChangesView(
-        break_=[_step(link) for change in changes for link in change.delete],
-        make=[_step(link) for change in changes for link in change.make],
-    )
-
-
-def _step(link: Link) -> CircuitStepView:
-    return CircuitStepView(
-        switch=link.switch,
-        a=link.a,
-        b=link.b,
-        endpoint=link.endpoint,
-        aggregator=link.aggregator,
-        aggregator_port=link.port,
-    )
-
-
-@dataclass(slots=True)
-class Running:
-    """A transaction under way: its pure state and what its view needs beside it."""
-
-    tx: Transaction
-    plan_id: str | None
-    started_at: float
-    commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
-    """An operator's way in: AbortAsked."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the transaction has left the list of running ones."""
-    admitted: bool = False
-    """Whether the store has the transaction's beginning, or may have it."""
-    written: bool = False
-    """Whether the store has its end: until then it is not told."""
-    stopped: frozenset[str] = field(init=False)
-    """Jobs that the transaction stops and starts again."""
-
-    def __post_init__(self) -> None:
-        restarted = (job.name for job in self.tx.jobs if job.policy is Policy.RESTART)
-        self.stopped = frozenset(restarted)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
-from controller.schema.plans import TransactionView
-from controller.state.records import Event, JobRecord, Quarantine
+from controller.state.records import Event, JobRecord, Quarantine, TransactionRecord
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +53,7 @@ class Intent:
 class PutTransaction:
     """Insert or replace one entry of the intent log."""
 
-    view: TransactionView
+    record: TransactionRecord
     intent: Intent
 
 
@@ -138,7 +137,7 @@ class Loaded:
     jobs: tuple[JobRecord, ...]
     """In the order of submission."""
     attachments: Mapping[str, AttachPoint]
-    transactions: tuple[tuple[TransactionView, Intent], ...]
+    transactions: tuple[tuple[TransactionRecord, Intent], ...]
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
     quarantine: tuple[Quarantine, ...]

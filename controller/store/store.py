@@ -18,7 +18,6 @@ import sqlalchemy as sa
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.schema.plans import TransactionView
 from controller.state.records import Event, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
@@ -28,6 +27,7 @@ from controller.state.writes import (
     Write,
 )
 from controller.store.ackfile import AckFile
+from controller.store.migrations import migrate
 from controller.store.tables import (
     ANSWERS,
     ATTACHMENTS,
@@ -43,10 +43,12 @@ from controller.store.tables import (
     read_answer,
     read_intent,
     read_job,
+    read_transaction,
     upsert,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1: transactions and jobs were kept as documents of the REST schema."""
 COMMITS = "commits"
 """Fact that counts commits; compared with what was acknowledged."""
 
@@ -123,7 +125,10 @@ class Store:
         with self._engine.begin() as db:
             facts = {row.key: row.value for row in db.execute(sa.select(FACTS))}
             version = int(facts.setdefault("schema", str(SCHEMA_VERSION)))
-            if version != SCHEMA_VERSION:
+            if version < SCHEMA_VERSION:
+                migrate(db, version)
+                facts["schema"] = str(SCHEMA_VERSION)
+            elif version > SCHEMA_VERSION:
                 raise ServiceError(
                     "failed",
                     f"the store has schema {version}, this program speaks {SCHEMA_VERSION}",
@@ -160,10 +165,7 @@ class Store:
             facts,
             tuple(jobs),
             attachments,
-            tuple(
-                (TransactionView.model_validate_json(row.body), read_intent(row.intent))
-                for row in reversed(kept)
-            ),
+            tuple((read_transaction(row.body), read_intent(row.intent)) for row in reversed(kept)),
             tuple(Event(*row) for row in reversed(events)),
             quarantine,
         )

@@ -6,17 +6,22 @@ The schema uses nothing that PostgreSQL lacks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
 
 from controller.devices.aggregators import AttachPoint
-from controller.schema.base import STORED
-from controller.schema.jobs import JobRequest
-from controller.schema.plans import TransactionView
-from controller.state.records import JobRecord
+from controller.devices.engine import Pull
+from controller.state.records import (
+    JobRecord,
+    JobSpec,
+    MoveRecord,
+    PhaseRecord,
+    TransactionRecord,
+)
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     DropAnswer,
@@ -33,6 +38,7 @@ from controller.state.writes import (
     PutTransaction,
     Write,
 )
+from scheduler.model import Locality, Policy, RankOrder
 
 META = sa.MetaData()
 
@@ -132,8 +138,8 @@ def apply(db: sa.Connection, write: Write) -> None:
                 db.execute(JOBS.delete().where(JOBS.c.name.in_(names)))
         case PutAttachments(attachments=attachments, epoch=epoch):
             _put_attachments(db, attachments, epoch)
-        case PutTransaction(view=view, intent=intent):
-            _put_transaction(db, view, intent)
+        case PutTransaction(record=record, intent=intent):
+            _put_transaction(db, record, intent)
         case PutEvents(events=events):
             rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
             if rows:
@@ -154,13 +160,13 @@ def apply(db: sa.Connection, write: Write) -> None:
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
 
 
-def _put_transaction(db: sa.Connection, view: TransactionView, intent: Intent) -> None:
-    finished = view.finished_at is not None
+def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Intent) -> None:
+    finished = record.finished_at is not None
     row = {
-        "id": view.id,
+        "id": record.id,
         "finished": finished,
-        "started_at": view.started_at,
-        "body": view.model_dump_json(),
+        "started_at": record.started_at,
+        "body": json.dumps(asdict(record)),
         "intent": _write_intent(intent),
     }
     upsert(db, TRANSACTIONS, [row])
@@ -238,8 +244,10 @@ def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
 
 def _write_job(job: JobRecord) -> str:
     body = {name: getattr(job, name) for name in JobRecord.__slots__}
-    body["request"] = job.request.model_dump(mode="json")
+    spec = {name: getattr(job.request, name) for name in JobSpec.__slots__}
+    body["request"] = spec | {"env": dict(job.request.env)}
     body["dark_time_s"] = dict(job.dark_time_s)
+    body["pauses"] = dict(job.pauses)
     return json.dumps(body)
 
 
@@ -262,11 +270,30 @@ def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], 
 def read_job(text: str) -> JobRecord:
     """Read a job back. ValueError, KeyError or TypeError when it is not one any more."""
     body = json.loads(text)
-    body["request"] = JobRequest.model_validate(body["request"], context=STORED)
-    body["endpoints"] = tuple(body["endpoints"])
-    body["exit_codes"] = tuple(body["exit_codes"])
-    body["final_homes"] = tuple(body["final_homes"])
+    spec = body["request"]
+    spec |= {name: kind(spec[name]) for name, kind in _SPEC_KINDS.items() if name in spec}
+    body["request"] = JobSpec(**spec)
+    body |= {name: tuple(body[name]) for name in ("endpoints", "exit_codes", "final_homes")}
     return JobRecord(**body)
+
+
+_SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "locality": Locality,
+    "policy": Policy,
+    "rank_order": RankOrder,
+    "pull": Pull,
+    "command": tuple,
+    "endpoints": tuple,
+}
+
+
+def read_transaction(text: str) -> TransactionRecord:
+    """Read a transaction back. ValueError, KeyError or TypeError when it is not one any more."""
+    body = json.loads(text)
+    body["phases"] = tuple(PhaseRecord(**phase) for phase in body["phases"])
+    body["moves"] = tuple(MoveRecord(**move) for move in body["moves"])
+    body |= {name: tuple(body[name]) for name in ("jobs", "quarantined_ports")}
+    return TransactionRecord(**body)
 
 
 def _write_intent(intent: Intent) -> str:

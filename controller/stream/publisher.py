@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from controller.schema.plans import TransactionView
 from controller.schema.stream import (
     ChangedKind,
     ChangedView,
@@ -20,14 +19,16 @@ from controller.schema.stream import (
     SampleView,
     TransactionFrameView,
 )
+from controller.state.records import TransactionRecord
 from controller.state.state import State
-from controller.state.transactions import Running, circuit_changes, transaction_view
+from controller.state.transactions import Running
 from controller.stream.changes import Facts, FactsKeeper
 from controller.stream.feed import Feed
 from controller.telemetry.rates import mean, total
 from controller.telemetry.throughput import Telemetry
 from controller.transaction.model import Transaction
 from controller.views.fabric import event_view
+from controller.views.transactions import circuit_changes, running_view, transaction_view
 
 LOOK_EVERY_S = 0.1
 MANY = 16
@@ -44,7 +45,7 @@ class FeedKeeper:
         self._feed = feed
         self._shown: Mapping[ChangedKind, Facts] = {}
         self._transactions: dict[str, Transaction] = {}
-        self._ended: dict[str, TransactionView] = {}
+        self._ended: dict[str, TransactionRecord] = {}
         self._last_event = 0
 
     def begin(self) -> None:
@@ -134,9 +135,9 @@ class FeedKeeper:
             if self._transactions.get(ident) is not running.tx:
                 self._transactions[ident] = running.tx
                 self._feed.publish("transaction", self._frame(running))
-        for ident, view in state.finished.items():
-            if self._ended.get(ident) is not view:
-                self._feed.publish("transaction", self._last_frame(view))
+        for ident, record in state.finished.items():
+            if self._ended.get(ident) is not record:
+                self._feed.publish("transaction", self._last_frame(record))
         self._ended = dict(state.finished)
         for ident in [i for i in self._transactions if i not in state.running]:
             del self._transactions[ident]
@@ -144,13 +145,14 @@ class FeedKeeper:
                 text = f"transaction {ident} broke off; nothing is known of its end"
                 self._feed.publish("resync", ResyncView(reason=text))
 
-    def _last_frame(self, view: TransactionView) -> TransactionFrameView:
+    def _last_frame(self, record: TransactionRecord) -> TransactionFrameView:
+        view = transaction_view(record)
         told = {name: getattr(view, name) for name in type(view).model_fields}
         circuits = circuit_changes(self._state.moved.get(view.id, ()))
         return TransactionFrameView(**told, circuits=circuits)
 
     def _frame(self, running: Running) -> TransactionFrameView:
-        view = transaction_view(running, None, self._state.clock())
+        view = running_view(running)
         return TransactionFrameView(
             **{name: getattr(view, name) for name in type(view).model_fields},
             circuits=circuit_changes(running.tx.changes),

@@ -148,6 +148,13 @@ class Transaction:
         return tuple(dict.fromkeys(port for port in self.suspects if port not in unclear))
 
     @property
+    def ending(self) -> Outcome:
+        """The outcome that the way so far implies."""
+        if not self.back:
+            return Outcome.COMMITTED
+        return Outcome.QUARANTINED if self.lost else Outcome.ROLLED_BACK
+
+    @property
     def dark_time_s(self) -> Mapping[str, float]:
         """Per endpoint: first pair broken to last path qualified; absent while it is dark."""
         return {

@@ -1,15 +1,17 @@
-"""Entering and leaving the phases of a transaction: what each orders, and what follows it. Pure.
+"""The phases of a transaction: what each orders, which answers it takes, what follows it. Pure.
 
-The rules that bind them stand in ``controller.transaction.machine``.
+``PHASES`` is the one place that lists them. The rules that bind them all stand in
+``controller.transaction.machine``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from controller.transaction.instructions import (
     AwaitLull,
+    AwaitQuiet,
     Drain,
     FailJob,
     Instruction,
@@ -22,30 +24,34 @@ from controller.transaction.instructions import (
     WriteLog,
 )
 from controller.transaction.model import (
-    Outcome,
+    AllQualified,
+    Drained,
+    Event,
+    JobNotQuiesced,
+    JobNotResumed,
+    JobQuiesced,
+    JobResumed,
+    Lull,
+    NotDrained,
+    NotQualified,
+    NotRouted,
+    NotSwitched,
+    NotWritten,
     Phase,
     PhaseTime,
+    Qualified,
+    Quiet,
+    Routed,
+    Switched,
     Transaction,
+    Written,
 )
 from scheduler.model import Policy
 
 Result = tuple[Transaction, list[Instruction]]
 
-DEADLINE_S: dict[Phase, float] = {
-    Phase.ADMIT: 25.0,
-    Phase.QUIESCE: 30.0,
-    Phase.DRAIN: 20.0,
-    Phase.SWITCH: 60.0,
-    Phase.QUALIFY: 25.0,
-    Phase.ROUTE: 20.0,
-    Phase.RESUME: 120.0,
-    Phase.COMMIT: 25.0,
-}
-"""Longest time of one attempt of a phase. Generous: the executor's own time-outs come first.
-
-Those add up: a durable write waits for its turn (10 s) and for the disk (10 s); a drain for another
-one's flows (8 s) and for its own; a way back for a switch that is away (20 s), for its change
-(28 s) and for its map (8 s)."""
+Entry = tuple[set[str], Transaction, list[Instruction]]
+"""What a phase waits for, the transaction in it, and what it orders."""
 
 ATTEMPTS = 3
 """How often a step that cannot be taken back is tried before the transaction goes on without."""
@@ -59,7 +65,26 @@ LOG = "log"
 FLOWS = "flows"
 
 
-# --- entering a phase ---------------------------------------------------------------------
+@dataclass(slots=True, frozen=True)
+class PhaseRules:
+    """All that makes a phase."""
+
+    enter: Callable[[Transaction], Entry]
+    """A phase that waits for nothing is left at once."""
+    on: Callable[[Transaction, Event, float], Result]
+    """Takes an answer of the present step."""
+    leave: Callable[[Transaction, float], Result]
+    """Says what follows when everything has answered."""
+    deadline_s: float
+    """Longest time of one attempt. Generous: the executor's own time-outs come first, and they
+    add up: a durable write waits for its turn (10 s) and for the disk (10 s); a drain for
+    another one's flows (8 s) and for its own; a way back for a switch that is away (20 s), for
+    its change (28 s) and for its map (8 s)."""
+    abortable: bool = False
+    """Whether an operator can still turn the transaction back."""
+
+
+# --- what all phases share ----------------------------------------------------------------
 
 
 def enter(tx: Transaction, phase: Phase, now: float, *, attempt: int = 0) -> Result:
@@ -74,7 +99,7 @@ def enter(tx: Transaction, phase: Phase, now: float, *, attempt: int = 0) -> Res
         away=frozenset(),
         phases=(*tx.phases, PhaseTime(phase, tx.back, now)) if attempt == 0 else tx.phases,
     )
-    waiting, state, instructions = _ENTRIES[phase](entered)
+    waiting, state, instructions = PHASES[phase].enter(entered)
     if not waiting:
         return advance(state, now)
     deadline = SetDeadline(state.step, deadline_s(state))
@@ -84,16 +109,104 @@ def enter(tx: Transaction, phase: Phase, now: float, *, attempt: int = 0) -> Res
 def deadline_s(tx: Transaction) -> float:
     """Return the longest time of the present phase; a checkpoint's comes on top."""
     if tx.phase is not Phase.QUIESCE:
-        return DEADLINE_S[tx.phase]
+        return PHASES[tx.phase].deadline_s
     checkpoints = [job.checkpoint_s or 0.0 for job in tx.jobs if job.policy is Policy.RESTART]
-    return DEADLINE_S[tx.phase] + max(checkpoints, default=0.0)
+    return PHASES[tx.phase].deadline_s + max(checkpoints, default=0.0)
 
 
-Entry = tuple[set[str], Transaction, list[Instruction]]
+def advance(tx: Transaction, now: float) -> Result:
+    """Everything the phase waited for has answered."""
+    return PHASES[tx.phase].leave(tx, now)
+
+
+def answered(tx: Transaction, key: str, now: float, reason: str | None = None) -> Result:
+    """Take ``key`` off the waiting list; with a reason it has failed."""
+    if key not in tx.waiting:
+        return tx, []
+    state = replace(
+        tx,
+        waiting=tx.waiting - {key},
+        failed=tx.failed if reason is None else tx.failed | {key},
+        reasons=tx.reasons if reason is None else with_reason(tx.reasons, reason),
+    )
+    return (state, []) if state.waiting else advance(state, now)
+
+
+def with_reason(reasons: tuple[str, ...], reason: str) -> tuple[str, ...]:
+    """A step that is repeated fails for the same reason; it is worth telling once."""
+    return reasons if reason in reasons else (*reasons, reason)
+
+
+def _turning(tx: Transaction) -> bool:
+    return not tx.back and (bool(tx.failed) or tx.abort)
+
+
+def _again(tx: Transaction) -> bool:
+    return bool(tx.failed) and tx.attempt + 1 < ATTEMPTS
+
+
+def turned(tx: Transaction) -> Transaction:
+    """Return the transaction on its way back."""
+    return replace(tx, back=True)
+
+
+def finish(tx: Transaction) -> Result:
+    """End the transaction with the outcome that its way so far implies."""
+    return replace(tx, phase=Phase.DONE, waiting=frozenset(), outcome=tx.ending), []
+
+
+# --- admit and commit --------------------------------------------------------------------
 
 
 def _write(tx: Transaction) -> Entry:
     return {LOG}, tx, [WriteLog(tx.step)]
+
+
+def _on_admit(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Written():
+            return answered(tx, LOG, now)
+        case NotWritten(reason=reason):
+            return finish(replace(turned(tx), reasons=(*tx.reasons, reason)))
+    return tx, []
+
+
+def _after_admit(tx: Transaction, now: float) -> Result:
+    return enter(tx, Phase.QUIESCE, now)
+
+
+def _commit(tx: Transaction) -> Entry:
+    orders: list[Instruction] = [
+        FailJob(tx.step, job, f"no path is left for {', '.join(tx.lost)}")
+        for job in sorted(_broken_jobs(tx))
+    ]
+    orders += [
+        FailJob(tx.step, job, "its containers did not resume after the regroup")
+        for job in tx.stuck_jobs
+    ]
+    return {LOG}, tx, [*orders, WriteLog(tx.step)]
+
+
+def _broken_jobs(tx: Transaction) -> frozenset[str]:
+    """Jobs that own an endpoint with no path left."""
+    return frozenset(job.name for job in tx.jobs if set(job.endpoints) & set(tx.lost))
+
+
+def _on_commit(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Written():
+            return finish(tx)
+        case NotWritten(reason=reason):
+            # The paths are proven and logged as such; recovery finds the same end.
+            return finish(replace(tx, reasons=(*tx.reasons, reason)))
+    return tx, []
+
+
+def _after_commit(tx: Transaction, _now: float) -> Result:
+    return finish(tx)
+
+
+# --- quiesce -----------------------------------------------------------------------------
 
 
 def _quiesce(tx: Transaction) -> Entry:
@@ -115,14 +228,112 @@ def quiesce_jobs(tx: Transaction) -> Entry:
     return set(names), replace(tx, quiesced=names), orders
 
 
+def _on_quiesce(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Lull():
+            return after_lull(tx, now)
+        case JobQuiesced(job=job):
+            known = replace(tx, settled=tx.settled | {job}) if event.settled else tx
+            if tx.waiting == {job} and not tx.failed and not tx.abort:
+                return _await_quiet(known, now)
+            return answered(known, job, now)
+        case JobNotQuiesced(job=job, reason=reason):
+            return answered(tx, job, now, reason)
+        case Quiet():
+            return answered(tx, QUIET, now)
+    return tx, []
+
+
+def after_lull(tx: Transaction, now: float) -> Result:
+    """Freeze the jobs: the moment has come, or an abort ends the wait for it."""
+    if LULL not in tx.waiting or tx.abort:
+        return answered(tx, LULL, now)
+    waiting, state, orders = quiesce_jobs(tx)
+    return replace(state, waiting=frozenset(waiting)), orders
+
+
+def _await_quiet(tx: Transaction, now: float) -> Result:
+    """Bytes still in flight when the light goes cost a retransmission time-out each."""
+    frozen = {job.name: job.endpoints for job in tx.jobs if job.policy is Policy.PAUSE}
+    restless = [name for name in tx.quiesced if name in frozen and name not in tx.settled]
+    endpoints = tuple(e for name in restless for e in frozen[name])
+    if not endpoints:
+        return enter(replace(tx, waiting=frozenset()), Phase.DRAIN, now)
+    return replace(tx, waiting=frozenset({QUIET})), [AwaitQuiet(tx.step, endpoints)]
+
+
+def _after_quiesce(tx: Transaction, now: float) -> Result:
+    if _turning(tx):
+        return enter(turned(tx), Phase.RESUME, now)
+    return enter(tx, Phase.DRAIN, now)
+
+
+# --- drain -------------------------------------------------------------------------------
+
+
 def _drain(tx: Transaction) -> Entry:
     return {FLOWS}, replace(tx, drained=True), [Drain(tx.step, tx.endpoints, tx.target)]
+
+
+def _on_drain(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Drained():
+            return answered(tx, FLOWS, now)
+        case NotDrained(reason=reason):
+            return answered(tx, FLOWS, now, reason)
+    return tx, []
+
+
+def _after_drain(tx: Transaction, now: float) -> Result:
+    if _turning(tx):
+        return enter(turned(tx), Phase.ROUTE, now)
+    return enter(tx, Phase.SWITCH, now)
+
+
+# --- switch ------------------------------------------------------------------------------
 
 
 def _switch(tx: Transaction) -> Entry:
     changes = [change.undone() if tx.back else change for change in tx.changes]
     orders: list[Instruction] = [Switch(tx.step, change) for change in changes]
     return {change.switch for change in changes}, replace(tx, cut=True), orders
+
+
+def _on_switch(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Switched(switch=switch, broken_at=at):
+            return answered(_broken(tx, switch, at), switch, now)
+        case NotSwitched(switch=switch, reason=reason) if switch in tx.waiting:
+            state = _broken(tx, switch, event.broken_at)
+            if event.away:
+                state = replace(state, away=state.away | {switch})
+            if not tx.back:
+                state = replace(state, suspects=(*state.suspects, *event.suspects))
+            return answered(state, switch, now, reason)
+    return tx, []
+
+
+def _broken(tx: Transaction, switch: str, at: float | None) -> Transaction:
+    if at is None or tx.back or switch not in tx.waiting:
+        return tx
+    gone = {
+        link.endpoint: at
+        for change in tx.changes
+        if change.switch == switch
+        for link in change.delete
+    }
+    return replace(tx, broken_at={**gone, **tx.broken_at})
+
+
+def _after_switch(tx: Transaction, now: float) -> Result:
+    if _turning(tx):
+        return enter(turned(tx), Phase.SWITCH, now)
+    if _again(tx) or (tx.away and tx.attempt + 1 < AWAY_ATTEMPTS):
+        return enter(tx, Phase.SWITCH, now, attempt=tx.attempt + 1)
+    return enter(tx, Phase.QUALIFY, now)
+
+
+# --- qualify -----------------------------------------------------------------------------
 
 
 def _qualify(tx: Transaction) -> Entry:
@@ -133,103 +344,38 @@ def _qualify(tx: Transaction) -> Entry:
     return waiting, replace(tx, whole_at={}, unclear=frozenset()), orders
 
 
-def _route(tx: Transaction) -> Entry:
-    return {FLOWS}, tx, [Route(tx.step, tx.target)]
+def _on_qualify(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Qualified(endpoint=endpoint, at=at):
+            return _proven(tx, {endpoint: at}, now)
+        case AllQualified(at=at):
+            return _proven(tx, at, now)
+        case NotQualified(endpoint=endpoint, reason=reason, blame=blame) if endpoint in tx.waiting:
+            unclear = replace(tx, unclear=tx.unclear | {endpoint})
+            state = suspected(tx, {endpoint}) if blame else unclear
+            return answered(state, endpoint, now, reason)
+        case Written() if tx.waiting == {LOG}:
+            return enter(tx, Phase.ROUTE, now)
+        case NotWritten(reason=reason) if tx.waiting == {LOG}:
+            return answered(tx, LOG, now, reason)
+    return tx, []
 
 
-def _resume(tx: Transaction) -> Entry:
-    broken = _broken_jobs(tx)
-    policies = {job.name: job.policy for job in tx.jobs}
-    todo = [name for name in tx.quiesced if name not in broken]
-    return set(todo), tx, [ResumeJob(tx.step, name, policies[name]) for name in todo]
+def _proven(tx: Transaction, at: Mapping[str, float], now: float) -> Result:
+    fresh = {endpoint: at[endpoint] for endpoint in at if endpoint in tx.waiting}
+    if not fresh:
+        return tx, []
+    waiting, whole_at = tx.waiting - fresh.keys(), {**tx.whole_at, **fresh}
+    state = replace(tx, waiting=waiting, whole_at=whole_at)
+    return (state, []) if waiting else advance(state, now)
 
 
-def _broken_jobs(tx: Transaction) -> frozenset[str]:
-    """Jobs that own an endpoint with no path left."""
-    return frozenset(job.name for job in tx.jobs if set(job.endpoints) & set(tx.lost))
-
-
-def _commit(tx: Transaction) -> Entry:
-    orders: list[Instruction] = [
-        FailJob(tx.step, job, f"no path is left for {', '.join(tx.lost)}")
-        for job in sorted(_broken_jobs(tx))
-    ]
-    orders += [
-        FailJob(tx.step, job, "its containers did not resume after the regroup")
-        for job in tx.stuck_jobs
-    ]
-    return {LOG}, tx, [*orders, WriteLog(tx.step)]
-
-
-_ENTRIES: dict[Phase, Callable[[Transaction], Entry]] = {
-    Phase.ADMIT: _write,
-    Phase.QUIESCE: _quiesce,
-    Phase.DRAIN: _drain,
-    Phase.SWITCH: _switch,
-    Phase.QUALIFY: _qualify,
-    Phase.ROUTE: _route,
-    Phase.RESUME: _resume,
-    Phase.COMMIT: _commit,
-}
-
-
-# --- leaving a phase ----------------------------------------------------------------------
-
-
-def advance(tx: Transaction, now: float) -> Result:
-    """Everything the phase waited for has answered."""
-    return _EXITS[tx.phase](tx, now)
-
-
-def _turning(tx: Transaction) -> bool:
-    return not tx.back and (bool(tx.failed) or tx.abort)
-
-
-def _again(tx: Transaction) -> bool:
-    return bool(tx.failed) and tx.attempt + 1 < ATTEMPTS
-
-
-def _after_admit(tx: Transaction, now: float) -> Result:
-    return enter(tx, Phase.QUIESCE, now)
-
-
-def _after_quiesce(tx: Transaction, now: float) -> Result:
-    if _turning(tx):
-        return enter(turned(tx), Phase.RESUME, now)
-    return enter(tx, Phase.DRAIN, now)
-
-
-def _after_drain(tx: Transaction, now: float) -> Result:
-    if _turning(tx):
-        return enter(turned(tx), Phase.ROUTE, now)
-    return enter(tx, Phase.SWITCH, now)
-
-
-def _after_route(tx: Transaction, now: float) -> Result:
-    if _again(tx):
-        return enter(tx, Phase.ROUTE, now, attempt=tx.attempt + 1)
-    return enter(tx, Phase.RESUME, now)
-
-
-def _after_resume(tx: Transaction, now: float) -> Result:
-    return enter(replace(tx, stuck_jobs=tuple(sorted(tx.failed))), Phase.COMMIT, now)
-
-
-def _after_commit(tx: Transaction, _now: float) -> Result:
-    return finish(tx)
-
-
-def turned(tx: Transaction) -> Transaction:
-    """Return the transaction on its way back."""
-    return replace(tx, back=True)
-
-
-def _after_switch(tx: Transaction, now: float) -> Result:
-    if _turning(tx):
-        return enter(turned(tx), Phase.SWITCH, now)
-    if _again(tx) or (tx.away and tx.attempt + 1 < AWAY_ATTEMPTS):
-        return enter(tx, Phase.SWITCH, now, attempt=tx.attempt + 1)
-    return enter(tx, Phase.QUALIFY, now)
+def suspected(tx: Transaction, endpoints: set[str]) -> Transaction:
+    """Note that these endpoints' new ports may not carry light; on the way back nothing is."""
+    if tx.back:
+        return tx
+    ports = tuple(p.after for p in tx.paths if p.endpoint in endpoints and p.after is not None)
+    return replace(tx, suspects=(*tx.suspects, *ports))
 
 
 def _after_qualify(tx: Transaction, now: float) -> Result:
@@ -246,26 +392,62 @@ def _after_qualify(tx: Transaction, now: float) -> Result:
 def _log_proven(tx: Transaction) -> Result:
     """The point of no return: from here on a crash converges to the new epoch."""
     logged = replace(tx, step=tx.step + 1, waiting=frozenset({LOG}))
-    deadline = SetDeadline(logged.step, DEADLINE_S[Phase.ADMIT])
+    deadline = SetDeadline(logged.step, PHASES[Phase.ADMIT].deadline_s)
     return logged, [deadline, WriteLog(logged.step)]
 
 
-def finish(tx: Transaction) -> Result:
-    """End the transaction with the outcome that its way so far implies."""
-    if not tx.back:
-        outcome = Outcome.COMMITTED
-    else:
-        outcome = Outcome.QUARANTINED if tx.lost else Outcome.ROLLED_BACK
-    return replace(tx, phase=Phase.DONE, waiting=frozenset(), outcome=outcome), []
+# --- route -------------------------------------------------------------------------------
 
 
-_EXITS: dict[Phase, Callable[[Transaction, float], Result]] = {
-    Phase.ADMIT: _after_admit,
-    Phase.QUIESCE: _after_quiesce,
-    Phase.DRAIN: _after_drain,
-    Phase.SWITCH: _after_switch,
-    Phase.QUALIFY: _after_qualify,
-    Phase.ROUTE: _after_route,
-    Phase.RESUME: _after_resume,
-    Phase.COMMIT: _after_commit,
+def _route(tx: Transaction) -> Entry:
+    return {FLOWS}, tx, [Route(tx.step, tx.target)]
+
+
+def _on_route(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case Routed():
+            return answered(tx, FLOWS, now)
+        case NotRouted(reason=reason):
+            return answered(tx, FLOWS, now, reason)
+    return tx, []
+
+
+def _after_route(tx: Transaction, now: float) -> Result:
+    if _again(tx):
+        return enter(tx, Phase.ROUTE, now, attempt=tx.attempt + 1)
+    return enter(tx, Phase.RESUME, now)
+
+
+# --- resume ------------------------------------------------------------------------------
+
+
+def _resume(tx: Transaction) -> Entry:
+    broken = _broken_jobs(tx)
+    policies = {job.name: job.policy for job in tx.jobs}
+    todo = [name for name in tx.quiesced if name not in broken]
+    return set(todo), tx, [ResumeJob(tx.step, name, policies[name]) for name in todo]
+
+
+def _on_resume(tx: Transaction, event: Event, now: float) -> Result:
+    match event:
+        case JobResumed(job=job):
+            return answered(tx, job, now)
+        case JobNotResumed(job=job, reason=reason):
+            return answered(tx, job, now, reason)
+    return tx, []
+
+
+def _after_resume(tx: Transaction, now: float) -> Result:
+    return enter(replace(tx, stuck_jobs=tuple(sorted(tx.failed))), Phase.COMMIT, now)
+
+
+PHASES: dict[Phase, PhaseRules] = {
+    Phase.ADMIT: PhaseRules(_write, _on_admit, _after_admit, 25.0),
+    Phase.QUIESCE: PhaseRules(_quiesce, _on_quiesce, _after_quiesce, 30.0, abortable=True),
+    Phase.DRAIN: PhaseRules(_drain, _on_drain, _after_drain, 20.0, abortable=True),
+    Phase.SWITCH: PhaseRules(_switch, _on_switch, _after_switch, 60.0, abortable=True),
+    Phase.QUALIFY: PhaseRules(_qualify, _on_qualify, _after_qualify, 25.0, abortable=True),
+    Phase.ROUTE: PhaseRules(_route, _on_route, _after_route, 20.0),
+    Phase.RESUME: PhaseRules(_resume, _on_resume, _after_resume, 120.0),
+    Phase.COMMIT: PhaseRules(_commit, _on_commit, _after_commit, 25.0),
 }

@@ -25,7 +25,7 @@ from controller.schema.jobs import (
 )
 from controller.schema.live import TopRowView, TopView
 from controller.state.queue import Look
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, JobSpec
 from controller.state.state import State, spread
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
@@ -38,6 +38,15 @@ from scheduler import ring
 from scheduler.metrics import span
 from scheduler.model import Policy
 from scheduler.scores import Scorer
+
+_ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
+    "name",
+    "image",
+    "command",
+    "env",
+    "endpoints",
+}
+"""What people asked for and are shown as they asked."""
 
 
 class _Moment:
@@ -124,23 +133,10 @@ class JobViews:
             name=job.name,
             state=now,
             reason=shown(job.reason),
-            count=job.request.count,
-            project=job.request.project,
-            priority=job.request.priority,
-            time_limit_s=job.request.time_limit_s,
-            pinned=job.request.pinned,
-            preemptible=job.request.preemptible,
-            locality=job.request.locality,
-            policy=job.request.policy,
-            rank_order=job.request.rank_order,
+            **{name: getattr(job.request, name) for name in _ASKED},
             image=shown(job.image),
             command=[shown(word) for word in job.request.command],
             env={shown(name): shown(value) for name, value in job.request.env.items()},
-            model=job.request.model,
-            min_memory_bytes=job.request.min_memory_bytes,
-            cpu=job.request.cpu,
-            memory_bytes=job.request.memory_bytes,
-            io_bps=job.request.io_bps,
             endpoints=list(job.endpoints),
             homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,

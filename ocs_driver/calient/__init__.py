@@ -1,1 +1,1 @@
-"""Calient S-series (S160, S320, Edge640) over TL1."""
+"""Controls Calient S-series switches (S160, S320, Edge640) over TL1."""

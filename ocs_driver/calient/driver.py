@@ -1,7 +1,7 @@
-"""Driver for Calient S-series switches over TL1 (port 3082 raw, 3083 with prompt).
+"""Controls Calient S-series switches over TL1 (port 3082 raw, 3083 with prompt).
 
 Making a circuit takes two commands, ENT-CRS to provision and ACT-CRS to drive the
-mirrors; removing one takes CANC-CRS and DLT-CRS. Our group name marks our circuits.
+mirrors; removing one takes CANC-CRS and DLT-CRS. The group name marks own circuits.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _T = TypeVar("_T")
 DEFAULT_PORT = 3082
 
 _INVENTORY_S = 120.0
-"""RTRV-PORT for all ports took about 60 s on older chassis."""
+"""Timeout of RTRV-PORT for all ports, which took about 60 s on older chassis."""
 _STRIDE = 16
-"""Circuits entered, or cancelled, at a time; their mirrors move while the next are."""
+"""Circuits entered or cancelled at a time; their mirrors move while the next are sent."""
 _PORT = re.compile(r"[A-Za-z0-9]+(\.[A-Za-z0-9]+)+\Z")
 _GROUP = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 _NAME = re.compile(r"[^\s:;,&\"]+\Z")
 
 _PROFILE = Profile(switch_time_s=0.05, bulk_time_s=0.2)
-"""Bulk time: S320 hardware guide p. 44, when the controller resolves conflicts."""
+"""Bulk time from the S320 hardware guide p. 44, if the controller resolves conflicts."""
 
 
 class CalientTl1Driver(ConvergingDriver):
-    """One Calient switch, reached over one TL1 session."""
+    """One Calient switch on one TL1 session."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CalientTl1Driver(ConvergingDriver):
     def from_address(
         cls, address: OcsAddress, password: str | None, group: str
     ) -> CalientTl1Driver:
-        """Build a driver for ``calient+tl1://user@host:port``; OcsLogin without credentials."""
+        """Build a driver for ``calient+tl1://user@host:port``. Raises OcsLogin without login."""
         login = Login.of(address, password)
         return cls(
             address.host,
@@ -99,7 +99,7 @@ class CalientTl1Driver(ConvergingDriver):
     # -- session -------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Open the session. OcsUnreachable or OcsLogin when that fails."""
+        """Open the session. Raises OcsUnreachable or OcsLogin on failure."""
         await self._session.open()
         try:
             await self._session.ask(Command("RTRV-NE"))
@@ -113,7 +113,7 @@ class CalientTl1Driver(ConvergingDriver):
         self._feed.close()
 
     def subscribe(self) -> AsyncIterator[OcsEvent]:
-        """Yield the switch's reports and the session's losses from now on."""
+        """Yield the switch's reports and session state changes from now on."""
         return self._feed.subscribe()
 
     def _on_report(self, report: Report) -> None:
@@ -135,7 +135,7 @@ class CalientTl1Driver(ConvergingDriver):
     # -- reading -------------------------------------------------------------------
 
     async def capabilities(self) -> Capabilities:
-        """Return what RTRV-NE says, and what is known of the series."""
+        """Return the RTRV-NE facts, completed by the known behaviour of the series."""
         answer = await self._session.ask(Command("RTRV-NE"))
         row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
         return Capabilities(
@@ -187,7 +187,7 @@ class CalientTl1Driver(ConvergingDriver):
         )
 
     async def alarms(self) -> tuple[Alarm, ...]:
-        """Return failed ports, failed circuits and circuits with a standing alarm."""
+        """Return failed ports, failed circuits and circuits with an active alarm."""
         failed = [
             Alarm(row.aid, "critical", "the port has failed")
             for row in await self._ports()
@@ -205,11 +205,11 @@ class CalientTl1Driver(ConvergingDriver):
         return tuple(failed)
 
     async def _ports(self) -> list[Row]:
-        """Ask for all ports; each is asked for again by its name, so their number is bounded."""
+        """Read all ports. Each is later read by name, so their number is bounded."""
         answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
         ports = [row for row in map(parse_row, answer.rows) if _PORT.match(row.aid)]
         if len(ports) > MOST_PORTS:
-            raise OcsError("bad_reply", self.name, f"{len(ports)} ports: no switch has so many")
+            raise OcsError("bad_reply", self.name, f"{len(ports)} ports: too many for a switch")
         return ports
 
     async def _summaries(self, ports: Sequence[str]) -> list[Row]:
@@ -243,7 +243,7 @@ class CalientTl1Driver(ConvergingDriver):
             cancel = [_by_name("CANC-CRS", c.name) for c in active]
             delete = [_by_name("DLT-CRS", c.name) for c in cancelled]
             answers = await self._session.bulk([*delete, *cancel], timeout_s)
-            # A refusal to cancel is judged by DLT-CRS: what is still active cannot be deleted.
+            # DLT-CRS decides about a refused cancel: an active circuit cannot be deleted.
             errors += refusals(delete, answers[: len(delete)], self.name)
             cancelled = some
         return errors
@@ -251,7 +251,7 @@ class CalientTl1Driver(ConvergingDriver):
     async def _make_bulk(
         self, requests: Sequence[CircuitRequest], timeout_s: float
     ) -> list[OcsError | None]:
-        """Enter circuits while those entered before are driven: mirrors need not wait for us."""
+        """Enter circuits while earlier ones are driven, so that mirrors do not wait."""
         errors: list[OcsError | None] = []
         entered: list[tuple[int, CircuitRequest]] = []
         half_made: list[Command] = []
@@ -272,7 +272,7 @@ class CalientTl1Driver(ConvergingDriver):
             ]
             errors += fresh
         if half_made:
-            # Provisioned but refused: it would hold both ports for nothing.
+            # Provisioned but not activated: it would hold both ports without light.
             await self._session.bulk(half_made, timeout_s)
         return errors
 
@@ -287,13 +287,13 @@ class CalientTl1Driver(ConvergingDriver):
 
 
 def _strides(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Cut a bulk into parts, and end with an empty one: a part's second half goes with the next."""
+    """Split a bulk into parts plus an empty one: the second half of a part goes with the next."""
     yield from (items[i : i + _STRIDE] for i in range(0, len(items), _STRIDE))
     yield ()
 
 
 def _connection_name(request: CircuitRequest) -> str:
-    """The name the switch gives a circuit: ``src-dst`` for 2WAY, ``src>dst`` for 1WAY."""
+    """Return the switch's name of a circuit: ``src-dst`` for 2WAY, ``src>dst`` for 1WAY."""
     return f"{request.a}{'-' if request.duplex else '>'}{request.b}"
 
 

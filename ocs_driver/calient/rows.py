@@ -1,4 +1,4 @@
-"""What the rows of a Calient's answers mean. Pure.
+"""Parses the rows of Calient responses. Pure.
 
 Vocabulary: CALIENT OCS WebGUI Quick Start Guide p. 53 (AS, OS, OC) and replies
 recorded from an S162 with software 6.0-3.
@@ -20,16 +20,16 @@ _OPERATIONAL = {
 
 
 def circuits(rows: Sequence[str]) -> tuple[Circuit, ...]:
-    """Read the rows of RTRV-CRS; rows without both ports are passed over."""
+    """Parse the rows of RTRV-CRS; rows without both ports are skipped."""
     found = (circuit(parse_row(row)) for row in rows)
     return tuple(c for c in found if c is not None)
 
 
 def circuit(row: Row) -> Circuit | None:
-    """Read one RTRV-CRS row; None when it names no two ports.
+    """Parse one RTRV-CRS row; None unless it names two ports.
 
-    A circuit that is entered but not activated has operational state OOS. An unknown
-    OC counts as tuning: it is not light, and the reader's deadline decides.
+    A circuit that is entered but not activated has operational state OOS. An unknown OC
+    counts as tuning: it does not prove light, so the caller's deadline decides.
     """
     a, b = row.get("SRCPORT"), row.get("DSTPORT")
     if not a or not b:
@@ -49,7 +49,7 @@ def circuit(row: Row) -> Circuit | None:
 
 
 def health(row: Row) -> PortHealth:
-    """Read the health of a port from its RTRV-PORT row; the worse of in and out counts."""
+    """Parse the health of a port from its RTRV-PORT row; the worse of in and out counts."""
     sides = ("IN", "OUT")
     if any(row.get(f"{side}OC") in ("FAIL", "NOHW") for side in sides):
         return PortHealth.FAILED
@@ -61,7 +61,7 @@ def health(row: Row) -> PortHealth:
 
 
 def label(row: Row) -> str:
-    """Read the operator's alias of a port from its RTRV-PORT-SUM row."""
+    """Parse the operator's alias of a port from its RTRV-PORT-SUM row."""
     alias = row.get("ALIAS")
     return "" if alias == "NONE" else alias
 

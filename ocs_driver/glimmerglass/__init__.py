@@ -1,1 +1,1 @@
-"""Glimmerglass over TL1."""
+"""Controls Glimmerglass switches over TL1."""

@@ -1,7 +1,7 @@
-"""Driver for Glimmerglass switches over TL1 (port 10034).
+"""Controls Glimmerglass switches over TL1 (port 10034).
 
-A duplex circuit is two pairs written as one list, which the switch makes whole or not
-at all. Light is judged by the connection's own state.
+A duplex circuit is two pairs in one list, which the switch makes completely or not at all.
+The state of the connection tells whether it carries light.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ocs_driver.tl1.session import refusals
 
 
 class GlimmerglassTl1Driver(Tl1MatrixDriver):
-    """One Glimmerglass switch, reached over one TL1 session."""
+    """One Glimmerglass switch on one TL1 session."""
 
     default_port = 10034
 
@@ -73,7 +73,7 @@ class GlimmerglassTl1Driver(Tl1MatrixDriver):
     async def _bulk(
         self, verb: str, lists: str, pairs: Sequence[Pair], timeout_s: float
     ) -> list[OcsError | None]:
-        """Send one list; a refused list changed nothing, so its pairs are tried one by one."""
+        """Send one list; a refused list changes nothing, so its pairs are then sent one by one."""
         command = Command(verb, lists)
         (answer,) = await self._session.bulk([command], timeout_s)
         if answer.ok:

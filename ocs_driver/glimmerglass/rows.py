@@ -1,4 +1,4 @@
-"""What the rows of a Glimmerglass' answers mean, after a transcript of 2016. Pure.
+"""Parses the rows of Glimmerglass responses, based on a transcript of 2016. Pure.
 
 Rows are read by key: the same row had 12 fields in 2005 and 18 in 2016.
 """
@@ -23,13 +23,13 @@ _FIRST_INPUT, _FIRST_OUTPUT = 10001, 20001
 
 
 def parse_circuits(rows: Sequence[str]) -> list[WirePair]:
-    """Read the rows of rtrv-crs-fiber; rows without both ports are passed over."""
+    """Parse the rows of rtrv-crs-fiber; rows without both ports are skipped."""
     found = (_circuit(parse_row(row)) for row in rows)
     return [wire for wire in found if wire is not None]
 
 
 def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], frozenset[str]]:
-    """Read rtrv-port-power: light by port (None: dark), and the ports of bad health."""
+    """Parse rtrv-port-power: light by port (None: dark), and the unhealthy ports."""
     light: dict[str, float | None] = {}
     bad = set()
     for row in map(parse_row, rows):
@@ -43,12 +43,12 @@ def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], froze
 
 
 def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
-    """Read rtrv-system-info, and how the ports are numbered. OcsError when it is another's."""
+    """Parse rtrv-system-info and the port numbering. Raises OcsError for another vendor."""
     row = parse_row((rows or ("",))[0])
     first, _, second = row.get("LICENSEDPORTMATRIX").lower().partition("x")
     if not is_number(first) or not is_number(second):
-        shown = (rows or ("no answer",))[0][:60]
-        raise OcsError("wrong_dialect", shown, "this is no Glimmerglass: no LicensedPortMatrix")
+        shown = (rows or ("no response",))[0][:60]
+        raise OcsError("wrong_dialect", shown, "this is not a Glimmerglass: no LicensedPortMatrix")
     return row, MatrixPorts(int(first), int(second), _FIRST_INPUT, _FIRST_OUTPUT)
 
 
@@ -56,7 +56,7 @@ def _circuit(row: Row) -> WirePair | None:
     a, b = row.get("IPORTID"), row.get("OPORTID")
     if not is_number(a) or not is_number(b):
         return None
-    # An unknown state is not light: the reader's deadline decides.
+    # An unknown state does not prove light: the caller's deadline decides.
     state = _STATES.get(row.get("CONNSTATE").lower(), CircuitState.TUNING)
     keys = ("CONNSTATE", "CONNCAUSE", "INPWR", "OUTPWR", "PWRLOSS")
     return WirePair(Pair(a, b), state, ",".join(f"{k}={row.get(k)}" for k in keys))

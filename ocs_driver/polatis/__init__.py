@@ -1,1 +1,1 @@
-"""Polatis / HUBER+SUHNER over TL1, SCPI and NETCONF."""
+"""Controls Polatis / HUBER+SUHNER switches over TL1, SCPI and NETCONF."""

@@ -1,7 +1,7 @@
-"""Driver for Polatis switches over NETCONF (port 830), after the public YANG.
+"""Controls Polatis switches over NETCONF (port 830), based on the public YANG.
 
-The list of pairs is keyed by ingress, so a merge would silently re-point one that is in
-use: makes are written as ``create``, which the device refuses instead.
+The list of pairs is keyed by ingress, so a merge would silently redirect a pair in use.
+Makes are therefore written as ``create``, which the device refuses for an existing pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ocs_driver.tl1.session import Login
 
 
 class PolatisNetconfDriver(LinkedDriver):
-    """One Polatis switch, reached over one NETCONF session."""
+    """One Polatis switch on one NETCONF session."""
 
     default_port = 830
     pushes = True
@@ -53,7 +53,7 @@ class PolatisNetconfDriver(LinkedDriver):
     def from_address(
         cls, address: OcsAddress, password: str | None, group: str
     ) -> PolatisNetconfDriver:
-        """Build a driver for ``polatis+netconf://user@host:port``; OcsLogin if incomplete."""
+        """Build a driver for ``polatis+netconf://user@host:port``. Raises OcsLogin."""
         return cls(address, Login.of(address, password), group=group)
 
     def _on_event(self, text: str) -> None:
@@ -120,7 +120,7 @@ class PolatisNetconfDriver(LinkedDriver):
     async def _edit(
         self, pairs: Sequence[Pair], timeout_s: float, *, make: bool
     ) -> list[OcsError | None]:
-        """Send one edit; when it is refused, ask what is there and send the rest one by one."""
+        """Send one edit; if it is refused, read the pairs and send the rest one by one."""
         refusal = await self._edit_some(pairs, timeout_s, make=make)
         if refusal is None or len(pairs) == 1:
             return [refusal] * len(pairs)

@@ -1,4 +1,4 @@
-"""One serialised NETCONF session per switch: ncclient, its blocking calls in threads."""
+"""Keeps one serialised NETCONF session per switch, with ncclient's blocking calls in threads."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LATE_S = 0.5
-"""After an answer's time-out, before its thread counts as stuck."""
+"""Extra time after a response timeout before its thread counts as stuck."""
 _NOTES = 1000
-"""Notifications kept until they are handed on; more are dropped."""
+"""Notifications buffered until delivery; more are dropped."""
 _NOTE_HEAD = 400
-"""Characters in which a notification says that it is one."""
+"""Length of the prefix that identifies a notification."""
 _CHUNKED = 2
 """ncclient's number for the framing of NETCONF 1.1."""
 _PING = '<system-config xmlns="http://www.polatis.com/yang/optical-switch"/>'
@@ -55,9 +55,9 @@ class NetconfTiming:
 
 
 class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
-    """ncclient's transport, less the up to 100 ms that a request waits in its queue.
+    """ncclient's transport without the up to 100 ms that a request waits in its queue.
 
-    And bounded: a message that never ends, or notifications that nobody has taken yet.
+    It also bounds the size of a message and the number of pending notifications.
     """
 
     _unended = 0
@@ -75,7 +75,7 @@ class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
             super()._dispatch_message(raw)
 
     def send(self, message: str) -> None:
-        """Write at once; the receiving thread would only look after its next tick."""
+        """Write immediately; the receiving thread would write only after its next tick."""
         if self._id is None:  # the hello: the framing is not agreed yet
             super().send(message)
             return
@@ -90,12 +90,12 @@ class _PromptTransport(transport.SSHSession):  # type: ignore[misc]
 
 
 class NetconfSession:
-    """Requests in, replies out; reconnecting happens inside.
+    """Sends requests and returns replies; reconnects internally.
 
-    ``turns`` says whose requests go first.
+    ``turns`` orders the requests.
     ``host_key`` is the switch's public key in base64; without it any key is accepted.
-    ``on_event`` gets notifications as text, ``on_link`` True when a session was made and
-    False when one was lost; both are called on the loop.
+    ``on_event`` gets notifications as text, ``on_link`` True when a session is established
+    and False when it is lost; both are called on the loop.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class NetconfSession:
         self.capabilities: tuple[str, ...] = ()
 
     async def open(self) -> None:
-        """Connect and log in. OcsUnreachable or OcsLogin when that fails."""
+        """Connect and log in. Raises OcsUnreachable or OcsLogin on failure."""
         async with self._turns.command():
             await self._ensure()
         if self._keeper is None:
@@ -146,7 +146,7 @@ class NetconfSession:
             await self._drop(polite=True)
 
     async def get(self, filter_: str) -> str:
-        """Read a subtree; a session lost under it is mended once. OcsDenied when refused."""
+        """Read a subtree; reconnects once if the session is lost. Raises OcsDenied when refused."""
         for _ in range(2):
             try:
                 return await self._request(
@@ -158,7 +158,7 @@ class NetconfSession:
         raise OcsUnreachable("connection_lost", self.name, "the session broke twice")
 
     async def edit(self, config: str, timeout_s: float) -> None:
-        """Edit the running datastore. OcsDenied when refused, OcsTimeout when unknown."""
+        """Edit the running datastore. Raises OcsDenied, or OcsTimeout if the outcome is unknown."""
         await self._request(lambda m: m.edit_config(target="running", config=config), timeout_s)
 
     async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
@@ -169,8 +169,8 @@ class NetconfSession:
             session.timeout = max(until - loop.time(), 0.01)
             work = loop.run_in_executor(self._threads, lambda: call(session))
             try:
-                # ncclient's time-out is of the answer only: writing to a switch that does not
-                # read has none.
+                # ncclient's timeout covers the reply only, not a write to a switch that does
+                # not read.
                 await asyncio.wait({work}, timeout=max(until - loop.time(), 0.01) + _LATE_S)
                 if not work.done():
                     raise TimeoutExpiredError
@@ -180,23 +180,25 @@ class NetconfSession:
                 raise OcsDenied(error.tag or "rpc-error", self.name, message) from None
             except TimeoutExpiredError:
                 await self._drop()
-                raise OcsTimeout("no_answer", self.name, f"no answer in {timeout_s:g} s") from None
+                raise OcsTimeout(
+                    "no_answer", self.name, f"no response in {timeout_s:g} s"
+                ) from None
             except (transport.TransportError, OSError, EOFError) as error:
                 await self._drop()
                 raise OcsTimeout("connection_lost", self.name, str(error)) from None
             except asyncio.CancelledError:
-                # The thread may still be waiting: what it gets must not answer the next request.
+                # The thread may still be waiting: its reply must not answer the next request.
                 await self._drop()
                 with contextlib.suppress(Exception):
                     await work
                 raise
             except Exception as error:
-                # ncclient lets errors of its XML parsers through; what was done is not known.
+                # ncclient passes on the errors of its XML parsers; the outcome is unknown.
                 await self._drop()
                 why = f"the reply could not be read: {type(error).__name__}"
                 raise OcsTimeout("bad_reply", self.name, why) from None
 
-    # -- below: it is this task's turn -------------------------------------------
+    # -- below: this task holds the turn -----------------------------------------
 
     async def _ensure(self, until: float | None = None) -> Any:
         if self._manager is not None and self._manager.connected:
@@ -234,7 +236,7 @@ class NetconfSession:
         lines: list[socket.socket] = []
 
         def connect() -> Any:
-            # A socket of our own, because paramiko waits for a banner as long as it likes.
+            # An own socket, because paramiko's wait for a banner has no usable limit.
             line_ = socket.create_connection((self._host, self._port), timeout_s)
             lines.append(line_)
             handler = DefaultDeviceHandler({"name": "default"}, [])
@@ -256,7 +258,7 @@ class NetconfSession:
             session.raise_mode = RaiseMode.ERRORS
             session.timeout = timeout_s
             with contextlib.suppress(RPCError):
-                # A switch without the stream has no notifications; all else still works.
+                # A switch without the stream sends no notifications; everything else works.
                 session.create_subscription(stream_name="Polatis")
             return session
 
@@ -273,7 +275,7 @@ class NetconfSession:
             raise OcsUnreachable(
                 "unreachable",
                 self.name,
-                f"no NETCONF answer within {timeout_s:g} s: is this the NETCONF port?",
+                f"no NETCONF response within {timeout_s:g} s: is this the NETCONF port?",
             ) from None
         except transport.AuthenticationError:
             _hang_up(lines)
@@ -286,7 +288,7 @@ class NetconfSession:
             _hang_up(lines)
             raise unreachable(self.name, error, timeout_s) from None
         except Exception as error:
-            # ncclient lets errors of paramiko and sockets through, of many classes.
+            # ncclient passes on errors of paramiko and sockets, of many classes.
             _hang_up(lines)
             why = str(error) or type(error).__name__
             if "banner" in why:
@@ -315,7 +317,7 @@ class NetconfSession:
             self._on_link(False)
 
     async def _listen(self, session: Any) -> None:
-        """Hand on notifications; ends when the session does."""
+        """Deliver notifications until the session ends."""
         loop = asyncio.get_running_loop()
         wait_s = self._timing.notification_s
         while session.connected:
@@ -326,7 +328,7 @@ class NetconfSession:
                 self._on_event(note.notification_xml)
 
     async def _keep(self) -> None:
-        """Notice a lost session, and come back."""
+        """Detect a lost session and reconnect."""
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
         while True:
@@ -348,7 +350,7 @@ class NetconfSession:
 
 
 def _hang_up(lines: list[socket.socket]) -> None:
-    """End connections under whoever still waits for them."""
+    """Shut connections down, so that threads that wait on them return."""
     for line in lines:
         with contextlib.suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What the rows of a Polatis' TL1 answers mean. Pure."""
+"""Parses the rows of Polatis TL1 responses. Pure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _SERIAL = re.compile(r"\bSN=([^,:\s]+)")
 
 
 def parse_type(rows: Sequence[str]) -> tuple[str, str, str]:
-    """Read ``Polatis,<model>,<type>,<version>``: vendor, model, version. OcsError."""
+    """Parse ``Polatis,<model>,<type>,<version>``: vendor, model, version. Raises OcsError."""
     parts = [part.strip() for part in (rows or ("",))[0].split(",")]
     if len(parts) < 4:
-        raise OcsError("wrong_dialect", (rows or ("no answer",))[0][:60], "this is no Polatis")
+        raise OcsError("wrong_dialect", (rows or ("no response",))[0][:60], "not a Polatis switch")
     return parts[0], parts[1], parts[3]
 
 
 def parse_serial(rows: Sequence[str]) -> str:
-    """Read the serial number out of an inventory; empty when there is none."""
+    """Parse the serial number from an inventory; empty when absent."""
     found = (_SERIAL.search(row) for row in rows)
     return next((match[1].strip('\\"') for match in found if match), "")
 
 
 def parse_patch(rows: Sequence[str]) -> list[Pair]:
-    """Read rows such as ``1,25``; rows that are no pair are passed over."""
+    """Parse rows such as ``1,25``; other rows are skipped."""
     found = (_PATCH.match(row) for row in rows)
     return [Pair(str(int(m[1])), str(int(m[2]))) for m in found if m]
 
 
 def parse_power(rows: Sequence[str]) -> Mapping[str, float]:
-    """Read rows such as ``1:-12.34``: dBm by port."""
+    """Parse rows such as ``1:-12.34`` into dBm by port."""
     found = (_POWER.match(row) for row in rows)
     return {str(int(m[1])): float(m[2]) for m in found if m}

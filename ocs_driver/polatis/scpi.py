@@ -1,7 +1,7 @@
-"""Driver for Polatis switches over SCPI (port 5025): no login, no power readings.
+"""Controls Polatis switches over SCPI (port 5025): no login, no power readings.
 
-Writes get no reply, so each is followed by ``:SYST:ERR?`` and read back. Whether mirrors
-have settled is asked with ``*OPC?`` (IEEE 488.2), since no state of a pair can be read.
+Writes get no reply, so ``:SYST:ERR?`` follows each write, and the result is read back. A pair
+has no readable state, so ``*OPC?`` (IEEE 488.2) tells when mirrors have settled.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ocs_driver.scpi.session import ScpiSession, ScpiTiming
 
 _SWITCH = ":OXC:SWIT"
 _SETTLE_ASK_S = 0.3
-"""How long to wait for ``*OPC?`` at a time: longer than any bulk should take."""
+"""Timeout of one ``*OPC?`` query: longer than any bulk should take."""
 
 
 class PolatisScpiDriver(LinkedDriver):
-    """One Polatis switch, reached over one SCPI connection."""
+    """One Polatis switch on one SCPI connection."""
 
     default_port = 5025
     _session: ScpiSession
@@ -52,20 +52,20 @@ class PolatisScpiDriver(LinkedDriver):
         name, size = await self._session.ask(f"*IDN?;{_SWITCH}:SIZE?", 2)
         parts = [part.strip() for part in name.split(",")]
         if len(parts) < 4:
-            raise OcsError("wrong_dialect", self.name, f"*IDN? was answered {name[:60]!r}")
+            raise OcsError("wrong_dialect", self.name, f"*IDN? returned {name[:60]!r}")
         return Identity(parts[0], parts[1], parts[2], parts[3], numbering(parts[1], size))
 
     async def _pairs(self) -> list[WirePair]:
         (state,) = await self._session.ask(f"{_SWITCH}:CONN:STAT?")
         lists = parse_channels(state)
         if len(lists) != 2 or len(lists[0]) != len(lists[1]):
-            raise OcsDenied("bad_reply", self.name, f"CONNect:STATe? was answered {state[:60]!r}")
+            raise OcsDenied("bad_reply", self.name, f"CONNect:STATe? returned {state[:60]!r}")
         pairs = [Pair(a, b) for a, b in zip(*lists, strict=True)]
-        if not self.changing:  # else this reading may be older than what is being made
+        if not self.changing:  # else this read may predate the circuits being made
             self._unsettled &= set(pairs)
             if self._unsettled:
                 await self._ask_settled()
-        # Port states come last: a port without light fails when its mirror has settled.
+        # Read the port states last: a port without light fails after its mirror has settled.
         failed = await self._failed_among(sorted({p for q in pairs for p in (q.a, q.b)}, key=int))
         return [self._state(pair, failed) for pair in pairs]
 
@@ -74,11 +74,11 @@ class PolatisScpiDriver(LinkedDriver):
         if broken:
             return WirePair(pair, CircuitState.FAILED, f"port {broken[0]} has failed")
         if pair in self._unsettled:
-            return WirePair(pair, CircuitState.TUNING, "*OPC? has not answered yet")
+            return WirePair(pair, CircuitState.TUNING, "no response to *OPC? yet")
         return WirePair(pair)
 
     async def _may_be_lit(self, request: CircuitRequest) -> bool:
-        """Wait for the mirrors with the switch, rather than look again and again."""
+        """Wait for the mirrors with ``*OPC?`` instead of polling."""
         del request
         await self._ask_settled()
         return not self._unsettled
@@ -116,7 +116,7 @@ class PolatisScpiDriver(LinkedDriver):
     async def _write(
         self, verb: str, pairs: Sequence[Pair], timeout_s: float, *, present: bool
     ) -> list[OcsError | None]:
-        """Write all pairs at once; if the switch is not content, one by one."""
+        """Write all pairs at once; if the switch reports an error, write them one by one."""
         error = await self._write_some(verb, pairs, timeout_s)
         if error is None:
             return [None] * len(pairs)

@@ -1,7 +1,7 @@
-"""Driver for Polatis switches over TL1 (port 3082): ENT-PATCH, DLT-PATCH, RTRV-PATCH.
+"""Controls Polatis switches over TL1 (port 3082): ENT-PATCH, DLT-PATCH, RTRV-PATCH.
 
-Port numbers and verbs follow public drivers; of a patch the lower number is written
-first. Light is judged by the power monitors, where the switch has them.
+Port numbers and verbs follow public drivers; a patch is written with the lower number
+first. The power monitors, if present, tell whether a circuit carries light.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ocs_driver.tl1.messages import Command, Response
 from ocs_driver.tl1.session import accept, refusals
 
 _NOT_SUPPORTED = frozenset({"ICNV", "IICM", "ENEQ", "SNVS"})
-"""Codes with which a switch without power monitors refuses to read them."""
+"""Error codes of a switch without power monitors when they are read."""
 
 
 class PolatisTl1Driver(Tl1MatrixDriver):
-    """One Polatis switch, reached over one TL1 session."""
+    """One Polatis switch on one TL1 session."""
 
     default_port = 3082
     tail = ":"
     _measures = True
-    """Until the switch says that it has no power monitors."""
+    """False once the switch reports that it has no power monitors."""
 
     # -- reading -------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class PolatisTl1Driver(Tl1MatrixDriver):
         )
 
     async def _disconnect(self, pairs: Sequence[Pair], timeout_s: float) -> list[OcsError | None]:
-        """Send one list; when it is refused, ask what is there and send the rest one by one."""
+        """Send one list; if it is refused, read the pairs and send the rest one by one."""
         ports = [_ordered(pair)[0] for pair in pairs]
         (error,) = await self._bulk([self._command("DLT-PATCH", "&".join(ports))], timeout_s)
         if error is None or len(pairs) == 1:
@@ -113,7 +113,7 @@ class PolatisTl1Driver(Tl1MatrixDriver):
 
     def _command(self, verb: str, aid: str = "", tail: str = ":") -> Command:
         sid = self._session.sid
-        # A switch without a name calls itself "( nil )": then the target stays blank.
+        # An unnamed switch reports its name as "( nil )": then the target stays blank.
         known = sid and "nil" not in sid.lower() and '"' not in sid
         return Command(verb, aid, tail, tid=f'"{sid}"' if known else "")
 

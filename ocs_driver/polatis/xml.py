@@ -1,7 +1,7 @@
-"""The Polatis NETCONF subset as a client sees it, after the public YANG. Pure.
+"""Writes and parses the Polatis NETCONF subset, based on the public YANG. Pure.
 
 The list of pairs is called ``pair`` since revision 2017-08-04 of optical-switch and
-``pairs`` before; the capabilities say which.
+``pairs`` before; the capabilities tell which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BASE = "urn:ietf:params:xml:ns:netconf:base:1.0"
 _RENAMED = "2017-08-04"
 _REVISION = re.compile(r"[?&]revision=(\d{4}-\d\d-\d\d)")
 LONGEST = 2 * 1024 * 1024
-"""Of a reply: a hundred times what the largest switch has to say."""
+"""Longest accepted reply in bytes: a hundred times the reply of the largest switch."""
 
 EVENTS: Mapping[str, tuple[EventKind, str]] = {
     "port-power-alarm": (EventKind.ALARM, "critical"),
@@ -34,11 +34,11 @@ EVENTS: Mapping[str, tuple[EventKind, str]] = {
     "activity-log-notification": (EventKind.CIRCUIT, "none"),
     "mask-notification": (EventKind.REPORT, "none"),
 }
-"""Notifications of the stream ``Polatis``: kind and severity."""
+"""Kind and severity of the notifications of the stream ``Polatis``."""
 
 
 def pair_node(capabilities: Iterable[str]) -> str:
-    """Return the name of the list node by the YANG revision. OcsError when it is no Polatis."""
+    """Return the list node's name by YANG revision. Raises OcsError if this is not a Polatis."""
     for capability in capabilities:
         if capability.startswith(OPTICAL):
             match = _REVISION.search(capability)
@@ -47,7 +47,7 @@ def pair_node(capabilities: Iterable[str]) -> str:
 
 
 def edit(node: str, make: Sequence[Pair], delete: Sequence[Pair]) -> str:
-    """Write the config of an edit: makes are created, so that nothing is displaced silently."""
+    """Write the config of an edit; makes use ``create``, so nothing is displaced silently."""
     root = Xml.Element(f"{{{_BASE}}}config")
     connects = Xml.SubElement(root, f"{{{OPTICAL}}}cross-connects")
     tag, operation = f"{{{OPTICAL}}}{node}", f"{{{_BASE}}}operation"
@@ -62,7 +62,7 @@ def edit(node: str, make: Sequence[Pair], delete: Sequence[Pair]) -> str:
 
 
 def subtree(namespace: str, name: str) -> str:
-    """Write a subtree filter; whole trees are never asked for (the openflow subtree fails)."""
+    """Write a subtree filter; whole trees are never requested (the openflow subtree fails)."""
     return f'<{name} xmlns="{namespace}"/>'
 
 
@@ -72,7 +72,7 @@ def one_port(namespace: str, name: str, port: str) -> str:
 
 
 def parse(text: str) -> Xml.Element:
-    """Read a reply. OcsError when it is not XML, too long, or brings entities of its own."""
+    """Parse a reply. Raises OcsError when it is not XML, too long, or declares entities."""
     if len(text) > LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise OcsError("bad_reply", "netconf", "the reply is too long or declares entities")
     try:
@@ -82,7 +82,7 @@ def parse(text: str) -> Xml.Element:
 
 
 def parse_pairs(root: Xml.Element) -> list[Pair]:
-    """Read the pairs of a reply, whichever name their list has."""
+    """Parse the pairs of a reply, under either list name."""
     found = []
     for entry in root.iter():
         if _local(entry) not in ("pair", "pairs"):
@@ -95,7 +95,7 @@ def parse_pairs(root: Xml.Element) -> list[Pair]:
 
 
 def parse_ports(root: Xml.Element, leaf: str) -> dict[str, str]:
-    """Read one leaf of all ``port`` entries, by port number."""
+    """Parse one leaf of all ``port`` entries, by port number."""
     entries = (_children(entry) for entry in root.iter() if _local(entry) == "port")
     return {
         leaves["port-id"]: leaves.get(leaf, "")
@@ -105,12 +105,12 @@ def parse_ports(root: Xml.Element, leaf: str) -> dict[str, str]:
 
 
 def parse_leaves(root: Xml.Element) -> dict[str, str]:
-    """Read all leaves of a reply by their names."""
+    """Parse all leaves of a reply, by name."""
     return {_local(e): (e.text or "").strip() for e in root.iter() if len(e) == 0}
 
 
 def parse_event(root: Xml.Element) -> tuple[str, dict[str, str]]:
-    """Read a notification: its name and leaves; an empty name when it is none of ours."""
+    """Parse a notification: its name and leaves; the name is empty for an unknown kind."""
     for element in root.iter():
         if _local(element) in EVENTS:
             return _local(element), parse_leaves(element)

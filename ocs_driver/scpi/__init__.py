@@ -1,1 +1,1 @@
-"""SCPI over TCP: a pure codec, and one serialised connection per switch."""
+"""Speaks SCPI over TCP: a pure codec, and one serialised connection per switch."""

@@ -1,4 +1,4 @@
-"""SCPI replies and channel lists. Pure; tolerant, because samples show several formats."""
+"""Parses SCPI replies and channel lists. Pure; tolerant, as samples show several formats."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _RANGE = re.compile(r"(\d{1,6}):(\d{1,6})\Z", re.ASCII)
 _LIST = re.compile(r"\(@?([^()]*)\)")
 _ERROR = re.compile(r"\s*([+-]?\d{1,9})\s*(?:,\s*(.*))?\Z", re.S | re.ASCII)
 _MOST_CHANNELS = 8192
-"""In one reply: two lists of the largest switch."""
+"""Maximum channels in one reply: two lists of the largest switch."""
 
 
 class ReplyParser:
-    """Bytes to single replies: they end at a line end, or at ``;`` outside quotes and brackets.
+    """Splits bytes into replies, which end at a line end or at ``;`` outside quotes and brackets.
 
-    ``max_bytes`` bounds what is held; ``overflowed`` tells that a reply was longer, ``open``
-    that one has begun and not ended.
+    ``max_bytes`` bounds the buffer; ``overflowed`` tells that a reply was longer, ``open`` that
+    a reply is incomplete.
     """
 
     def __init__(self, max_bytes: int = 1024 * 1024) -> None:
@@ -31,16 +31,16 @@ class ReplyParser:
 
     @property
     def open(self) -> bool:
-        """Whether part of a reply is held."""
+        """Whether the buffer holds an incomplete reply."""
         return bool("".join(self._text).strip())
 
     def feed(self, data: bytes) -> list[str]:
-        """Return the replies that ``data`` completes; blank lines are none."""
+        """Return the replies that ``data`` completes; blank lines are skipped."""
         replies: list[str] = []
         for char in data.decode("latin-1"):
             if char in "\r\n":
                 self._end(replies)
-                # An unbalanced quote or bracket must not swallow what follows.
+                # An unbalanced quote or bracket must not consume the next reply.
                 self._quoted, self._depth = False, 0
             elif char == ";" and not self._quoted and self._depth == 0:
                 self._end(replies)
@@ -74,7 +74,7 @@ def channels(ports: Iterable[str]) -> str:
 
 
 def parse_channels(text: str) -> list[list[str]]:
-    """Read ``(@1,2),(@17,18)``, with or without ``@`` and blanks, ranges as ``5:7``. OcsError."""
+    """Parse ``(@1,2),(@17,18)``; ``@`` and blanks optional, ranges ``5:7``. Raises OcsError."""
     lists = []
     for content in _LIST.findall(text):
         ports: list[str] = []
@@ -94,13 +94,13 @@ def parse_channels(text: str) -> list[list[str]]:
 
 
 def parse_states(text: str) -> list[str]:
-    """Read ``(D,E,F)``: one letter per port asked for."""
+    """Parse ``(D,E,F)``: one letter per requested port."""
     return [part.strip().strip('"').upper() for part in text.strip().strip("()").split(",")]
 
 
 def parse_error(text: str) -> tuple[int, str]:
-    """Read ``<code>, "<text>"``. OcsError when there is no code."""
+    """Parse ``<code>, "<text>"``. Raises OcsError when there is no code."""
     match = _ERROR.match(text)
     if match is None:
-        raise OcsError("bad_reply", text[:80], "an error reply begins with a number")
+        raise OcsError("bad_reply", text[:80], "an error reply must begin with a number")
     return int(match[1]), (match[2] or "").strip().strip('"')

@@ -1,4 +1,4 @@
-"""One serialised SCPI connection per switch. There is no login; writes are silent."""
+"""Keeps one serialised SCPI connection per switch. There is no login; writes get no reply."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ScpiTiming:
 
 
 class ScpiSession:
-    """Lines out, as many replies in as the line has queries.
+    """Sends lines and returns one reply per query in a line.
 
-    Replies carry no tag: after a lost one the connection is given up, never reused.
-    ``turns`` says whose lines go first.
-    ``on_link`` is told True when a connection was made and False when one was lost.
+    Replies carry no tag, so the connection is closed after a lost reply and never reused.
+    ``turns`` orders the lines.
+    ``on_link`` gets True when a connection is established and False when it is lost.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ScpiSession:
         self._next_try_at = 0.0
 
     async def open(self) -> None:
-        """Connect. OcsUnreachable when that fails; OcsError when something else answers."""
+        """Connect. Raises OcsUnreachable on failure, OcsError if another device responds."""
         async with self._turns.command():
             await self._ensure(asyncio.get_running_loop().time() + self._timing.connect_s)
         try:
@@ -70,7 +70,7 @@ class ScpiSession:
             ) from None
         if name.count(",") < 2:
             raise OcsError(
-                "wrong_dialect", self.name, f"*IDN? was answered {name[:60]!r}: no SCPI instrument"
+                "wrong_dialect", self.name, f"*IDN? returned {name[:60]!r}: not an SCPI instrument"
             )
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"scpi-keeper-{self.name}")
@@ -85,7 +85,7 @@ class ScpiSession:
         await self._drop(tell=False)
 
     async def ask(self, line: str, replies: int = 1, timeout_s: float | None = None) -> list[str]:
-        """Send a line that only asks, and return its replies; a lost connection is mended once."""
+        """Send a read-only line and return its replies; reconnects once on a lost connection."""
         try:
             return await self.tell(line, replies, timeout_s)
         except OcsTimeout as error:
@@ -94,18 +94,18 @@ class ScpiSession:
             return await self.tell(line, replies, timeout_s)
 
     async def tell(self, line: str, replies: int, timeout_s: float | None = None) -> list[str]:
-        """Send a line and return its replies. OcsTimeout when the outcome is unknown."""
+        """Send a line and return its replies. Raises OcsTimeout when the outcome is unknown."""
         limit = self._timing.answer_s if timeout_s is None else timeout_s
         until = asyncio.get_running_loop().time() + limit
         async with self._turns.command(until):
             return await self._exchange(line, replies, until, limit)
 
-    # -- below: it is this task's turn -------------------------------------------
+    # -- below: this task holds the turn -----------------------------------------
 
     async def _exchange(self, line: str, replies: int, until: float, limit: float) -> list[str]:
         reader, writer = await self._ensure(until)
         if await _unasked(reader):
-            # What it has said already would answer this line.
+            # Data already received would be taken as the reply to this line.
             await self._drop()
             reader, writer = await self._ensure(until)
         loop = asyncio.get_running_loop()
@@ -123,18 +123,20 @@ class ScpiSession:
                     got += parser.feed(data)
                     whole = len(got) == replies
                     if parser.overflowed or len(got) > replies or (whole and parser.open):
-                        raise ConnectionError(f"more was answered than {line[:60]} asks for")
-                    await asyncio.sleep(0)  # a switch that never ends keeps nobody else waiting
+                        raise ConnectionError(
+                            f"the switch sent more replies than {line[:60]} requests"
+                        )
+                    await asyncio.sleep(0)  # an endless reply must not block the event loop
         except TimeoutError:
             await self._drop()
             raise OcsTimeout(
-                "no_answer", self.name, f"no answer within {limit:g} s to {line[:60]}"
+                "no_answer", self.name, f"no response within {limit:g} s to {line[:60]}"
             ) from None
         except OSError as error:
             await self._drop()
             raise OcsTimeout("connection_lost", self.name, str(error)) from None
         except BaseException:
-            # Cancelled amid an exchange: its late reply must not answer the next line.
+            # Cancelled during an exchange: its late reply must not answer the next line.
             await self._drop()
             raise
         return got
@@ -172,7 +174,7 @@ class ScpiSession:
                 self._on_link(False)
 
     async def _keep(self) -> None:
-        """Notice a lost connection, and come back; ping an idle one."""
+        """Detect a lost connection and reconnect; ping an idle connection."""
         loop = asyncio.get_running_loop()
         while True:
             stream = self._stream
@@ -191,7 +193,7 @@ class ScpiSession:
 
 
 async def _unasked(reader: asyncio.StreamReader) -> bool:
-    """Whether something, or the end, has come that no line is waiting for."""
+    """Whether unsolicited data or the end of the stream has arrived."""
     try:
         async with asyncio.timeout(0):
             await reader.read(_READ_SIZE)

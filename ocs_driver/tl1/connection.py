@@ -1,4 +1,4 @@
-"""One TCP connection speaking TL1: writes commands, hands each its own answer by ctag."""
+"""Exchanges TL1 messages over one TCP connection and matches responses to commands by ctag."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ocs_driver.tl1.parser import Tl1Parser
 _log = logging.getLogger(__name__)
 
 _CTAGS = 999_999
-"""GR-831 allows six characters."""
+"""Largest ctag: GR-831 allows six characters."""
 _READ_SIZE = 16384
-"""Read at a time: what it takes to understand it holds the loop."""
+"""Bytes read at a time; parsing them blocks the event loop."""
 _UNASKED = 8 * 1024 * 1024
-"""Bytes without an answer to us, prompts and reports included, after which a switch is mad."""
+"""Limit of bytes without a response, including prompts and reports; more is a flood."""
 
 
 class Tl1Connection:
-    """Demultiplexes answers by ctag. Once broken it stays broken; a session makes a new one."""
+    """Demultiplexes responses by ctag. A broken connection is final; a session opens another."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Tl1Connection:
         self._ctags = count(1)
         self._waiting: dict[str, asyncio.Future[Response]] = {}
         self.closed = asyncio.Event()
-        self.mad = False
-        """The switch sent what no switch sends: not to be asked again at once."""
+        self.flooded = False
+        """Whether the switch sent too much data; then the session waits before it reconnects."""
         self._unasked = 0
         self._pump = asyncio.create_task(self._receive(), name=f"tl1-{name}")
 
@@ -56,7 +56,7 @@ class Tl1Connection:
     async def open(
         cls, host: str, port: int, timeout_s: float, on_report: Callable[[Report], None]
     ) -> Tl1Connection:
-        """Connect; OcsUnreachable when that fails or takes longer than ``timeout_s``."""
+        """Connect. Raises OcsUnreachable on failure or after ``timeout_s``."""
         name = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_s):
@@ -66,9 +66,9 @@ class Tl1Connection:
         return cls(name, reader, writer, on_report)
 
     async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Response]:
-        """Send all commands before waiting, and return their answers in order.
+        """Send all commands before waiting, and return their responses in order.
 
-        OcsTimeout (outcome unknown, connection closed) when one of them is not answered.
+        Raises OcsTimeout (outcome unknown, connection closed) when a response is missing.
         """
         if self.closed.is_set():
             raise OcsUnreachable("connection_lost", self.name, "the switch closed the connection")
@@ -86,7 +86,7 @@ class Tl1Connection:
             self.abort()
             silent = [str(c) for c, f in zip(commands, futures, strict=True) if not _answered(f)]
             raise OcsTimeout(
-                "no_answer", self.name, f"no answer within {timeout_s:g} s to {silent[0]}"
+                "no_answer", self.name, f"no response within {timeout_s:g} s to {silent[0]}"
             ) from None
         except OSError as error:
             self.abort()
@@ -95,10 +95,10 @@ class Tl1Connection:
             for tag, future in zip(tags, futures, strict=True):
                 self._waiting.pop(tag, None)
                 if not future.cancel() and not future.cancelled():
-                    future.exception()  # seen: the first one was raised already
+                    future.exception()  # mark as retrieved: the first one was already raised
 
     def abort(self) -> None:
-        """Close at once; whatever still waits learns that its outcome is unknown."""
+        """Close immediately; pending commands fail with an unknown outcome."""
         self.closed.set()
         self._writer.transport.abort()
         for future in self._waiting.values():
@@ -107,7 +107,7 @@ class Tl1Connection:
                     OcsTimeout(
                         "connection_lost",
                         self.name,
-                        "the connection broke before the answer came",
+                        "the connection broke before the response arrived",
                     )
                 )
 
@@ -132,14 +132,14 @@ class Tl1Connection:
                     self._dispatch(message)
                 if self._unasked > _UNASKED:
                     raise OcsUnreachable(
-                        "flood", self.name, f"{self._unasked} bytes came that answer nothing"
+                        "flood", self.name, f"received {self._unasked} bytes without a response"
                     )
-                await asyncio.sleep(0)  # a switch that never ends keeps nobody else waiting
+                await asyncio.sleep(0)  # an endless stream must not block the event loop
         except OSError as error:
             _log.info("connection to %s broke: %s", self.name, error)
         except OcsError as error:
-            self.mad = True
-            _log.warning("giving up the connection: %s", error)
+            self.flooded = True
+            _log.warning("closing the connection: %s", error)
         finally:
             self.abort()
 
@@ -155,13 +155,13 @@ class Tl1Connection:
                 text = (f"rejected with acknowledgement {message.code}",)
                 self._answer(Response("", "", message.ctag, "DENY", message.code, text=text))
         elif message.completion != "DELAY":
-            # DELAY only announces that the answer proper comes later.
+            # DELAY only announces a later response.
             self._answer(message)
 
     def _answer(self, response: Response) -> None:
         future = self._waiting.get(response.ctag)
         if future is None:
-            _log.debug("%s: answer to unknown ctag %s dropped", self.name, response.ctag)
+            _log.debug("%s: dropped the response to unknown ctag %s", self.name, response.ctag)
         elif not future.done():
             self._unasked = 0
             future.set_result(response)

@@ -1,7 +1,7 @@
-"""Payload rows of TL1 answers: ``AID:positional,...:KEY=value,KEY=value``. Pure.
+"""Parses payload rows of TL1 responses: ``AID:positional,...:KEY=value,KEY=value``. Pure.
 
-Firmware adds fields and values may be empty or quoted, so rows are read by key and
-never by position; what is not understood is kept and ignored.
+Firmware adds fields, and values may be empty or quoted, so rows are read by key and
+never by position; unknown fields are kept and ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split(text: str, separator: str) -> list[str]:
             parts.append(text[start:index])
             start = index + 1
     if quoted:
-        # Unbalanced: quotes mean nothing here, better a value too many than a row lost.
+        # Unbalanced quotes have no meaning here: an extra value is better than a lost row.
         return text.split(separator)
     parts.append(text[start:])
     return parts
@@ -55,7 +55,7 @@ def unquote(text: str) -> str:
 
 
 def parse_row(row: str) -> Row:
-    """Read one payload row (without its outer quotes)."""
+    """Parse one payload row (without its outer quotes)."""
     aid, *blocks = split(row, ":")
     positional: list[str] = []
     values: dict[str, str] = {}

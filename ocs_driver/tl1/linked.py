@@ -1,4 +1,4 @@
-"""What matrix switches share that speak TL1."""
+"""Implements the common part of matrix switches that speak TL1."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
 
 
 class Tl1MatrixDriver(LinkedDriver):
-    """One switch, reached over one TL1 session."""
+    """One switch on one TL1 session."""
 
     tail: ClassVar[str] = ""
-    """Ends the session's own commands where a dialect wants the general block written."""
+    """Suffix of the session's own commands, for dialects that require the general block."""
     _session: Tl1Session
 
     def __init__(
@@ -40,7 +40,7 @@ class Tl1MatrixDriver(LinkedDriver):
 
     @classmethod
     def from_address(cls, address: OcsAddress, password: str | None, group: str) -> Self:
-        """Build a driver for ``VENDOR+tl1://user@host:port``; OcsLogin without credentials."""
+        """Build a driver for ``VENDOR+tl1://user@host:port``. Raises OcsLogin without login."""
         return cls(address, Login.of(address, password), group=group)
 
     def _on_report(self, report: Report) -> None:

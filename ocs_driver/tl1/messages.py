@@ -1,4 +1,4 @@
-"""The messages of TL1 as values: one kind goes out, four come in."""
+"""Defines TL1 messages as values: one outgoing kind and four incoming kinds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from dataclasses import dataclass
 
 from ocs_driver.errors import OcsError
 
-# What may stand in a parameter without quotes: no TL1 separator, blank or control character.
+# Characters that a parameter may hold unquoted: no TL1 separator, blank or control character.
 _PLAIN = re.compile(r"[^\s:;,&\"\\\x00-\x1f\x7f-\xff]*\Z")
 _PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
 
-ACK_IN_PROGRESS = frozenset({"IP", "PF", "OK", "NA"})
-"""Acknowledgements after which the answer is still to come."""
 ACK_REJECTED = frozenset({"NG", "RL"})
-"""Acknowledgements that mean the command was not carried out."""
+"""Acknowledgements that mean the command was not executed."""
 
 
 @dataclass(slots=True, frozen=True)
 class Command:
-    """``VERB:tid:aid:ctag`` plus a ``tail`` that begins with its own colons."""
+    """A command ``VERB:tid:aid:ctag`` plus a ``tail`` that begins with its own colons."""
 
     verb: str
     aid: str = ""
@@ -40,7 +38,7 @@ class Command:
 
 
 def parameter(text: str) -> str:
-    """Return ``text`` as a TL1 parameter, quoted where it holds separators."""
+    """Return ``text`` as a TL1 parameter, quoted if it contains separators."""
     if _PLAIN.match(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -57,10 +55,10 @@ class Ack:
 
 @dataclass(slots=True, frozen=True)
 class Response:
-    """The whole answer to one command, continuation blocks merged.
+    """The complete response to one command, with continuation blocks merged.
 
-    ``rows`` are the quoted payload lines without their outer quotes, ``comments``
-    the contents of ``/* */``, ``text`` what else stood in the body.
+    ``rows`` are the quoted payload lines without their outer quotes, ``comments`` the
+    contents of ``/* */``, ``text`` the rest of the body.
     """
 
     sid: str
@@ -72,16 +70,16 @@ class Response:
     comments: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     complete: bool = True
-    """False when another answer began before this one ended: its outcome is unknown."""
+    """False when another response began before this one ended: its outcome is unknown."""
 
     @property
     def ok(self) -> bool:
-        """Whether the switch says it did all of it."""
+        """Whether the switch reports complete success."""
         return self.complete and self.completion == "COMPLD"
 
     @property
     def reason(self) -> str:
-        """The switch's own words, for people."""
+        """The switch's own text, for operators."""
         return " ".join((*self.comments, *self.text)) or self.code or self.completion
 
 
@@ -101,7 +99,7 @@ class Report:
 
 @dataclass(slots=True, frozen=True)
 class Overflow:
-    """The peer sent a message larger than the parser may hold; all of it was dropped."""
+    """The peer sent a message above the parser's limit; the whole message was dropped."""
 
     size: int
 

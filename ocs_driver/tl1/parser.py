@@ -1,11 +1,11 @@
-"""Bytes to TL1 messages, incrementally and in bounded memory.
+"""Parses bytes into TL1 messages, incrementally and in bounded memory.
 
-The grammar is read as devices speak it rather than as GR-831 writes it: a header or
-an M line opens a message and ``;`` outside quotes and comments ends it, so prompts,
-echoed commands and banners between messages are passed over; lines may end in CR,
-LF or both; an autonomous message may arrive inside an answer. One character decides
-at a time, so that the split into TCP segments cannot matter. Only a plain answer that is
-there in one piece is read at one go, to the same effect.
+The grammar follows real devices rather than GR-831: a header or an M line opens a message
+and ``;`` outside quotes and comments ends it, so prompts, echoed commands and banners
+between messages are skipped; lines may end in CR, LF or both; an autonomous message may
+arrive inside a response. The parser works character by character, so that the split into
+TCP segments does not matter. Only a plain response that is complete in the buffer is parsed
+in one step, with the same result.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PLAIN_BLOCK = re.compile(
     r'((?:[\r\n]*+ *+"[^"\\\r\n]*+",?(?=[\r\n]))*+)[\r\n]*+([;>])',
     re.ASCII,
 )
-"""Header, M line and nothing but quoted rows, up to the end of the answer or of a block of it."""
+"""Header, M line and quoted rows only, up to the end of the response or of one of its blocks."""
 _QUOTED = re.compile(r'"([^"]*)"')
 
 _ORDINARY = re.compile(r'[^"\\\r\n]+')
 _STAMP_LENGTH = 24
 _NOISE_LINE = 4096
-"""Characters kept of a line outside messages; nothing we look for is longer."""
+"""Characters kept of a line outside messages; no relevant line is longer."""
 
 
 class _Lexeme(Enum):
@@ -47,7 +47,7 @@ class _Lexeme(Enum):
 
 @dataclass(slots=True)
 class _Draft:
-    """A message whose end has not come yet."""
+    """An incomplete message."""
 
     sid: str
     time: str
@@ -71,7 +71,7 @@ class _Draft:
 
 
 class Tl1Parser:
-    """Feed it bytes, get messages. ``max_bytes`` bounds all it holds at any time."""
+    """Turns bytes into messages. ``max_bytes`` bounds its memory at any time."""
 
     def __init__(self, max_bytes: int = 1024 * 1024) -> None:
         self._max_bytes = max_bytes
@@ -101,7 +101,7 @@ class Tl1Parser:
                     continue
                 self._outside(text[at])
             elif self._lexeme is _Lexeme.QUOTE and not self._escaped:
-                # Most of an answer is quoted rows: take what is ordinary in them at once.
+                # Most of a response is quoted rows: consume their ordinary characters at once.
                 ordinary = _ORDINARY.match(text, at, at + self._max_bytes - self._held)
                 if ordinary is not None and ordinary.end() > at:
                     self._line.append(ordinary[0])
@@ -116,7 +116,7 @@ class Tl1Parser:
         return out
 
     def _plain_block(self, text: str, at: int) -> int:
-        """Read a whole answer, or a whole block of one, if it is plain; return its end, else 0."""
+        """Parse a complete plain response, or a block of one; return its end, else 0."""
         if self._line or self._header is not None:
             return 0
         block = _PLAIN_BLOCK.match(text, at)
@@ -159,7 +159,7 @@ class Tl1Parser:
         elif self._lexeme is _Lexeme.COMMENT:
             self._in_comment(char)
         elif char in "\r\n":
-            # An unbalanced quote must not swallow what follows: no value spans lines.
+            # An unbalanced quote must not consume the rest: no value spans lines.
             self._lexeme, self._escaped = _Lexeme.PLAIN, False
             self._end_line()
         elif self._lexeme is _Lexeme.QUOTE:
@@ -214,7 +214,7 @@ class Tl1Parser:
         stamp = None if line.startswith('"') else _STAMP.search(line[-_STAMP_LENGTH:])
         if stamp is not None:
             name = line[: len(line) - (stamp.end() - stamp.start())]
-            # A prompt may stand before the name: "agent>CALIENT01TS 16-10-31 ...".
+            # A prompt may precede the name: "agent>CALIENT01TS 16-10-31 ...".
             sid = name.rpartition(">")[2].strip(" <")
             self._header = (sid, f"{stamp[1]} {stamp[2]}")
         elif self._draft is not None:
@@ -225,7 +225,7 @@ class Tl1Parser:
                 self._out.append(Ack(ack[1], ack[2]))
 
     def _open(self, line: str, header: tuple[str, str] | None) -> bool:
-        """Begin, or go on with, the message that ``line`` announces, if it does."""
+        """Start or continue the message that ``line`` announces; return whether it does."""
         sid, time = header or ("", "")
         report = None if header is None else _REPORT.match(line)
         if report is not None:
@@ -283,7 +283,7 @@ class Tl1Parser:
             self._held = 0
 
     def _pause_message(self) -> None:
-        """A block ended in ``>``: the same answer goes on under a repeated header."""
+        """Handle a block that ends in ``>``: the response continues under a repeated header."""
         draft, self._header = self._draft, None
         self._draft, self._suspended = self._suspended, None
         if draft is not None and draft.is_answer:

@@ -1,7 +1,7 @@
-"""One serialised, logged-in TL1 session per switch.
+"""Keeps one serialised, logged-in TL1 session per switch.
 
-Keeps itself alive (switches log idle sessions out after 10 to 60 minutes), comes
-back with growing pauses when the connection is lost, and never repeats a command
+The session sends keep-alives (switches log idle sessions out after 10 to 60 minutes),
+reconnects with increasing pauses when the connection is lost, and never repeats a command
 whose outcome is unknown.
 """
 
@@ -47,7 +47,7 @@ class Login:
 
     @classmethod
     def of(cls, address: OcsAddress, password: str | None) -> Login:
-        """Put together what the URL and the password's reference give. OcsLogin without either."""
+        """Combine the URL's user and the password. Raises OcsLogin if either is missing."""
         if not address.user or password is None:
             raise OcsLogin(
                 "no_credentials",
@@ -62,17 +62,17 @@ class Login:
 
 
 class Tl1Session:
-    """Commands in, answers out; logging in, keep-alive and reconnecting happen inside.
+    """Sends commands and returns responses; handles login, keep-alive and reconnects.
 
-    ``tail`` ends the session's own commands where a dialect wants the general block written.
-    ``turns`` says whose commands go first.
-    ``on_link`` is told True when a session was established and False when one was lost.
+    ``tail`` is the suffix of the session's own commands, for dialects that require the general
+    block. ``turns`` orders the commands.
+    ``on_link`` gets True when a session is established and False when it is lost.
     """
 
     _INFLIGHT = 64
-    """Commands on their way at once: enough to hide round trips, small enough for any buffer."""
+    """Commands in flight: enough to hide round trips, few enough for any buffer."""
     _PORTION = 16
-    """Commands of a reading that a change may have to wait for."""
+    """Commands of a read that a change may have to wait for."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Tl1Session:
         self._timing = timing or Tl1Timing()
         self._tail = tail
         self.sid = ""
-        """The switch's own name, from its answer to the login."""
+        """The switch's own name, from its response to the login."""
         self._on_report = on_report
         self._on_link = on_link
         self._turns = turns or Turns(self.name)
@@ -105,7 +105,7 @@ class Tl1Session:
         self._refusal: OcsLogin | None = None
 
     async def open(self) -> None:
-        """Connect and log in; OcsUnreachable or OcsLogin when that fails."""
+        """Connect and log in; Raises OcsUnreachable or OcsLogin on failure."""
         until = asyncio.get_running_loop().time() + self._timing.connect_s + self._timing.login_s
         async with self._turns.command():
             await self._ensure(until)
@@ -130,9 +130,9 @@ class Tl1Session:
             await link.close()
 
     async def ask(self, command: Command, timeout_s: float | None = None) -> Response:
-        """Send a command that only reads, and return its answer. OcsDenied when refused.
+        """Send a read-only command and return its response. Raises OcsDenied when refused.
 
-        A reading may be repeated, so a connection lost under it is mended once.
+        A read may be repeated, so the session reconnects once on a lost connection.
         """
         (response,) = await self.read_bulk([command], timeout_s)
         return accept(command, response, self.name)
@@ -140,9 +140,9 @@ class Tl1Session:
     async def read_bulk(
         self, commands: Sequence[Command], timeout_s: float | None = None
     ) -> list[Response]:
-        """Send commands that only read; a connection lost under them is mended once.
+        """Send read-only commands; reconnects once on a lost connection.
 
-        They go in portions: a change that waits comes between two of them.
+        They go in portions, so that a waiting change runs between two of them.
         """
         until = self._until(timeout_s)
         answers: list[Response] = []
@@ -160,10 +160,10 @@ class Tl1Session:
     async def bulk(
         self, commands: Sequence[Command], timeout_s: float | None = None
     ) -> list[Response]:
-        """Send all commands back to back and return their answers, refusals included.
+        """Send all commands back to back and return their responses, including refusals.
 
-        OcsUnreachable or OcsLogin when nothing was sent; OcsTimeout when the outcome is
-        unknown and the caller must read the switch again.
+        Raises OcsUnreachable or OcsLogin when nothing was sent, OcsTimeout when the outcome
+        is unknown and the caller must read the switch again.
         """
         return await self._portion(commands, self._until(timeout_s))
 
@@ -178,7 +178,7 @@ class Tl1Session:
                 answers += await self._send(commands[start : start + self._INFLIGHT], until)
             return answers
 
-    # -- below: it is this task's turn -------------------------------------------
+    # -- below: this task holds the turn -----------------------------------------
 
     async def _send(self, commands: Sequence[Command], until: float) -> list[Response]:
         answers = await self._exchange(commands, until)
@@ -187,7 +187,7 @@ class Tl1Session:
             if not refused:
                 return answers
             await remedy()
-            # Refused commands were certainly not carried out: to repeat them is safe.
+            # Refused commands were not executed, so repeating them is safe.
             again = await self._exchange([commands[i] for i in refused], until)
             for i, answer in zip(refused, again, strict=True):
                 answers[i] = answer
@@ -200,28 +200,28 @@ class Tl1Session:
         return await link.exchange(commands, self._left(until))
 
     def _left(self, until: float) -> float:
-        """Seconds until ``until``; OcsUnreachable when there is none left to send anything."""
+        """Return the seconds until ``until``. Raises OcsUnreachable when no time is left."""
         left = until - asyncio.get_running_loop().time()
         if left <= 0:
             raise OcsUnreachable("out_of_time", self.name, "no time left to send the command")
         return left
 
     async def _wait_for_login(self) -> None:
-        """Some firmware answers "Login Not Active" for a moment after the login succeeded."""
+        """Wait for firmware that reports "Login Not Active" shortly after a successful login."""
         await asyncio.sleep(self._timing.login_race_s)
 
     async def _log_in_again(self) -> None:
-        """The switch logged the session out."""
+        """Log in again after the switch has logged the session out."""
         if self._link is not None:
             self._link.abort()
 
     async def _ensure(self, until: float) -> Tl1Connection:
-        """Return a logged-in connection, made anew if need be."""
+        """Return a logged-in connection; reconnect if necessary."""
         if self._link is not None and not self._link.closed.is_set():
             return self._link
         loop = asyncio.get_running_loop()
         if self._link is not None:
-            if self._link.mad:
+            if self._link.flooded:
                 self._next_try_at = loop.time() + self._timing.backoff_longest_s
             await self._link.close()
             self._link = None
@@ -247,7 +247,7 @@ class Tl1Session:
         return link
 
     async def _back_off(self, until: float) -> None:
-        """Wait for the next attempt's turn, or say at once that there will be none in time."""
+        """Wait until the next attempt is due; raise at once if that is too late."""
         if self._refusal is not None:
             raise self._refusal
         if self._next_try_at > until:
@@ -276,7 +276,7 @@ class Tl1Session:
                 raise OcsUnreachable(
                     "session_limit",
                     self.name,
-                    f"the switch has no session left ({answer.reason}); end another one",
+                    f"the switch has no free session ({answer.reason}); end another one",
                 )
             if not answer.ok and "already logged in" not in answer.reason.lower():
                 raise OcsLogin(
@@ -286,11 +286,11 @@ class Tl1Session:
                 )
         except OcsTimeout as error:
             await link.close()
-            # Nothing was asked of the switch yet, so nothing is in doubt.
+            # No command was sent yet, so no outcome is unknown.
             raise OcsUnreachable(
                 "no_login_answer",
                 self.name,
-                f"connected, but the login was not answered ({error.hint}): is this the TL1 port?",
+                f"connected, but no response to the login ({error.hint}): is this the TL1 port?",
             ) from None
         except BaseException:
             await link.close()
@@ -317,14 +317,14 @@ class Tl1Session:
                 if not link.closed.is_set() and not idle:
                     continue
             try:
-                # Whatever the answer, even a refusal, it shows that the session lives.
+                # Any response, even a refusal, shows that the session is alive.
                 await self.bulk([ping])
             except OcsError as error:
                 _log.warning("keep-alive: %s", error)
 
 
 def login_not_active(response: Response) -> bool:
-    """Whether a command was refused because nobody is logged in (yet, or any more)."""
+    """Whether a command was refused because the session is not (or no longer) logged in."""
     if response.completion != "DENY":
         return False
     return response.code == "PLNA" or "login not active" in response.reason.lower()
@@ -341,7 +341,7 @@ def session_limit(response: Response) -> bool:
 def refusals(
     commands: Sequence[Command], responses: Sequence[Response], name: str
 ) -> list[OcsError | None]:
-    """Return for each command why it was denied, or None."""
+    """Return the error of each denied command, None for the others."""
     found: list[OcsError | None] = []
     for command, response in zip(commands, responses, strict=True):
         try:
@@ -353,8 +353,8 @@ def refusals(
 
 
 def accept(command: Command, response: Response, name: str) -> Response:
-    """Return the answer if the command was carried out in full, else raise OcsDenied."""
+    """Return the response if the command was completed, else raise OcsDenied."""
     if response.ok:
         return response
     code = response.code or response.completion
-    raise OcsDenied(code, name, f"{command} was answered {response.completion}: {response.reason}")
+    raise OcsDenied(code, name, f"{command} returned {response.completion}: {response.reason}")

@@ -1,4 +1,4 @@
-"""The paper's experiment on the emulated rack: ``lightloom demo a|b``."""
+"""Runs the paper's experiment on the emulated rack: ``lightloom demo a|b``."""
 
 from testbed.demo.cases import Arm
 from testbed.demo.errors import DemoError

@@ -1,4 +1,4 @@
-"""What the demo asks of the controller, over its REST API and in no other way."""
+"""Accesses the controller for the demo, through its REST API only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Controller:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             transport=transport,
-            trust_env=False,  # a proxy can not reach a controller on this machine
+            trust_env=False,  # a proxy cannot reach a controller on this machine
         )
 
     def __enter__(self) -> Controller:
@@ -61,7 +61,7 @@ class Controller:
         return found
 
     def post(self, path: str, body: Document | None = None, *, wait_s: float = 0.0) -> Document:
-        """Send a change; with ``wait_s`` the controller answers when it is done."""
+        """Send a change; with ``wait_s`` the controller responds when it is done."""
         params = {"wait_s": wait_s} if wait_s else {}
         timeout = httpx.Timeout(ANSWER_S + wait_s, connect=CONNECT_S)
         return self._request("POST", path, json=body, params=params, timeout=timeout)
@@ -118,16 +118,16 @@ class Controller:
         except ValueError as error:
             raise DemoError(
                 "failed",
-                f"what answers at {self._url} is not a lightloom controller",
+                f"the server at {self._url} is not a lightloom controller",
                 object=about,
-                hint="see what listens there: lightloom testbed status",
+                hint="check what listens there: lightloom testbed status",
             ) from error
 
 
 def _refusal(response: httpx.Response) -> DemoError:
     document = response.json()
     if not isinstance(document, dict) or "code" not in document:
-        raise ValueError("no problem document")
+        raise ValueError("not a problem document")
     return _from_problem(document)
 
 

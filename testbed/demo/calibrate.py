@@ -19,18 +19,18 @@ FILE = Path("/var/lib/lightloom/rates.json")
 ALONE_STEPS = 40
 PAIR_STEPS = 20
 UNUSUAL_STEPS = 5
-"""First steps after the CPU share came into force."""
+"""Number of steps to skip after the CPU share takes effect."""
 
 Progress = Callable[[str], None]
 
 
 def cache_key(image: str, share: float) -> str:
-    """Return what a measurement is valid for: the trainer's image and the GPU's stand-in."""
+    """Return the key of a measurement: the trainer's image and the CPU share per GPU."""
     return f"{image} share={share:g}"
 
 
 def load(file: Path, key: str) -> Calibration | None:
-    """Return the measurement kept for ``key``; None when there is none or it is not readable."""
+    """Return the stored measurement for ``key``; None when it is missing or unreadable."""
     try:
         return Calibration(**json.loads(file.read_text(encoding="utf-8"))[key])
     except (OSError, ValueError, KeyError, TypeError):
@@ -38,7 +38,7 @@ def load(file: Path, key: str) -> Calibration | None:
 
 
 def save(file: Path, key: str, measured: Calibration) -> None:
-    """Keep the measurement, in one stroke, for the other case and for later runs."""
+    """Store the measurement atomically, for the other case and for later runs."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
     draft.write_text(json.dumps({key: dataclasses.asdict(measured)}, indent=1) + "\n", "utf-8")
@@ -46,11 +46,11 @@ def save(file: Path, key: str, measured: Calibration) -> None:
 
 
 def known_or_measured(
-    jobs: Jobs, site: CabledSite, image: str, *, run_id: str, anew: bool, progress: Progress
+    jobs: Jobs, site: CabledSite, image: str, *, run_id: str, recalibrate: bool, progress: Progress
 ) -> Calibration:
-    """Return the measurement kept for this image and CPU share, or make and keep one."""
+    """Return the stored measurement for this image and CPU share, or measure and store one."""
     key = cache_key(image, site.emulation.gpu_share if site.emulation else 1.0)
-    known = None if anew else load(FILE, key)
+    known = None if recalibrate else load(FILE, key)
     if known is not None:
         progress(f"the trainer is calibrated: {FILE}")
         return known
@@ -62,10 +62,10 @@ def known_or_measured(
 def measure(
     jobs: Jobs, site: CabledSite, *, image: str, run_id: str, progress: Progress
 ) -> Calibration:
-    """Train alone for the compute time, then in pair under one aggregator for the overlap.
+    """Train one rank for the compute time, then two under one aggregator for the overlap.
 
-    The mean is taken and not the median: a CPU share is granted in slices, so that single
-    steps are as long as a whole number of slices and only their mean is the step's need.
+    The result is the mean and not the median: the kernel grants a CPU share in slices, so a
+    single step takes a whole number of slices and only the mean shows the step's real need.
     """
     pair = _neighbours(site)
     progress("calibration: one rank alone")
@@ -85,7 +85,7 @@ def measure(
 
 
 def usual(log: TrainerLog) -> list[StepLine]:
-    """Return rank 0's steps less the first, unusual ones."""
+    """Return rank 0's steps without the first ones, which are not representative."""
     return log.steps[0][UNUSUAL_STEPS:]
 
 
@@ -109,7 +109,7 @@ def _train(jobs: Jobs, training: Training) -> TrainerLog:
 
 
 def _neighbours(site: CabledSite) -> tuple[str, str]:
-    """Return two endpoints whose homes are one aggregator."""
+    """Return two endpoints with the same home aggregator."""
     for first, home in site.homes.items():
         for second, other in site.homes.items():
             if first != second and home == other:

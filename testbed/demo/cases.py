@@ -1,7 +1,7 @@
-"""The paper's two cases and the arms each is measured in.
+"""Defines the paper's two cases and the arms in which each is measured.
 
-Yan et al. (OFC 2022) train a modified VGG16 in two jobs at once, red and blue, whose GPUs lie
-under both aggregators, and again after the optical switch brought each job under one.
+Yan et al. (OFC 2022) train a modified VGG16 in two concurrent jobs, red and blue, whose GPUs are
+under both aggregators, and again after the optical switch has moved each job under one.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from testbed.demo.errors import DemoError
 
 
 class Arm(StrEnum):
-    """One way to run the red job while blue runs beside it."""
+    """One way to run the red job while the blue job runs concurrently."""
 
     FRAGMENTED = "fragmented"
-    """Scattered and with interleaved ranks, as in the paper."""
+    """Scattered with interleaved ranks, as in the paper."""
     REORDERED = "reordered"
-    """The same places with ranks sorted by aggregator: what software alone can do."""
+    """The same endpoints with ranks sorted by aggregator: the best that software alone can do."""
     REGROUPED = "regrouped"
-    """The same endpoints, each job brought under one aggregator before it starts."""
+    """The same endpoints, with each job moved under one aggregator before it starts."""
     LIVE = "live"
-    """Starts as fragmented; the regroup comes in mid-training."""
+    """Starts as fragmented; the regroup happens during the training."""
 
     @property
     def locality(self) -> Locality:
-        """Locality that the arm's jobs ask for."""
+        """Requested locality of the arm's jobs."""
         return Locality.REGROUP if self is Arm.REGROUPED else Locality.ANY
 
     @property
     def rank_order(self) -> RankOrder:
-        """Rank order that the arm's jobs ask for."""
+        """Requested rank order of the arm's jobs."""
         placed = self in (Arm.FRAGMENTED, Arm.LIVE)
         return RankOrder.PLACED if placed else RankOrder.AGGREGATOR
 
 
 @dataclass(slots=True, frozen=True)
 class Work:
-    """A job's size: endpoints, and images a step over all of them."""
+    """A job's size: number of endpoints, and images per step over all of them."""
 
     count: int
     global_batch: int
@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(slots=True, frozen=True)
 class Paper:
-    """What the paper measured for red: seconds, and the reduction as a fraction."""
+    """The paper's figures for red: seconds, and the reduction as a fraction."""
 
     fragmented_s: float
     regrouped_s: float
@@ -72,28 +72,28 @@ CASES: Mapping[str, Case] = {
     "b": Case("b", Work(3, 192), Work(3, 192), Paper(368.0, 140.0, 0.620)),
 }
 """The paper fixes the number of samples, not of steps (its times after regrouping scale with
-1/N), so the batch is fixed over all ranks: 48 images a rank with four, 64 with three."""
+1/N), so the batch is fixed over all ranks: 48 images per rank with four ranks, 64 with three."""
 
 
 @dataclass(slots=True, frozen=True)
 class Places:
-    """The endpoints of both jobs in the order in which placement chose them; all arms share it."""
+    """The endpoints of both jobs in placement order, shared by all arms."""
 
     red: tuple[str, ...]
     blue: tuple[str, ...]
 
 
 def find_case(name: str) -> Case:
-    """Return the case called ``name``; DemoError(invalid) when there is none."""
+    """Return the case called ``name``. Raises DemoError(invalid) when there is none."""
     if name not in CASES:
-        raise DemoError("invalid", f"there is no case {name!r}", hint="the cases are a and b")
+        raise DemoError("invalid", f"unknown case {name!r}", hint="the cases are a and b")
     return CASES[name]
 
 
 def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
-    """Return the arms asked for in their fixed order, all without ``names``.
+    """Return the requested arms in their fixed order, or all without ``names``.
 
-    DemoError(invalid) for an unknown name.
+    Raises DemoError(invalid) for an unknown name.
     """
     if names is None:
         return tuple(Arm)
@@ -101,19 +101,19 @@ def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
     for name in names:
         if name not in known:
             raise DemoError(
-                "invalid", f"there is no arm {name!r}", hint=f"the arms are {', '.join(known)}"
+                "invalid", f"unknown arm {name!r}", hint=f"the arms are {', '.join(known)}"
             )
     if not names:
-        raise DemoError("invalid", "no arm is named", hint=f"the arms are {', '.join(known)}")
+        raise DemoError("invalid", "no arm was given", hint=f"the arms are {', '.join(known)}")
     return tuple(arm for arm in Arm if arm.value in names)
 
 
 def scattered(site: CabledSite, case: Case) -> Places:
-    """Return where a topology-blind scheduler puts red and then blue on the idle site.
+    """Return where a topology-blind scheduler places red and then blue on the idle site.
 
-    Computed with the scheduler's own placement, so that blue can be started (and be
-    training) before red on the very endpoints it would have got after red.
-    DemoError(invalid) when the site is too small or does not scatter the jobs.
+    The scheduler's own placement computes it, so that blue can start (and train) before red on
+    exactly the endpoints that it would get after red.
+    Raises DemoError(invalid) when the site is too small or does not scatter the jobs.
     """
     empty = Fabric(site.scheduler_site(), dict(site.homes))
     red = _place(empty, "red", case.red.count)

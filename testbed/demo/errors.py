@@ -1,4 +1,4 @@
-"""The one error the demo shows to people: a code, an object, a hint; never a stack trace."""
+"""Defines the demo's error for users: a code, an object and a hint, without a stack trace."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DemoErrorCode = Literal[
 
 
 class DemoError(Exception):
-    """The experiment can not be run, or did not measure what it promises.
+    """The experiment cannot run, or its measurement is not valid.
 
-    ``code`` is for programs (each has one exit code), ``object`` names what it is about
-    (``job/red-a-live-1f2e``), ``hint`` says what to do next.
+    ``code`` is for programs (each has one exit code), ``object`` names the affected object
+    (``job/red-a-live-1f2e``), ``hint`` tells what to do next.
     """
 
     def __init__(

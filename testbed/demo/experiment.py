@@ -1,4 +1,4 @@
-"""One run of the experiment: rack, calibration, rates, arms, result; and everything tidied up."""
+"""Runs the experiment: rack, calibration, link rates, arms, result and clean-up."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def run(
     recalibrate: bool = False,
     progress: Progress,
 ) -> Document:
-    """Run case ``a`` or ``b`` and return the result; plots and figures are written to ``out_dir``.
+    """Run case ``a`` or ``b``, write plots and figures to ``out_dir``, and return the result.
 
-    A rack that is up is used and left up, with its link rates as they were; otherwise one is
-    brought up and taken down again. ``arms`` None is all. Raises DemoError, RackError,
-    SiteFileError; jobs are cancelled whatever happens.
+    A rack that is up is used and stays up, with its previous link rates; otherwise one is
+    brought up and taken down again. ``arms`` None means all. Raises DemoError, RackError,
+    SiteFileError; jobs are cancelled in every case.
     """
     chosen_case, chosen_arms = find_case(case), parse_arms(arms)
     preflight.need_root()
@@ -59,7 +59,7 @@ def run(
         with _tidied(controller, progress) as jobs:
             run_id = secrets.token_hex(2)
             measured = calibrate.known_or_measured(
-                jobs, site, status.image, run_id=run_id, anew=recalibrate, progress=progress
+                jobs, site, status.image, run_id=run_id, recalibrate=recalibrate, progress=progress
             )
             rates = derive_rates(measured)
             progress(f"link rates by rule: {rates.rule}")
@@ -93,7 +93,7 @@ def run(
 def samples_of(
     case: Case, places: Places, site: CabledSite, measured: Calibration, rates: Rates
 ) -> int:
-    """Return the samples that every arm trains."""
+    """Return the number of samples that every arm trains."""
     step_s = predicted_step_s(
         measured,
         rates,
@@ -107,7 +107,7 @@ def samples_of(
 
 @contextmanager
 def _rack(site_path: Path | None, run_dir: Path, progress: Progress) -> Iterator[rack.RackStatus]:
-    """Yield a rack that is up, and leave it as it was found."""
+    """Yield a rack that is up; restore its previous state afterwards."""
     found = rack.status(run_dir)
     if found.state == "down":
         progress("bringing the rack up")
@@ -128,22 +128,22 @@ def _rack(site_path: Path | None, run_dir: Path, progress: Progress) -> Iterator
     if site_path is not None and Path(found.site_file).resolve() != site_path.resolve():
         raise DemoError(
             "conflict",
-            f"the rack that is up is that of {found.site_file}",
+            f"the running rack uses another site file: {found.site_file}",
             object="rack",
-            hint="run `lightloom testbed down`, or leave --site out",
+            hint="run `lightloom testbed down`, or omit --site",
         )
     try:
         yield found
     finally:
         try:
             rack.set_rates(run_dir, found.access_bps, found.inter_aggregator_bps)
-        except rack.RackError as error:  # an error of the run itself is the one to show
-            progress(f"the link rates could not be put back: {error.message}")
+        except rack.RackError as error:  # an error of the run itself has priority
+            progress(f"the link rates could not be restored: {error.message}")
 
 
 @contextmanager
 def _tidied(controller: Controller, progress: Progress) -> Iterator[Jobs]:
-    """Cancel the jobs that are left at the end, and put the endpoints back where they were."""
+    """Cancel the remaining jobs at the end, and move the endpoints back to their homes."""
     jobs = Jobs(controller)
     found = homes.present(controller)
     try:
@@ -153,8 +153,8 @@ def _tidied(controller: Controller, progress: Progress) -> Iterator[Jobs]:
         try:
             jobs.end_all()
             homes.restore(controller, found)
-        except DemoError as error:  # the first error is the one to show
-            progress(f"not all could be tidied up: {error.message}")
+        except DemoError as error:  # the first error has priority
+            progress(f"the clean-up failed: {error.message}")
         raise
     homes.restore(controller, found)
 
@@ -165,9 +165,9 @@ def _make_folder(out_dir: Path) -> None:
     except OSError as error:
         raise DemoError(
             "invalid",
-            f"{out_dir} can not be made a folder: {error.strerror}",
+            f"the folder {out_dir} cannot be created: {error.strerror}",
             object=str(out_dir),
-            hint="choose another with --out",
+            hint="choose another folder with --out",
         ) from error
 
 
@@ -178,12 +178,12 @@ def _require_idle(controller: Controller) -> None:
             "conflict",
             f"the rack is in use by {', '.join(busy)}",
             object=f"job/{busy[0]}",
-            hint="the experiment needs the rack for itself: lightloom cancel",
+            hint="the experiment needs an idle rack: lightloom cancel",
         )
 
 
 def write(out_dir: Path, case: Case, result: Document, arms: Sequence[Measured]) -> None:
-    """Write the result, and beside it all steps and samples that it was computed from."""
+    """Write the result and all steps and samples that it is computed from."""
     raw = {
         measured.arm.value: {
             "started_at": measured.started_at,

@@ -1,4 +1,4 @@
-"""Puts the idle rack's endpoints back to the homes of the site file, between two arms."""
+"""Moves the idle rack's endpoints back to the homes of the site file, between two arms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def present(controller: Controller) -> dict[str, str]:
 
 
 def restore(controller: Controller, homes: Mapping[str, str]) -> None:
-    """Move every endpoint to its home of ``homes``, by a plan written by hand."""
+    """Move every endpoint to its home in ``homes``, with an explicit plan."""
     endpoints = controller.get("/endpoints")
     now = {item["name"]: item["home"] for item in endpoints["items"]}
     moves = [
@@ -33,7 +33,7 @@ def restore(controller: Controller, homes: Mapping[str, str]) -> None:
 def homes_plan(
     site: str, epoch: int, moves: list[Document], homes_after: Mapping[str, str | None]
 ) -> Document:
-    """Return a plan that only says where endpoints shall be; no job is touched by it."""
+    """Return a plan that only assigns endpoints to aggregators; it touches no job."""
     return {
         "id": uuid4().hex[:12],
         "epoch": epoch,
@@ -53,7 +53,7 @@ def homes_plan(
 
 
 def carry_out(controller: Controller, plan: Document) -> Document:
-    """Carry out a plan and return its transaction; DemoError(failed) when it did not commit."""
+    """Execute a plan and return its transaction. Raises DemoError(failed) without a commit."""
     done = controller.post("/transactions", {"plan": plan}, wait_s=COMMITTED_S)
     if done["state"] != "committed":
         raise DemoError(

@@ -1,4 +1,4 @@
-"""Jobs of the experiment: submit, follow, watch that nothing is restarted, and clean up."""
+"""Handles the experiment's jobs: submits and follows them, detects restarts and cleans up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.demo.trainer_log import EndLine, StepLine, TrainerLog
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 STARTED_S = 180.0
-"""A job on an idle rack is placed and started in this time, or something is wrong."""
+"""Time limit for placement and start of a job on an idle rack."""
 TRAINING_S = 600.0
 """TensorFlow starts in 10 s on a quiet machine and in a minute on a loaded one."""
 ENDED_S = 180.0
@@ -24,7 +24,7 @@ OnStep = Callable[[int, StepLine], None]
 
 @dataclass(slots=True, frozen=True)
 class Training:
-    """One training job as it is to be submitted."""
+    """One training job to submit."""
 
     name: str
     work: Work
@@ -55,7 +55,7 @@ class Training:
 
 @dataclass(slots=True)
 class Jobs:
-    """Every job the demo submitted and has not seen end."""
+    """All jobs that the demo has submitted and that have not ended."""
 
     controller: Controller
     _open: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Jobs:
         return self.controller.get(f"/jobs/{name}")
 
     def wait_training(self, name: str, *, step: int) -> None:
-        """Return when rank 0 of a job has trained ``step`` steps."""
+        """Wait until rank 0 of a job has trained ``step`` steps."""
         log = TrainerLog(name, ranks=1)
         deadline = time.monotonic() + TRAINING_S
         while not log.steps or log.steps[0][-1].step < step:
@@ -108,8 +108,8 @@ class Jobs:
     def follow(self, name: str, ranks: int, on_step: OnStep) -> TrainerLog:
         """Read a job's output until every rank has ended; ``on_step`` sees each new step."""
         log = TrainerLog(name, ranks)
-        # What a rank says last may be missing where the output is followed only until the job
-        # has ended: then all of it is read once more.
+        # The last lines of a rank may be missing when the output is followed until the job
+        # ends: then the whole output is read once more.
         for follow in (True, False):
             for rank, text in self.controller.logs(name, follow=follow):
                 line = log.add(rank, text)
@@ -120,7 +120,7 @@ class Jobs:
         raise _ended_early(self.view(name))
 
     def require_running(self, name: str) -> None:
-        """DemoError(failed) when a job that must run beside the measured one does not."""
+        """Raise DemoError(failed) when a job that must run beside the measured one does not."""
         view = self.view(name)
         if view["state"] != "running":
             self._explain(name)
@@ -150,7 +150,7 @@ class Jobs:
         return view
 
     def wait_completed(self, name: str) -> Document:
-        """Wait until a job whose trainer has ended is over; DemoError when it failed."""
+        """Wait until a job whose trainer has ended completes. Raises DemoError if it failed."""
         deadline = time.monotonic() + ENDED_S
         while self.view(name)["state"] not in ENDED and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -160,7 +160,7 @@ class Jobs:
         return view
 
     def end_all(self) -> None:
-        """Cancel whatever is left."""
+        """Cancel all remaining jobs."""
         for name in list(self._open):
             self.end(name)
 
@@ -172,7 +172,7 @@ class Jobs:
                 raise
 
     def _explain(self, name: str) -> None:
-        """Raise the trainer's own error when its last lines hold one."""
+        """Raise the trainer's own error if its last lines contain one."""
         log = TrainerLog(name, ranks=1)
         for rank, text in self.controller.logs(name, follow=False, tail=20):
             log.add(rank, text)

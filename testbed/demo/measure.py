@@ -1,4 +1,4 @@
-"""Runs one arm: blue trains throughout, red is measured from its first step to its last."""
+"""Runs one arm: blue trains throughout, red is measured from its first to its last step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from testbed.demo.jobs import Jobs, Training
 from testbed.demo.trainer_log import StepLine, TrainerLog, longest_gap_s
 
 BLUE_STEPS = 10_000
-"""More than any arm lasts; blue is cancelled when red has ended."""
+"""More steps than any arm lasts; blue is cancelled when red has ended."""
 BLUE_WARM = 2
-"""Blue's step that must be done before red starts."""
+"""Steps that blue completes before red starts."""
 REGROUP_AFTER = 3
-"""The live arm is regrouped when one in this many of red's steps is done."""
+"""The live arm is regrouped after red's steps divided by this number."""
 REPORT_EVERY_S = 10.0
 SERIES_LIMIT_S = 900.0
 
@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True, frozen=True)
 class Experiment:
-    """What all arms of one run share."""
+    """The settings that all arms of one run share."""
 
     controller: Controller
     jobs: Jobs
@@ -43,7 +43,7 @@ class Experiment:
 
 @dataclass(slots=True, frozen=True)
 class Measured:
-    """One arm's outcome: the figures of the JSON contract, and what the plots are drawn from."""
+    """One arm's result: the figures of the JSON contract, and the data of the plots."""
 
     arm: Arm
     red: str
@@ -55,11 +55,11 @@ class Measured:
     started_at: float
     ended_at: float
     transaction: Document | None = None
-    """The live arm's regroup, as the controller shows it."""
+    """The live arm's regroup, as the controller reports it."""
 
     @property
     def regroup(self) -> tuple[float, float] | None:
-        """Wall-clock begin and end of the time in which light was moved."""
+        """Wall-clock start and end of the time in which circuits moved."""
         return light_moved(self.transaction)
 
 
@@ -105,9 +105,9 @@ def figures(
     regroup: tuple[float, float] | None,
     replaced: int,
 ) -> Document:
-    """Return an arm's figures; times in seconds, fractions 0 to 1.
+    """Return an arm's figures; times in seconds, fractions from 0 to 1.
 
-    ``replaced`` counts ranks whose container is not the one that began the training.
+    ``replaced`` counts ranks whose container is not the one that started the training.
     """
     end = log.ends[0]
     return {
@@ -137,7 +137,7 @@ def mean_utilisation(series: Document, job: str, begin: float, end: float) -> fl
 
 @dataclass(slots=True)
 class _Watch:
-    """Sees every step of red: reports, and in the live arm regroups when it is time."""
+    """Handles every step of red: reports progress and starts the live arm's regroup."""
 
     experiment: Experiment
     arm: Arm
@@ -148,7 +148,7 @@ class _Watch:
     _reported: float = 0.0
 
     def step(self, rank: int, line: StepLine) -> None:
-        """Take one step of one rank."""
+        """Handle one step of one rank."""
         if rank != 0:
             return
         steps = self.experiment.samples // self.experiment.case.red.global_batch
@@ -175,7 +175,7 @@ class _Watch:
         if not plan["moves"]:
             raise DemoError(
                 "failed",
-                "the planner found nothing to gain from a regroup of the scattered jobs",
+                "the planner found no gain in a regroup of the scattered jobs",
                 object="plan",
                 hint="see: lightloom get endpoints",
             )
@@ -184,9 +184,9 @@ class _Watch:
 
 
 def light_moved(transaction: Document | None) -> tuple[float, float] | None:
-    """Return from when to when a regroup kept its jobs from going on, None without one.
+    """Return the start and end of the time in which a regroup stopped its jobs, or None.
 
-    Before it drains, a transaction lets jobs run on until it may freeze them: that is no gap.
+    Until it drains, a transaction lets jobs run: that time is not a gap.
     """
     if transaction is None:
         return None

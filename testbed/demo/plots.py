@@ -1,4 +1,4 @@
-"""Plots like the paper's figure 3: throughput per container and utilisation over time."""
+"""Draws plots like the paper's figure 3: throughput per container and utilisation over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAIL_S = 2.0
 
 
 def draw(case: str, arms: Sequence[Measured], out_dir: Path) -> list[str]:
-    """Write one plot an arm and one with the arms side by side; return the files."""
+    """Write one plot per arm and one with the arms side by side; return the files."""
     files = []
     for measured in arms:
         figure = Figure(figsize=(8, 6), layout="constrained")
@@ -67,7 +67,7 @@ def _arm(axes: Any, measured: Measured) -> None:
 
 
 def _finish(figure: Figure, axes: Any) -> None:
-    """Name the rows and the lines, once; all columns share the scale of their row."""
+    """Label rows and lines once; all columns share the scale of their row."""
     axes[0, 0].set_ylabel("received per container, Mbit/s")
     axes[1, 0].set_ylabel("utilisation (GPU's stand-in), %")
     for row in axes:
@@ -77,7 +77,7 @@ def _finish(figure: Figure, axes: Any) -> None:
 
 
 def _scaled(line: Document, name: str, factor: float) -> list[float]:
-    """Return a series with gaps where nothing is known."""
+    """Return a series with gaps for unknown values."""
     return [float("nan") if value is None else value * factor for value in line[name]]
 
 

@@ -1,4 +1,4 @@
-"""The demo's result as one document, and as a table for people."""
+"""Builds the demo's result as one document and as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.demo.errors import DemoError
 from testbed.demo.rule import LEAST_TRAINING_S, Rates
 
 LOSS_TOLERANCE = 1e-3
-"""Relative. On one machine the losses are bit-identical; see testbed/trainer.py."""
+"""Relative tolerance. On one machine the losses are bit-identical; see testbed/trainer.py."""
 
 
 def document(
@@ -55,14 +55,14 @@ def document(
 
 
 def check(result: Document) -> None:
-    """DemoError(failed) when the arms are no fair comparison, and its figures therefore void."""
+    """Raise DemoError(failed) when the arms are not comparable, so that the figures are invalid."""
     losses = {name: arm["final_loss"] for name, arm in result["arms"].items()}
     first = next(iter(losses.values()))
     for name, loss in losses.items():
         if abs(loss - first) > LOSS_TOLERANCE * abs(first):
             raise DemoError(
                 "failed",
-                f"the arms did not train the same: final loss {loss:.6f} instead of {first:.6f}",
+                f"the arms trained differently: final loss {loss:.6f} instead of {first:.6f}",
                 object=f"arm/{name}",
                 hint=f"the tolerance is {LOSS_TOLERANCE:g}, relative; the raw figures are written",
             )
@@ -86,7 +86,7 @@ def check(result: Document) -> None:
 
 
 def render(result: Document) -> RenderableType:
-    """Return the result as a table with the paper's figures beside it."""
+    """Return the result as a table with the paper's figures."""
     table = Table(title=f"Case {result['case']}: the red job", title_justify="left")
     table.add_column("arm")
     for heading in (

@@ -1,17 +1,17 @@
-"""The link rates by rule, and the number of samples by formula. Pure; nothing here is searched.
+"""Computes the link rates by rule and the number of samples by formula, without a search. Pure.
 
 The paper gives four completion times and no link rate. A model with three unknowns (compute
 time, communication time, ratio of access to inter-aggregator rate) explains all four within
-1.1 % when communication does not overlap with computation, and within 0.4 % when half of it
-may, with
+1.1 % without overlap of communication and computation, and within 0.4 % when half of the
+communication may overlap, with
 
     M / B_access = 0.725 t_c  at overlap h = 0,      M / B_access = 0.36 t_c  at h = 0.5,
     B_inter = B_access / 2.2,
 
 where M is the size of the gradient and t_c the compute time of a step of one rank. The rule is
 the straight line through both points. The trainer's own t_c, M and h are measured; the rates
-follow. t_c is measured at the batch of case a (48 images) whichever case is run, so that both
-cases are run at one set of rates.
+follow. t_c is measured at the batch of case a (48 images) for both cases, so that both cases
+run at the same rates.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CALIBRATION_BATCH = 48
-"""Images of one rank at which t_c is measured: red's share in case a."""
+"""Images per rank for the measurement of t_c: red's share in case a."""
 ACCESS_RATIO = 2.2
 LEAST_TRAINING_S = 60.0
 """The fragmented arm trains at least this long."""
 MARGIN = 1.35
-"""The model is for rings that compete all the time. Rings drift apart in phase and then
-have the link for themselves: the fragmented arm may be faster than predicted."""
+"""Factor on the predicted step time. The model assumes rings that always compete, but rings
+drift apart in phase and then use the link alone, so the fragmented arm may be faster."""
 
 
 @dataclass(slots=True, frozen=True)
 class Calibration:
-    """What was measured of the trainer: seconds a step, bytes a gradient, overlap 0 to 1."""
+    """Measurements of the trainer: seconds per step, bytes per gradient, overlap 0 to 1."""
 
     compute_s: float
     gradient_bytes: int
@@ -42,7 +42,7 @@ class Calibration:
 
 @dataclass(slots=True, frozen=True)
 class Rates:
-    """Link rates in bit/s and the rule that gave them, in words."""
+    """Link rates in bit/s and the text of their rule."""
 
     access_bps: float
     inter_aggregator_bps: float
@@ -50,15 +50,15 @@ class Rates:
 
 
 def measured_overlap(compute_s: float, comm_s: float, step_s: float) -> float:
-    """Return the fraction of the compute time in which communication was hidden.
+    """Return the fraction of the compute time that overlapped with communication.
 
-    What the parts take together beyond the step's length ran at the same time.
+    The overlap is the sum of both parts minus the step's length.
     """
     return min(1.0, max(0.0, (compute_s + comm_s - step_s) / compute_s))
 
 
 def derive_rates(measured: Calibration) -> Rates:
-    """Apply the rule. Above h = 0.9 the line is not continued: no fit supports it."""
+    """Apply the rule. It is not extrapolated above h = 0.9, where no fit supports it."""
     bits = 8 * measured.gradient_bytes
     ratio = 0.725 - 0.73 * min(measured.overlap, 0.9)
     access = round(bits / (ratio * measured.compute_s))
@@ -72,7 +72,7 @@ def derive_rates(measured: Calibration) -> Rates:
 
 
 def crossings(order: Sequence[str], homes: Mapping[str, str | None]) -> int:
-    """Return how often a ring uses the busiest direction between two aggregators."""
+    """Return how many times a ring crosses the busiest direction between two aggregators."""
     edges = Counter(
         (homes[name], homes[order[(i + 1) % len(order)]]) for i, name in enumerate(order)
     )
@@ -84,8 +84,8 @@ def predicted_step_s(
 ) -> float:
     """Predict a step of a ring that competes with others on the inter-aggregator link.
 
-    ``batch`` is images a rank; ``own`` and ``others`` are crossings of that link. A ring is
-    one flow with one rate (its edges wait for one another), and rings share alike:
+    ``batch`` is images per rank; ``own`` and ``others`` are crossings of that link. A ring is
+    one flow with one rate (its edges wait for each other), and rings share equally:
     rate = min(B_access, B_inter / (own + others)); every edge carries 2 (N - 1) / N gradients.
     """
     rate = rates.access_bps
@@ -97,5 +97,5 @@ def predicted_step_s(
 
 
 def fixed_samples(step_s: float, global_batch: int) -> int:
-    """Return the samples of every arm: whole steps, enough for the fragmented arm."""
+    """Return the samples of every arm: whole steps, enough for the fragmented arm's time."""
     return math.ceil(LEAST_TRAINING_S * MARGIN / step_s) * global_batch

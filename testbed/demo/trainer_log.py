@@ -1,4 +1,4 @@
-"""The trainer's JSON lines as values, collected over all ranks of a job."""
+"""Parses the trainer's JSON lines and collects them over all ranks of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepLine:
 
 @dataclass(slots=True, frozen=True)
 class EndLine:
-    """How one rank's training ended."""
+    """The end of one rank's training."""
 
     completion_s: float
     samples_s: float
@@ -39,7 +39,7 @@ class EndLine:
 
 @dataclass(slots=True)
 class TrainerLog:
-    """Everything a job's ranks said so far."""
+    """All lines of a job's ranks so far."""
 
     job: str
     ranks: int
@@ -48,10 +48,9 @@ class TrainerLog:
     ends: dict[int, EndLine] = field(default_factory=dict)
 
     def add(self, rank: int, text: str) -> StepLine | EndLine | None:
-        """Take one line of output; DemoError(failed) when it says that training failed.
+        """Add one line of output. Raises DemoError(failed) when it reports a failed training.
 
-        Lines that are not the trainer's (a library's message) are passed over, and so are
-        lines that were seen before.
+        Lines of other programs (such as a library's message) and repeated lines are skipped.
         """
         document = _document(text)
         if document is None:
@@ -68,9 +67,9 @@ class TrainerLog:
         except (KeyError, TypeError, ValueError) as error:
             raise DemoError(
                 "failed",
-                f"rank {rank} printed a line that can not be read: {error}",
+                f"rank {rank} printed a line that cannot be parsed: {error}",
                 object=f"job/{self.job}",
-                hint="the image's trainer is another version than this demo",
+                hint="the image's trainer has another version than this demo",
             ) from error
         if event == "error":
             raise DemoError(
@@ -95,7 +94,7 @@ class TrainerLog:
 
     @property
     def started_at(self) -> float:
-        """Wall-clock time at which rank 0 began its first trained step."""
+        """Wall-clock time at which rank 0 started its first trained step."""
         first = self.steps[0][0]
         return first.t - first.step_s
 
@@ -106,16 +105,16 @@ class TrainerLog:
 
     @property
     def exposed_comm_fraction(self) -> float:
-        """Mean over ranks."""
+        """Mean exposed communication fraction over all ranks."""
         return statistics.fmean(end.exposed_comm_fraction for end in self.ends.values())
 
 
 def longest_gap_s(steps: list[StepLine], regroup: tuple[float, float] | None) -> float:
-    """Return by how much the longest step exceeds the usual one of its time, in seconds.
+    """Return by how much the longest step exceeds the usual step of its phase, in seconds.
 
-    ``regroup`` is the begin and end of a regroup, which changes what is usual. A step that
-    saw part of it counts against the usual step after it: the shorter one, so that the gap
-    is never flattered.
+    ``regroup`` is the start and end of a regroup, which changes the usual step. A step that
+    overlaps it is compared with the usual step after it, which is the shorter one, so that the
+    gap is never understated.
     """
     if regroup is None:
         return _longest_excess(steps, steps)
@@ -143,5 +142,5 @@ def _document(text: str) -> dict[str, Any] | None:
 def _values(kind: type[Line], document: dict[str, Any]) -> Line:
     numbers: dict[str, Any] = {f.name: document[f.name] for f in fields(kind)}
     if not all(isinstance(number, int | float) for number in numbers.values()):
-        raise ValueError(f"{document} holds no numbers")
+        raise ValueError(f"{document} contains no numbers")
     return kind(**numbers)

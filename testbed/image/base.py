@@ -1,4 +1,4 @@
-"""The base image: from a registry where one answers, else made of the host's own distribution."""
+"""Provides the base image: from a registry if one responds, else from the host's distribution."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger("testbed.image")
 
 
 def ensure_base(client: docker.DockerClient, url: str, cache: Path) -> str:
-    """Return the tag of a base image with Python, made when the engine at ``url`` lacks one."""
+    """Return the tag of a base image with Python; make it if the engine at ``url`` lacks one."""
     local = f"ll-base:{codename()}"
     for tag in (REGISTRY_BASE, local):
         if client.images.list(name=tag):
@@ -40,7 +40,7 @@ def ensure_base(client: docker.DockerClient, url: str, cache: Path) -> str:
 
 
 def python_version(client: docker.DockerClient, base: str) -> str:
-    """The minor version of ``base``'s python3, as ``3.11``."""
+    """Return the minor version of ``base``'s python3, such as ``3.11``."""
     output = client.containers.run(
         base,
         ["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
@@ -53,18 +53,18 @@ def python_version(client: docker.DockerClient, base: str) -> str:
 
 
 def codename() -> str:
-    """The host distribution's release, as ``bookworm``."""
+    """Return the host distribution's release, such as ``bookworm``."""
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
 
 
 def _pull(url: str, tag: str) -> bool:
-    """Pull ``tag``; False when no registry answers within the time-out."""
+    """Pull ``tag``; return False when no registry responds within the timeout."""
     try:
         with closing(docker.DockerClient(url, timeout=_PULL_TIMEOUT_S)) as impatient:
             _log.info("pulling base image", tag=tag)
             impatient.images.pull(tag)
     except (docker.errors.DockerException, requests.RequestException) as error:
-        _log.info("no registry answers, using the host's distribution", reason=str(error)[:200])
+        _log.info("no registry responds, using the host's distribution", reason=str(error)[:200])
         return False
     return True
 
@@ -89,14 +89,14 @@ def bootstrap(client: docker.DockerClient, cache: Path, tag: str, packages: str)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             raise ImageError(
                 "the base image could not be bootstrapped",
-                "can this machine install packages? try `apt-get update`",
+                "check that this machine can install packages: `apt-get update`",
             ) from error
         repository, _, version = tag.partition(":")
         client.api.import_image(str(root), repository=repository, tag=version)
 
 
 def distribution_sources() -> tuple[str, ...]:
-    """The host's apt sources that come from its distribution itself, as one-line entries."""
+    """Return the host's apt sources of its own distribution, as one-line entries."""
     origin = platform.freedesktop_os_release().get("ID", "").lower()
     command = [
         *("apt-get", "indextargets"),
@@ -108,7 +108,7 @@ def distribution_sources() -> tuple[str, ...]:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise ImageError(
-            "apt's sources could not be read", "is this a Debian or Ubuntu?"
+            "apt's sources could not be read", "run this on Debian or Ubuntu"
         ) from error
     entries = (line.partition("|") for line in listed.splitlines())
     sources = tuple(dict.fromkeys(e for o, _, e in entries if o.lower() == origin))

@@ -1,8 +1,8 @@
 """Builds the trainer image once and names it by its content.
 
-The tag is a hash of everything that goes in, so a present tag is never stale and a
-second call costs one look-up. Nothing is fetched inside the build: wheels are
-downloaded on this machine with its own pip configuration and pinned by hash.
+The tag is a hash of all inputs, so an existing tag is never stale and a second call costs
+one lookup. The build itself has no network access: wheels are downloaded on this machine
+with its own pip configuration and pinned by hash.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _ENTRIES = (Path("testbed/trainer.py"), Path("examples/tf_vgg16.py"))
 _BUILD_TIMEOUT_S = 900
 _DOWNLOAD_TIMEOUT_S = 1800
 _RETRIES = "10"
-"""Of one request to the package index, with growing pauses: indexes have hiccups."""
+"""Retries of one request to the package index, with increasing pauses."""
 
 _log = structlog.get_logger("testbed.image")
 
 
 def ensure_image(engine: EngineInfo, cache: Path = CACHE) -> str:
-    """Return the trainer image's tag, building it when ``engine`` lacks it.
+    """Return the trainer image's tag; build the image if ``engine`` lacks it.
 
-    Takes about two minutes the first time; when only the trainer changed, seconds,
-    because the engine's build cache holds the layers below. Raises ImageError.
+    The first build takes about two minutes, a build after a change of the trainer only
+    seconds, because the engine's build cache has the layers below. Raises ImageError.
     """
     sources = trainer_sources(ROOT, *_ENTRIES)
     tag = image_tag([_DOCKERFILE, _REQUIREMENTS, *(ROOT / source for source in sources)])
@@ -59,12 +59,12 @@ def ensure_image(engine: EngineInfo, cache: Path = CACHE) -> str:
                 base = ensure_base(client, engine.host_url, cache)
                 _build(client, base, cache, tag, sources)
     except (docker.errors.DockerException, requests.RequestException) as error:
-        raise ImageError(f"the engine refused: {error}", "is the Docker Engine healthy?") from error
+        raise ImageError(f"the engine refused: {error}", "check the Docker Engine") from error
     return tag
 
 
 def image_tag(files: Iterable[Path], repository: str = REPOSITORY) -> str:
-    """Name an image by the names and bytes of the files that go in."""
+    """Return an image tag that depends on the names and bytes of the input files."""
     digest = hashlib.sha256()
     for path in files:
         data = path.read_bytes()
@@ -74,7 +74,7 @@ def image_tag(files: Iterable[Path], repository: str = REPOSITORY) -> str:
 
 
 def trainer_sources(root: Path, *entries: Path) -> tuple[Path, ...]:
-    """The entry files and every file of this repository they import, directly or not, sorted."""
+    """Return the entry files and all repository files that they import, transitively, sorted."""
     found: set[Path] = set()
     todo = list(entries)
     while todo:
@@ -112,7 +112,7 @@ def _build(
 def build(
     client: docker.DockerClient, cache: Path, tag: str, base: str, files: Mapping[str, Path]
 ) -> None:
-    """Build ``tag`` on ``base``, without network; ``files`` is the context. Raises ImageError."""
+    """Build ``tag`` on ``base`` without network; ``files`` is the context. Raises ImageError."""
     with tempfile.TemporaryFile(dir=cache) as context:
         with tarfile.open(fileobj=context, mode="w") as tar:
             for name, path in files.items():
@@ -163,7 +163,7 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One builder at a time on this machine."""
+    """Allow one builder at a time on this machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""What goes wrong when an image is made."""
+"""Defines the error of image builds."""
 
 
 class ImageError(Exception):
-    """The image could not be made; ``hint`` says what would mend it."""
+    """The image could not be built; ``hint`` tells how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

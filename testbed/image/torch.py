@@ -1,6 +1,6 @@
-"""The PyTorch image, for CPUs: Debian's own ``python3-torch``, made only when somebody asks.
+"""Builds the PyTorch image for CPUs from Debian's ``python3-torch``, only on request.
 
-An image of its own beside the trainer's: PyTorch's wheels for x86-64 want several gigabytes of
+It is separate from the trainer's image: PyTorch's wheels for x86-64 need several gigabytes of
 CUDA, and Debian's build comes with Debian's Python and NumPy, not with the trainer's. It has gloo.
 """
 
@@ -19,7 +19,7 @@ from testbed.image.errors import ImageError
 
 REPOSITORY = "ll-torch"
 LATEST = f"{REPOSITORY}:latest"
-"""What a job file may name: the last one made."""
+"""Tag of the latest build, for job files."""
 
 _DOCKERFILE = Path(__file__).with_name("torch.Dockerfile")
 _EXAMPLE = Path("examples/torch_ddp.py")
@@ -28,9 +28,10 @@ _TIMEOUT_S = 900
 
 
 def ensure_torch_image(engine: EngineInfo, cache: Path = CACHE) -> str:
-    """Return the image's tag, building it when ``engine`` lacks it.
+    """Return the image's tag; build the image if ``engine`` lacks it.
 
-    Takes some two minutes the first time, seconds when only the example changed. Raises ImageError.
+    The first build takes about two minutes, a build after a change of the example seconds.
+    Raises ImageError.
     """
     tag = image_tag([_DOCKERFILE, ROOT / _EXAMPLE], REPOSITORY)
     base = f"{REPOSITORY}-base:{codename()}"
@@ -46,5 +47,5 @@ def ensure_torch_image(engine: EngineInfo, cache: Path = CACHE) -> str:
                 build(client, cache, tag, base, files)
             client.images.get(tag).tag(REPOSITORY, "latest")
     except (docker.errors.DockerException, requests.RequestException) as error:
-        raise ImageError(f"the engine refused: {error}", "is the Docker Engine healthy?") from error
+        raise ImageError(f"the engine refused: {error}", "check the Docker Engine") from error
     return tag

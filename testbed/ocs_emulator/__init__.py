@@ -1,4 +1,4 @@
-"""An emulated optical switch: real wire protocols over one optical model, moving real packets."""
+"""Emulates an optical switch: real wire protocols over one optical model, with real packets."""
 
 from testbed.ocs_emulator.dataplane import DataPlane, NoDataPlane
 from testbed.ocs_emulator.emulator import Emulator

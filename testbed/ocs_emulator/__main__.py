@@ -1,4 +1,4 @@
-"""``python -m testbed.ocs_emulator``: see ``command``."""
+"""Runs ``python -m testbed.ocs_emulator``; see ``command``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Which alarms stand, with hysteresis; and what a switch tells unasked. Pure."""
+"""Keeps the active alarms, with hysteresis, and defines unsolicited events. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testbed.ocs_emulator.model import OpticalModel
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     RAISED = "raised"
     CLEARED = "cleared"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Happening:
-    """Something a switch tells unasked. ``severity`` is CR, MJ, MN or CL."""
+    """An unsolicited event of a switch. ``severity`` is CR, MJ, MN or CL."""
 
     kind: Kind
     obj: str
@@ -29,15 +29,15 @@ class Happening:
 
 
 class AlarmBook:
-    """The standing alarms: failed ports (critical), and lost light at a tuned path's end."""
+    """The active alarms: failed ports (critical), and lost light at the end of a tuned path."""
 
     def __init__(self, model: OpticalModel) -> None:
         self._model = model
         self.standing: dict[str, Happening] = {}
-        """By port."""
+        """Active alarm by port."""
 
     def update(self) -> list[Happening]:
-        """Compare with the light as it is; return what was raised and what was cleared."""
+        """Compare with the current light; return the raised and the cleared alarms."""
         now = self._now()
         news = [a for port, a in now.items() if port not in self.standing]
         news += [

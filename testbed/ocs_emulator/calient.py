@@ -1,4 +1,4 @@
-"""A Calient's TL1 verbs over the optical model, in the row formats of an S162 (software 6.0-3)."""
+"""Implements Calient's TL1 verbs on the optical model, with rows as on an S162 (software 6.0-3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CIRCUIT_STATE = {
 
 
 class CalientDialect:
-    """Answers the verbs a Calient S-series is known to understand; ICNV for all others."""
+    """Handles the known verbs of a Calient S-series; ICNV for all others."""
 
     prompt = "agent>"
     login_comment = "NOTICE This is a private computer system. Unauthorized access is prohibited."
@@ -52,7 +52,7 @@ class CalientDialect:
         return request.verb.endswith("-CRS") and not request.verb.startswith("RTRV-")
 
     async def answer(self, request: Request, user: str) -> Answer:
-        """Carry out one command."""
+        """Execute one command."""
         verb = self._verbs.get(request.verb)
         if verb is None:
             return refusal("ICNV", "Input, Command Not Valid")
@@ -78,7 +78,7 @@ class CalientDialect:
         )
 
     async def _ports(self, request: Request) -> Answer:
-        """``RTRV-PORT::0`` lists all ports, any other AID one of them."""
+        """List all ports for ``RTRV-PORT::0``, one port for any other AID."""
         if request.aid in ("", "0", "ALL"):
             return Answer(tuple(self._port(port) for port in self._model.personality.ports))
         return Answer((self._port(self._known(request.aid)),))
@@ -96,7 +96,7 @@ class CalientDialect:
         return Answer((f"{port}:{','.join(fields)}",))
 
     async def _circuits(self, request: Request) -> Answer:
-        """``RTRV-CRS:::ctag::ALL``, or ``::group,name`` for some."""
+        """List all circuits for ``RTRV-CRS:::ctag::ALL``, some for ``::group,name``."""
         wanted = request.block(0)
         group, _, name = wanted.partition(",")
         chosen = [
@@ -110,7 +110,7 @@ class CalientDialect:
     # -- changing --------------------------------------------------------------------
 
     async def _enter(self, request: Request) -> Answer:
-        """``ENT-CRS::src,dst:ctag::group,2WAY`` provisions."""
+        """Provision a circuit: ``ENT-CRS::src,dst:ctag::group,2WAY``."""
         a, comma, b = request.aid.partition(",")
         group, _, kind = request.block(0).partition(",")
         if not comma or not group or kind not in ("1WAY", "2WAY"):
@@ -121,7 +121,7 @@ class CalientDialect:
         return Answer()
 
     async def _activate(self, request: Request) -> Answer:
-        """``ACT-CRS::src,dst:ctag::name,group`` drives the mirrors."""
+        """Drive the mirrors: ``ACT-CRS::src,dst:ctag::name,group``."""
         self._model.activate(request.block(0).partition(",")[0], self._switch.now())
         return Answer()
 

@@ -1,4 +1,4 @@
-"""The emulator's command line: serve one emulated switch until interrupted."""
+"""Implements the emulator's command line: serves one emulated switch until interrupted."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def serve(emulator: Emulator, control: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; one JSON line on stdout says when it listens.
+    """Serve until SIGTERM or SIGINT; one JSON line on stdout tells when it listens.
 
-    Faults are taken from the UNIX socket ``control``, if given.
+    Faults are read from the UNIX socket ``control``, if given.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ async def serve(emulator: Emulator, control: Path | None = None) -> None:
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """Read ``host:port[,host:port...]``; ValueError when malformed."""
+    """Parse ``host:port[,host:port...]``. Raises ValueError when malformed."""
     addresses = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
@@ -82,7 +82,7 @@ def parse_addresses(text: str) -> list[Address]:
 
 
 def parse_names(text: str) -> tuple[str, dict[int, str]]:
-    """Split ``polatis-scpi=host:port,...`` into the addresses and the front ends named."""
+    """Split ``polatis-scpi=host:port,...`` into the addresses and the named front ends."""
     addresses, names = [], {}
     for number, part in enumerate(text.split(",")):
         name, equals, address = part.strip().rpartition("=")
@@ -93,7 +93,7 @@ def parse_names(text: str) -> tuple[str, dict[int, str]]:
 
 
 def build(options: argparse.Namespace) -> Emulator:
-    """Return the emulator of a command line. ValueError, KeyError, OSError, OcsError."""
+    """Return the emulator of a command line. Raises ValueError, KeyError, OSError, OcsError."""
     personality = load_personality(options.personality).with_timing(
         mirror_s=options.mirror_time,
         bulk_s=options.bulk_time,
@@ -103,7 +103,7 @@ def build(options: argparse.Namespace) -> Emulator:
     if options.serial is not None:
         personality = dataclasses.replace(personality, serial=options.serial)
     if (options.netns is None) != (options.links is None):
-        raise ValueError("--netns and --links go together")
+        raise ValueError("--netns and --links require each other")
     dataplane: DataPlane | None = None
     if options.netns is not None:
         links = json.loads(Path(options.links).read_text("utf-8"))
@@ -122,7 +122,7 @@ def build(options: argparse.Namespace) -> Emulator:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; None stands for the process's own."""
+    """Parse the command line; None means the process's own arguments."""
     parser = argparse.ArgumentParser(prog="ocs emulate", description=__doc__)
     parser.add_argument(
         "--personality",
@@ -136,17 +136,23 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--port-grid",
         metavar="BxRxC[@FIRST]",
-        help="the links file names ports bank.row.column; the switch counts them (as ?ports= does)",
+        help="the links file names ports bank.row.column; the switch numbers them (see ?ports=)",
     )
-    parser.add_argument("--control", type=Path, metavar="SOCKET", help="where faults are ordered")
+    parser.add_argument(
+        "--control", type=Path, metavar="SOCKET", help="UNIX socket for fault injection"
+    )
     parser.add_argument("--serial", help="serial number instead of the personality's")
-    parser.add_argument("--mirror-time", type=float, metavar="S", help="one circuit")
-    parser.add_argument("--bulk-time", type=float, metavar="S", help="longest bulk")
-    parser.add_argument("--link-up-time", type=float, metavar="S", help="from light to carrier")
+    parser.add_argument("--mirror-time", type=float, metavar="S", help="time of one circuit")
+    parser.add_argument("--bulk-time", type=float, metavar="S", help="longest time of one bulk")
     parser.add_argument(
-        "--read-time", type=float, metavar="S", help="one command that changes nothing"
+        "--link-up-time", type=float, metavar="S", help="time from light to carrier"
     )
     parser.add_argument(
-        "--password-env", metavar="NAME", help="variable with the password; default: let all in"
+        "--read-time", type=float, metavar="S", help="time of one command that changes nothing"
+    )
+    parser.add_argument(
+        "--password-env",
+        metavar="NAME",
+        help="variable with the password; default: accept any user",
     )
     return parser.parse_args(arguments)

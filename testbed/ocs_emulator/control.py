@@ -1,6 +1,6 @@
-"""The way to break an emulated switch on purpose: one JSON document per line on a UNIX socket.
+"""Injects faults into an emulated switch: one JSON document per line on a UNIX socket.
 
-``{"fault": "deny", "code": "SROF", "match": "ENT-CRS", "count": 2}`` is answered with
+The response to ``{"fault": "deny", "code": "SROF", "match": "ENT-CRS", "count": 2}`` is
 ``{"ok": true}`` or ``{"ok": false, "error": "..."}``.
 """
 
@@ -20,12 +20,12 @@ from testbed.ocs_emulator.faults import Firmware, Rule, Trick
 from testbed.ocs_emulator.model import ModelError
 
 Order = Mapping[str, Any]
-_FOREIGN_USER = "somebody"
+_FOREIGN_USER = "foreign"
 _LINE_LIMIT = 65536
 
 
 class Control:
-    """Carries out orders; all of them are listed by ``KINDS``."""
+    """Executes fault orders; ``KINDS`` lists them."""
 
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
@@ -36,7 +36,7 @@ class Control:
         self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
-        """Take orders at a UNIX socket that only this user can open."""
+        """Accept orders on a UNIX socket that only this user can open."""
         await asyncio.to_thread(path.unlink, missing_ok=True)
         before = os.umask(0o177)
         try:
@@ -46,7 +46,7 @@ class Control:
         self._path = path
 
     async def close(self) -> None:
-        """Take no more orders."""
+        """Stop accepting orders."""
         if self._server is not None:
             self._server.close()
         if self._path is not None:
@@ -55,7 +55,7 @@ class Control:
             task.cancel()
 
     async def order(self, order: Order) -> dict[str, Any]:
-        """Carry out one order; the answer says whether it was understood."""
+        """Execute one order; the response tells whether it was valid."""
         kind = str(order.get("fault", ""))
         try:
             if kind in {trick.value for trick in Trick}:
@@ -64,7 +64,10 @@ class Control:
             action = KINDS.get(kind)
             if action is None:
                 known = sorted([*(t.value for t in Trick), *KINDS])
-                return {"ok": False, "error": f"no fault {kind!r}; there are: {', '.join(known)}"}
+                return {
+                    "ok": False,
+                    "error": f"no fault {kind!r}; known faults: {', '.join(known)}",
+                }
             await action(self, order)
         except KeyError as error:
             return {"ok": False, "error": f"{kind} needs {error}"}
@@ -125,20 +128,20 @@ class Control:
         default = self._emulator.personality.behaviour.preserve_map
         keep = order.get("map", "preserve" if default else "empty")
         if keep not in ("preserve", "empty"):
-            raise ValueError("map is preserve or empty")
+            raise ValueError("map must be preserve or empty")
         reboot = self._emulator.reboot(preserve=keep == "preserve")
         task = asyncio.create_task(reboot, name="ocs-reboot")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _foreign(self, order: Order) -> None:
-        """Somebody else makes a circuit, or with ``remove`` takes one away."""
+        """Make a circuit as another client, or with ``remove`` remove one."""
         a, b = self._port(order, "a"), self._port(order, "b")
         switch = self._emulator.switch
         if order.get("remove"):
             doomed = [c for c in self._model.circuits.values() if {c.a, c.b} == {a, b}]
             if not doomed:
-                raise ValueError(f"no circuit joins {a} and {b}")
+                raise ValueError(f"no circuit between {a} and {b}")
             for circuit in doomed:
                 self._model.drop(circuit.name)
                 switch.changed(circuit.name, _FOREIGN_USER)
@@ -182,7 +185,7 @@ class Control:
         self._faults.firmware = Firmware(order["release"])
 
     async def _clear(self, order: Order) -> None:
-        """Behave again; circuits that are stuck or astray stay so until made anew."""
+        """End all faults; stuck or stray circuits remain so until they are made again."""
         del order
         self._faults.clear()
         light = self._model.light
@@ -231,4 +234,4 @@ KINDS: Mapping[str, Callable[[Control, Order], Awaitable[None]]] = {
     "firmware": Control._firmware,
     "clear": Control._clear,
 }
-"""Faults by name, beside the tricks on single commands."""
+"""Faults by name, in addition to the tricks on single commands."""

@@ -1,4 +1,4 @@
-"""What the light of the model does to packets."""
+"""Defines how packets follow the light of the model."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Protocol
 
 
 class DataPlane(Protocol):
-    """Follows the light. All calls come from one thread of its own, one at a time; may block."""
+    """Follows the light. All calls come from one dedicated thread, one at a time; may block."""
 
     def open(self) -> None:
-        """Make every port dark. OSError when the data plane cannot be had."""
+        """Make every port dark. Raises OSError when the data plane is not available."""
 
     def sync(self, paths: Mapping[str, str], carrier: Collection[str]) -> frozenset[str]:
-        """Make packets follow ``paths`` (in port to out port) and nothing else.
+        """Make packets follow ``paths`` (in port to out port) only.
 
-        Ports in ``carrier`` that lie on a complete path show carrier at their far ends,
-        all others do not. Returns the ports whose link is missing.
+        Ports in ``carrier`` on a complete path show carrier at their far ends, all others do
+        not. Returns the ports whose link is missing.
         """
 
     def close(self) -> None:
-        """Make every port dark and let go."""
+        """Make every port dark and release the resources."""
 
 
 class NoDataPlane:
-    """A switch with nothing plugged into it but light: for tests of the control path."""
+    """A data plane without links, for tests of the control path."""
 
     def open(self) -> None:
         """Do nothing."""
 
     def sync(self, paths: Mapping[str, str], carrier: Collection[str]) -> frozenset[str]:
-        """No link is ever missing."""
+        """Return no missing links."""
         del paths, carrier
         return frozenset()
 

@@ -1,4 +1,4 @@
-"""Puts model, data plane and front ends together into one emulated switch."""
+"""Combines model, data plane and front ends into one emulated switch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FRONT_ENDS: Mapping[str, Callable[[Switch, str | None], FrontEnd]] = {
     "polatis-tl1": lambda switch, password: Tl1Server(
         PolatisTl1Dialect(MatrixSwitch(switch)), switch, prompting=False, password=password
     ),
-    # There is no login in any sample of Polatis' SCPI.
+    # No sample of Polatis SCPI shows a login.
     "polatis-scpi": lambda switch, password: ScpiServer(MatrixSwitch(switch)),
     "polatis-netconf": lambda switch, password: NetconfServer(
         MatrixSwitch(switch), password=password
@@ -51,22 +51,22 @@ FRONT_ENDS: Mapping[str, Callable[[Switch, str | None], FrontEnd]] = {
         GlimmerglassDialect(MatrixSwitch(switch)), switch, prompting=True, password=password
     ),
 }
-"""Front end by the name that personalities use."""
+"""Front end by its name in personalities."""
 
 USUAL_PORTS: Mapping[int, str] = {
     3083: "calient-tl1-prompt",
     5025: "polatis-scpi",
     830: "polatis-netconf",
 }
-"""An address with one of these ports gets that front end, where the personality has it."""
+"""Usual ports: an address with one of them gets that front end if the personality has it."""
 
 
 def assign(
     personality: Personality, listen: Sequence[Address], named: Mapping[int, str] | None = None
 ) -> list[str]:
-    """Return the front end of each address: as named, by its usual port, else in order.
+    """Return the front end of each address: by name, by usual port, else in order.
 
-    ``named`` maps places in ``listen`` to front ends. ValueError when one is not there.
+    ``named`` maps indices in ``listen`` to front ends. Raises ValueError for an unknown one.
     """
     if not 1 <= len(listen) <= len(personality.front_ends):
         raise ValueError(
@@ -89,11 +89,11 @@ def assign(
 
 
 class Emulator:
-    """One emulated switch. Enter it to start it; leaving it is a power failure.
+    """One emulated switch. Entering the context starts it; leaving it is a power failure.
 
-    ``listen`` has one address per front end of the personality, in its order; fewer are
-    fine, port 0 takes a free one; ``named`` says which, see ``assign``. ``password`` None
-    lets every user in.
+    ``listen`` has at most one address per front end of the personality, in its order; port 0
+    selects a free port; ``named`` selects front ends, see ``assign``. ``password`` None
+    accepts every user.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class Emulator:
         self.personality = personality
         self.model = OpticalModel(personality)
         self.addresses: tuple[Address, ...] = ()
-        """The addresses bound, once started."""
+        """The bound addresses, once started."""
         self.switch = Switch(self.model, dataplane or NoDataPlane())
         self._listen = tuple(listen)
         self.servers = [FRONT_ENDS[name](self.switch, password) for name in self.front_ends]
 
     async def start(self) -> None:
-        """Make all ports dark and listen. OSError when an address or the namespace is not there."""
+        """Make all ports dark and listen. Raises OSError without an address or the namespace."""
         await self.switch.start()
         try:
             bound = []
@@ -133,7 +133,7 @@ class Emulator:
         await self.switch.stop()
 
     async def reboot(self, *, preserve: bool) -> None:
-        """Restart the switch: sessions end, and the map survives or does not."""
+        """Restart the switch: sessions end; ``preserve`` keeps the circuits."""
         for server in self.servers:
             await server.stop()
         self.model.restart(self.switch.now(), preserve=preserve)

@@ -1,8 +1,8 @@
-"""What goes wrong at the front ends of an emulated switch, by script. Pure.
+"""Scripts the faults at the front ends of an emulated switch. Pure.
 
-Faults of the optics (slow, stuck or stray mirrors, dark and failed ports) live in the
-model; here are those of the conversation. Every front end asks the same questions, so
-that a fault works alike in all dialects.
+The model has the faults of the optics (slow, stuck or stray mirrors, dark and failed
+ports); this module has the protocol faults. All front ends use the same calls, so that a
+fault has the same effect in all dialects.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from enum import StrEnum
 
 
 class Trick(StrEnum):
-    """How one command is mistreated."""
+    """Fault of one command."""
 
     DENY = "deny"
-    """Refused with a code; not carried out."""
+    """Refused with a code; not executed."""
     NO_EFFECT = "no-effect"
-    """Answered as if carried out, and is not."""
+    """Acknowledged but not executed."""
     NO_REPLY = "no-reply"
-    """Carried out and never answered."""
+    """Executed without a response."""
     CUT_BEFORE = "cut-before"
-    """The connection ends before the command is carried out."""
+    """The connection ends before the command is executed."""
     CUT_AFTER = "cut-after"
-    """The connection ends after the command is carried out, before the answer."""
+    """The connection ends after the command is executed, before the response."""
     HALF_REPLY = "half-reply"
-    """Carried out; half of the answer comes, then the connection ends."""
+    """Executed; half of the response is sent, then the connection ends."""
 
 
 class Firmware(StrEnum):
-    """Which of its releases the switch's replies are written in."""
+    """Firmware release that determines the format of replies."""
 
     USUAL = "usual"
     OLD = "old"
-    """Fields that came later are missing."""
+    """Later fields are missing."""
     NEW = "new"
-    """Fields nobody has heard of yet are added."""
+    """Unknown future fields are added."""
 
 
 @dataclass(slots=True)
 class Rule:
-    """Mistreat the next ``count`` commands that contain ``match`` (upper case)."""
+    """Applies a trick to the next ``count`` commands that contain ``match`` (upper case)."""
 
     trick: Trick
     match: str = ""
@@ -52,24 +52,24 @@ class Rule:
 
 @dataclass(slots=True)
 class Faults:
-    """The script: rules for commands, and how replies are written."""
+    """The script: rules for commands, and the format of replies."""
 
     rules: list[Rule] = field(default_factory=list)
     firmware: Firmware = Firmware.USUAL
     shuffle_rows: bool = False
     segment: int = 0
-    """Bytes per segment replies are cut into; 0 leaves them whole."""
+    """Segment size of replies in bytes; 0 sends them whole."""
     interleave: int = 0
-    """Unasked messages put into the next answers, one each, between its rows."""
+    """Number of next responses that get one autonomous message between their rows."""
     delay_s: float = 0.0
     max_sessions: int | None = None
-    """Overrides the personality's; 0 means no limit."""
+    """Overrides the personality's limit; 0 means no limit."""
     idle_logout_s: float | None = None
     login_race_s: float | None = None
     random: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - reproducible, no secret
 
     def trick(self, command: str, *, changes: bool) -> Rule | None:
-        """Return the rule for a command and count it. Unmatched rules hit only changes."""
+        """Return the rule for a command and count it. Rules without a match affect only changes."""
         text = command.upper()
         for rule in self.rules:
             if rule.match in text if rule.match else changes:
@@ -80,20 +80,20 @@ class Faults:
         return None
 
     def ordered(self, rows: Sequence[str]) -> list[str]:
-        """Return rows in the order the switch sends them today."""
+        """Return rows in the order in which the switch sends them."""
         shuffled = list(rows)
         if self.shuffle_rows:
             self.random.shuffle(shuffled)
         return shuffled
 
     def segments(self, data: bytes) -> Iterator[bytes]:
-        """Cut a reply into the segments it is sent in."""
+        """Split a reply into the segments to send."""
         size = self.segment or max(len(data), 1)
         for start in range(0, len(data), size):
             yield data[start : start + size]
 
     def clear(self) -> None:
-        """Behave again."""
+        """End all faults."""
         fresh = Faults()
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))

@@ -1,4 +1,4 @@
-"""A Glimmerglass' TL1 verbs over the optical model, in the row formats of a 2016 transcript."""
+"""Implements Glimmerglass TL1 verbs on the optical model, with rows as in a 2016 transcript."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BAND_NM = 1550
 
 
 class GlimmerglassDialect(MatrixDialect):
-    """Answers the verbs seen in public drivers and transcripts; ICNV for all others."""
+    """Handles the verbs of public drivers and transcripts; ICNV for all others."""
 
     prompt = "\n;\r\n"
     login_comment = "Glimmerglass intelligent optical switch"
     greeting = b"\x1b[2J\x1b[H\x1b[0m"
-    """The real one sends escape sequences for some 10 ms after the connection is made."""
+    """The real switch sends escape sequences for about 10 ms after the connection is made."""
     rows_per_block = 10
     changing = frozenset({"ENT-CRS-FIBER", "DLT-CRS-FIBER"})
 
@@ -74,7 +74,7 @@ class GlimmerglassDialect(MatrixDialect):
         )
 
     async def _enter(self, request: Request, user: str) -> Answer:
-        """``10001&10004,20004&20001``: inputs to outputs in order, all or none."""
+        """Connect inputs to outputs in order, all or none: ``10001&10004,20004&20001``."""
         inputs, comma, outputs = request.aid.partition(",")
         sources, sinks = inputs.split("&"), outputs.split("&")
         if not comma or len(sources) != len(sinks):

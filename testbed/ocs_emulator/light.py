@@ -1,4 +1,4 @@
-"""How much light there is: launch powers, path losses, noise. Pure."""
+"""Models optical power: launch powers, path losses, noise. Pure."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import hashlib
 from testbed.ocs_emulator.personality import Personality
 
 _WINDOW_S = 0.01
-"""Shortest averaging of a power meter; each step of the averaging doubles it."""
+"""Shortest averaging time of a power meter; each averaging step doubles it."""
 
 
 class Light:
-    """Powers in dBm, losses in dB. Ports may be dark, broken, or lose more than they should."""
+    """Powers in dBm, losses in dB. Ports may be dark, broken, or have excess loss."""
 
     def __init__(self, personality: Personality) -> None:
         self._personality = personality
         self.dark: set[str] = set()
         """Ports whose far transmitter is off."""
         self.broken: set[str] = set()
-        """Ports that have failed."""
+        """Failed ports."""
         self.creep_db: dict[str, float] = {}
-        """Loss a port has gained since the factory."""
+        """Additional loss of a port since manufacture."""
         self._loss: dict[tuple[str, str], float] = {}
 
     def launch_dbm(self, port: str) -> float:
-        """Return what the transmitter at a port's fiber sends into it."""
+        """Return the launch power of the transmitter at a port's fiber."""
         light = self._personality.light
         return light.floor_dbm if port in self.dark else light.launch_dbm
 
     def out_dbm(self, a: str, b: str) -> float:
-        """Return what arrives at ``b`` of the light that enters at ``a``."""
+        """Return the power at ``b`` of the light that enters at ``a``."""
         launched = self.launch_dbm(a)
         return max(launched - self.loss_db(a, b), self._personality.light.floor_dbm)
 
     def loss_db(self, a: str, b: str) -> float:
-        """Return the insertion loss of a path: its own, always the same, plus what crept in."""
+        """Return the insertion loss of a path: its constant loss plus the additional loss."""
         factory = self._loss.get((a, b))
         if factory is None:
             factory = self._loss[a, b] = self._factory_loss_db(a, b)
         return factory + self.creep_db.get(a, 0.0) + self.creep_db.get(b, 0.0)
 
     def reading(self, port: str, true_dbm: float, now: float, averaging: int = 5) -> float:
-        """Return what a power meter shows: the truth plus noise; the floor has none.
+        """Return a power meter's reading: the true power plus noise; the floor has no noise.
 
         ``averaging`` 1..8 averages over 10 ms x 2^(n-1), as a Polatis does.
         """

@@ -1,6 +1,6 @@
-"""A switch whose circuits are plain pairs of ports, without names or owners.
+"""Emulates a switch whose circuits are plain port pairs, without names or owners.
 
-What Polatis and Glimmerglass dialects share: connecting, disconnecting, reading.
+Polatis and Glimmerglass dialects share it for connecting, disconnecting and reading.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Pair = tuple[str, str]
 
 
 class MatrixSwitch:
-    """The optical model as its pair-wise dialects see it."""
+    """The optical model as the pair-wise dialects see it."""
 
     def __init__(self, switch: Switch) -> None:
         self.switch = switch
@@ -22,14 +22,14 @@ class MatrixSwitch:
 
     @property
     def size(self) -> str:
-        """``24x24``, or ``48xCC`` where any port goes to any port."""
+        """The size: ``24x24``, or ``48xCC`` if any port connects to any port."""
         shape = self.model.personality.shape
         if "any" in shape:
             return f"{shape['any']}xCC"
         return f"{shape['inputs']}x{shape['outputs']}"
 
     def pairs(self) -> list[Pair]:
-        """Return all pairs; of a path that carries light both ways the lower port is first."""
+        """Return all pairs; a path that carries light both ways has its lower port first."""
         return [self._ordered(c) for c in self.model.circuits.values()]
 
     def circuits(self) -> Iterable[Crosspoint]:
@@ -37,7 +37,7 @@ class MatrixSwitch:
         return self.model.circuits.values()
 
     def connect(self, pairs: Sequence[Pair], user: str) -> None:
-        """Make all pairs in one go, or raise ModelError and make none that is not there."""
+        """Make all pairs atomically, or raise ModelError and make no new pair."""
         now = self.switch.now()
         made: list[Crosspoint] = []
         for a, b in pairs:
@@ -53,7 +53,7 @@ class MatrixSwitch:
             self.switch.changed(circuit.name, user)
 
     async def disconnect(self, ports: Sequence[str], user: str) -> None:
-        """Remove the circuits that touch any of ``ports``; ModelError when one is idle."""
+        """Remove the circuits that use any of ``ports``. Raises ModelError when one is idle."""
         doomed: dict[str, Crosspoint] = {}
         for port in ports:
             found = self.model.on_port(port)
@@ -63,7 +63,7 @@ class MatrixSwitch:
         await self._drop(list(doomed.values()), user)
 
     async def remove(self, pairs: Sequence[Pair], user: str) -> None:
-        """Remove exactly these pairs; ModelError when one is not there."""
+        """Remove exactly these pairs. Raises ModelError when one does not exist."""
         wanted = [(pair, self.find(*pair)) for pair in pairs]
         for pair, circuit in wanted:
             if circuit is None:
@@ -79,9 +79,9 @@ class MatrixSwitch:
         return self.model.carrying(a, b)
 
     def reading(self, port: str) -> float:
-        """Return what the power monitor of a port shows, in dBm.
+        """Return the power monitor reading of a port, in dBm.
 
-        The monitor of an input sees the light that enters, all others what leaves.
+        The monitor of an input measures the light that enters, all others the light that leaves.
         """
         sided = bool(self.model.personality.partner)
         entering = sided and port not in self.model.personality.partner

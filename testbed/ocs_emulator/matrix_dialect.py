@@ -1,4 +1,4 @@
-"""What the TL1 dialects of matrix switches share: a table of verbs, and how a refusal reads."""
+"""Implements the common part of matrix TL1 dialects: a table of verbs, and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Verb = Callable[[Request, str], Awaitable[Answer]]
 
 
 class MatrixDialect:
-    """Answers the verbs in ``_verbs``; ICNV for all others."""
+    """Handles the verbs in ``_verbs``; ICNV for all others."""
 
     changing: ClassVar[frozenset[str]]
     """Verbs that change circuits."""
@@ -40,7 +40,7 @@ class MatrixDialect:
         return request.verb in self.changing
 
     async def answer(self, request: Request, user: str) -> Answer:
-        """Carry out one command."""
+        """Execute one command."""
         verb = self._verbs.get(request.verb)
         if verb is None:
             return refusal("ICNV", "Input, Command Not Valid")

@@ -1,7 +1,7 @@
-"""The optics of a switch: ports, mirrors, light. Pure; the time is an argument.
+"""Models the optics of a switch: ports, mirrors, light. Pure; the time is an argument.
 
-Front ends of all protocols change and read this one model, and the data plane
-follows the light it says there is.
+The front ends of all protocols change and read this one model, and the data plane
+follows its light.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fault(StrEnum):
 
 
 class ModelError(Exception):
-    """A change the optics cannot make."""
+    """The optics cannot make a change."""
 
     def __init__(self, fault: Fault, obj: str) -> None:
         super().__init__(f"{obj}: {fault.value}")
@@ -41,12 +41,12 @@ class Mirrors(StrEnum):
     TUNING = "tuning"
     TUNED = "tuned"
     FAILED = "failed"
-    """Tuned, and no light arrives: a port has failed, its transmitter is dark, or it missed."""
+    """Tuned without light: a port has failed, its transmitter is dark, or a mirror missed."""
 
 
 @dataclass(slots=True)
 class Crosspoint:
-    """A circuit entered into the switch; ``ready_at`` is set once it is activated."""
+    """A configured circuit; ``ready_at`` is set once it is activated."""
 
     name: str
     a: str
@@ -56,23 +56,23 @@ class Crosspoint:
     ready_at: float | None = None
     tuned: bool = False
     strays: dict[str, str] = field(default_factory=dict)
-    """Where light from a port lands instead of where it should."""
+    """Wrong destination of the light from a port, by port."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield the one-way light paths (in port, out port) as entered."""
+        """Yield the configured one-way light paths (in port, out port)."""
         yield (self.a, self.b)
         if self.duplex:
             yield (self.b, self.a)
 
     def paths(self) -> Iterator[tuple[str, str]]:
-        """Yield where the light really goes (in port, out port)."""
+        """Yield the actual one-way light paths (in port, out port)."""
         for source, sink in self.pairs():
             yield source, self.strays.get(source, sink)
 
 
 @dataclass(slots=True)
 class TuningFaults:
-    """What goes wrong with circuits activated from now on; counts run down."""
+    """Faults of the next circuits to be activated; counters decrease."""
 
     extra_s: float = 0.0
     slow: int = 0
@@ -82,7 +82,7 @@ class TuningFaults:
 
 
 class OpticalModel:
-    """Circuits tune one after the other at mirror speed; a bulk never exceeds the bulk time."""
+    """Tunes circuits one after the other at mirror speed; a bulk never exceeds the bulk time."""
 
     def __init__(self, personality: Personality) -> None:
         self.personality = personality
@@ -91,7 +91,7 @@ class OpticalModel:
         self.light = Light(personality)
         self.tuning = TuningFaults()
         self.on_change: Callable[[], None] = lambda: None
-        """Called after every change of the map; must not change it."""
+        """Callback after every change of the map; it must not change the map."""
         self._unplugged: frozenset[str] = frozenset()
         self._by_source: dict[str, Crosspoint] = {}
         self._by_sink: dict[str, Crosspoint] = {}
@@ -131,7 +131,7 @@ class OpticalModel:
         return entered
 
     def activate(self, name: str, now: float) -> None:
-        """Begin to drive a circuit's mirrors."""
+        """Start to drive a circuit's mirrors."""
         circuit = self.circuit(name)
         if circuit.ready_at is not None:
             raise ModelError(Fault.ACTIVE, name)
@@ -146,7 +146,7 @@ class OpticalModel:
         self.on_change()
 
     def connect(self, a: str, b: str, group: str, now: float) -> Crosspoint:
-        """Enter and activate in one step; what is already so is left alone."""
+        """Enter and activate in one step; an identical circuit does not change."""
         name = f"{a},{b}"
         standing = self.carrying(a, b)
         if standing is not None and standing.ready_at is not None:
@@ -156,7 +156,7 @@ class OpticalModel:
         return entered
 
     def deactivate(self, name: str) -> None:
-        """Take a circuit's light away; it stays provisioned."""
+        """Remove a circuit's light; it stays provisioned."""
         circuit = self.circuit(name)
         if circuit.ready_at is None:
             raise ModelError(Fault.NOT_ACTIVE, name)
@@ -165,19 +165,19 @@ class OpticalModel:
         self.on_change()
 
     def delete(self, name: str) -> None:
-        """Forget an inactive circuit and free its ports."""
+        """Delete an inactive circuit and free its ports."""
         if self.circuit(name).ready_at is not None:
             raise ModelError(Fault.ACTIVE, name)
         self._forget(self.circuit(name))
         self.on_change()
 
     def drop(self, name: str) -> None:
-        """Take a circuit's light away and forget it."""
+        """Remove a circuit's light and delete it."""
         self._forget(self.circuit(name))
         self.on_change()
 
     def restart(self, now: float, *, preserve: bool) -> None:
-        """Lose power; mirrors that remember their circuits are driven anew afterwards."""
+        """Restart after a power failure; with ``preserve`` mirrors are driven again afterwards."""
         if not preserve:
             for circuit in list(self.circuits.values()):
                 self._forget(circuit)
@@ -189,13 +189,13 @@ class OpticalModel:
         self.on_change()
 
     def set_failed(self, fibers: Collection[str]) -> frozenset[str]:
-        """Set which fibers are missing; return the ports that newly failed."""
+        """Set the missing fibers; return the newly failed ports."""
         before = self.failed
         self._unplugged = frozenset(fibers)
         return self.failed - before
 
     def set_tuned(self, now: float) -> None:
-        """Record that the light of all circuits that were ready at ``now`` passes."""
+        """Record that all circuits that are ready at ``now`` pass light."""
         for circuit in self.ready(now):
             circuit.tuned = True
 
@@ -244,7 +244,7 @@ class OpticalModel:
         )
 
     def carrying(self, a: str, b: str) -> Crosspoint | None:
-        """Return the circuit entered to carry light from ``a`` to ``b``."""
+        """Return the circuit configured to carry light from ``a`` to ``b``."""
         circuit = self._by_source.get(a)
         return circuit if circuit is not None and (a, b) in circuit.pairs() else None
 
@@ -256,7 +256,7 @@ class OpticalModel:
             raise ModelError(Fault.NO_SUCH_CIRCUIT, name) from None
 
     def state(self, circuit: Crosspoint) -> Mirrors:
-        """Return how far a circuit has come."""
+        """Return the state of a circuit's mirrors."""
         if circuit.ready_at is None:
             return Mirrors.IDLE
         if not circuit.tuned:
@@ -272,11 +272,11 @@ class OpticalModel:
         return Mirrors.TUNED if lit else Mirrors.FAILED
 
     def ready(self, now: float) -> list[Crosspoint]:
-        """Return the circuits whose mirrors stand right."""
+        """Return the circuits whose mirrors are in position."""
         return [c for c in self.circuits.values() if c.ready_at is not None and c.ready_at <= now]
 
     def forward(self, port: str, now: float) -> str | None:
-        """Return the port at which light, or a frame, that enters at ``port`` leaves; or None."""
+        """Return the port where light or a frame from ``port`` leaves, or None."""
         failed = self.failed
         for circuit in self.ready(now):
             for source, sink in circuit.paths():
@@ -285,12 +285,12 @@ class OpticalModel:
         return None
 
     def carrier(self, now: float) -> frozenset[str]:
-        """Return the ports whose far ends have had light long enough to raise the carrier."""
+        """Return the ports whose far ends have had light long enough for a carrier."""
         link_up_s = self.personality.timing.link_up_s
         return frozenset(p for c in self.ready(now - link_up_s) for p in (c.a, c.b))
 
     def next_event(self, now: float) -> float | None:
-        """Return when the next mirrors stand right, or the next carrier rises."""
+        """Return when the next mirrors are in position, or the next carrier rises."""
         link_up_s = self.personality.timing.link_up_s
         moments = [
             moment
@@ -302,7 +302,7 @@ class OpticalModel:
         return min(moments, default=None)
 
     def on_port(self, port: str) -> list[Crosspoint]:
-        """Return the circuits that touch a port."""
+        """Return the circuits that use a port."""
         both = (self._by_source.get(port), self._by_sink.get(port))
         return list({c.name: c for c in both if c is not None}.values())
 
@@ -317,7 +317,7 @@ class OpticalModel:
         failed = self.failed
         if port not in failed:
             aimed = self._by_sink.get(port)
-            # A stray path may end anywhere, so then all have to be looked at.
+            # A stray path may end anywhere, so check all circuits then.
             candidates = self.circuits.values() if self._astray else [aimed] if aimed else []
             for circuit in candidates:
                 if circuit.tuned:
@@ -327,5 +327,5 @@ class OpticalModel:
         return self.personality.light.floor_dbm
 
     def loss_db(self, a: str, b: str) -> float:
-        """Return the insertion loss of a path; every path has its own, always the same."""
+        """Return the insertion loss of a path, which is constant for each path."""
         return self.light.loss_db(a, b)

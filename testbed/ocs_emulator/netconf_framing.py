@@ -1,4 +1,4 @@
-"""NETCONF framing over SSH (RFC 6242): end-of-message marks in 1.0, chunks in 1.1. Pure."""
+"""Implements NETCONF framing over SSH (RFC 6242): marks in 1.0, chunks in 1.1. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _MESSAGE_LIMIT = 1024 * 1024
 
 
 class FramingError(Exception):
-    """The peer broke the framing; the session has to end (RFC 6242 section 4.1)."""
+    """The peer violated the framing; the session must end (RFC 6242 section 4.1)."""
 
 
 class Deframer:
-    """Feed it bytes, get messages. Starts with 1.0; ``chunked`` switches to 1.1."""
+    """Turns bytes into messages. Starts with 1.0; ``chunked`` switches to 1.1."""
 
     def __init__(self) -> None:
         self.chunked = False
@@ -23,13 +23,13 @@ class Deframer:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take bytes. FramingError when a message grows too large."""
+        """Add bytes. Raises FramingError when a message grows too large."""
         self._data += data
         if len(self._data) + len(self._message) > _MESSAGE_LIMIT:
             raise FramingError("message too long")
 
     def next(self) -> bytes | None:
-        """Return the next whole message, or None. FramingError when the framing is broken."""
+        """Return the next complete message, or None. Raises FramingError on invalid framing."""
         return self._next_chunked() if self.chunked else self._next_marked()
 
     def _next_marked(self) -> bytes | None:
@@ -62,7 +62,7 @@ class Deframer:
 
 
 def frame(message: bytes, *, chunked: bool) -> bytes:
-    """Return a message as it is sent."""
+    """Return a message with its framing."""
     if chunked:
         return b"\n#%d\n%s\n##\n" % (len(message), message)
     return message + _END_1_0

@@ -1,4 +1,4 @@
-"""The requests a Polatis answers over NETCONF, after its public YANG (optical-switch)."""
+"""Handles the NETCONF requests of a Polatis, based on its public YANG (optical-switch)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TAGS = {
 
 
 class NetconfDialect:
-    """Subtrees cross-connects, port-config, opm-power, product-information, system-alarms."""
+    """Serves cross-connects, port-config, opm-power, product-information, system-alarms."""
 
     def __init__(self, matrix: MatrixSwitch) -> None:
         self._matrix = matrix
@@ -43,7 +43,7 @@ class NetconfDialect:
         }
 
     async def carry_out(self, verb: str, rpc: Element, user: str) -> list[Element] | None:
-        """Answer one request: elements for ``data``, None for ``ok``. RpcError."""
+        """Execute one request: elements for ``data``, None for ``ok``. Raises RpcError."""
         wanted = " ".join(name(e) for e in filter_names(rpc))
         await self._matrix.switch.work(f"{verb} {wanted}", changes=verb == "edit-config")
         match verb:
@@ -60,7 +60,7 @@ class NetconfDialect:
     def _get(self, rpc: Element) -> list[Element]:
         wanted = filter_names(rpc)
         if not wanted:
-            # A real switch fails on its openflow subtree when everything is asked for.
+            # A real switch fails on its openflow subtree when everything is requested.
             raise RpcError("operation-failed", "subtree openflow could not be read")
         return [self._subtrees[name(e)](e) for e in wanted if name(e) in self._subtrees]
 
@@ -88,7 +88,7 @@ class NetconfDialect:
             if standing is not None and edit.operation == "create":
                 raise RpcError("data-exists", f"ingress {edit.ingress}")
             if standing is not None and standing != pair:
-                # The list is keyed by ingress: a merge re-points it.
+                # The list is keyed by ingress: a merge redirects the pair.
                 gone.append(standing)
             made.append(pair)
         await self._matrix.remove(gone, user)
@@ -129,7 +129,7 @@ class NetconfDialect:
         return container(OPTICAL, "opm-power", ports)
 
     def _chosen(self, wanted: Element) -> list[str]:
-        """Return the ports that a filter picks by content match (RFC 6241 6.2.5); none: all."""
+        """Return the ports that a filter selects by content match (RFC 6241 6.2.5), or all."""
         picked = {(e.text or "").strip() for e in wanted.iter("{*}port-id")}
         return [port for port in self._personality.ports if not picked or port in picked]
 

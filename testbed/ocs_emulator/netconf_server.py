@@ -1,4 +1,4 @@
-"""The NETCONF side of an emulated Polatis: SSH, sessions, framing, notifications."""
+"""Serves NETCONF for an emulated Polatis: SSH, sessions, framing, notifications."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEY = "ssh-ed25519"
 
 
 class NetconfServer:
-    """One listening socket. ``password`` None lets every named user in."""
+    """One listening socket. ``password`` None accepts every user name."""
 
     def __init__(self, matrix: MatrixSwitch, *, password: str | None) -> None:
         self.matrix = matrix
@@ -53,7 +53,7 @@ class NetconfServer:
         matrix.switch.listeners.append(self._tell)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return the address bound (port 0 asks for a free one)."""
+        """Listen; return the bound address (port 0 selects a free port)."""
         self._serving = True
         self._server = await asyncssh.listen(
             host,
@@ -97,7 +97,7 @@ class NetconfServer:
         except (OSError, asyncssh.Error, asyncio.CancelledError, TimeoutError) as error:
             _log.debug("session ended", why=repr(error))
         except (FramingError, ValueError) as error:
-            _log.info("session given up", why=str(error))
+            _log.info("session ended after an error", why=str(error))
         finally:
             self.rules.leave()
             self._sessions.discard(session)
@@ -132,28 +132,28 @@ class _Gate(asyncssh.SSHServer):  # type: ignore[misc]
         self._connection: Any = None
 
     def connection_made(self, conn: Any) -> None:
-        """Remember the connection, to be able to end it."""
+        """Store the connection, so that it can be ended."""
         self._connection = conn
         self._connections.add(conn)
         if not self._server.serving:
             conn.abort()  # accepted just before the server was stopped
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         del exc
         self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
-        """Ask everybody for a password."""
+        """Require a password from every user."""
         del username
         return True
 
     def password_auth_supported(self) -> bool:
-        """Passwords are the only way in."""
+        """Allow passwords, the only method."""
         return True
 
     def validate_password(self, username: str, password: str) -> bool:
-        """Compare with the one password."""
+        """Compare with the configured password."""
         del username
         return self._password is None or hmac.compare_digest(
             password.encode(), self._password.encode()
@@ -211,7 +211,7 @@ class _Session:
                 self._process.stdout.write(segment)
 
     async def _handle(self, rpc: Element) -> bool:
-        """Carry out one request; False when the session is to end."""
+        """Execute one request; return False when the session must end."""
         message_id = rpc.get("message-id", "")
         if name(rpc) != "rpc" or len(rpc) != 1:
             self._write(refusal(message_id, RpcError("malformed-message", "one rpc expected")))

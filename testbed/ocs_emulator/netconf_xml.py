@@ -1,4 +1,4 @@
-"""The Polatis NETCONF subset as a switch sees it: requests read, replies written. Pure."""
+"""Parses requests and writes replies of the Polatis NETCONF subset. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REVISIONS = {"pair": "2018-03-22", "pairs": "2017-03-21"}
 _OPERATION = f"{{{BASE}}}operation"
 
 Element = Any
-"""An lxml element; the library brings no types."""
+"""An lxml element; the library has no types."""
 
 
 class RpcError(Exception):
@@ -32,7 +32,7 @@ class RpcError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Edit:
-    """One change of the list of pairs; an empty ``egress`` where a delete names none."""
+    """One change of the list of pairs; ``egress`` is empty if a delete omits it."""
 
     operation: str
     ingress: str
@@ -40,7 +40,7 @@ class Edit:
 
 
 def parse(text: bytes) -> Element:
-    """Read a message without following entities; ValueError when it is not XML."""
+    """Parse a message without resolving entities. Raises ValueError when it is not XML."""
     try:
         return etree.fromstring(text, etree.XMLParser(**_PARSER_OPTIONS))
     except etree.XMLSyntaxError as error:
@@ -71,15 +71,14 @@ def hello(session: int, pair_node: str) -> bytes:
 
 
 def _reply_to(message_id: str) -> Element:
+    """Return an empty rpc-reply element."""
     attributes = {"message-id": message_id}
     return etree.Element(f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib=attributes)
 
 
 def reply(message_id: str, content: Sequence[Element] | None = None) -> bytes:
     """Return an rpc-reply: ``ok``, or ``data`` with content."""
-    root = etree.Element(
-        f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib={"message-id": message_id}
-    )
+    root = _reply_to(message_id)
     if content is None:
         etree.SubElement(root, f"{{{BASE}}}ok")
     else:
@@ -90,9 +89,7 @@ def reply(message_id: str, content: Sequence[Element] | None = None) -> bytes:
 
 def refusal(message_id: str, error: RpcError) -> bytes:
     """Return an rpc-reply with an error."""
-    root = etree.Element(
-        f"{{{BASE}}}rpc-reply", nsmap={None: BASE}, attrib={"message-id": message_id}
-    )
+    root = _reply_to(message_id)
     fault = etree.SubElement(root, f"{{{BASE}}}rpc-error")
     for tag, text in (
         ("error-type", "application"),
@@ -128,13 +125,13 @@ def container(namespace: str, tag: str, children: Sequence[Element]) -> Element:
 
 
 def filter_names(rpc: Element) -> list[Element]:
-    """Return the subtrees a get asks for; none means everything."""
+    """Return the requested subtrees of a get; an empty list means everything."""
     wanted = rpc.find(f"{{{BASE}}}filter")
     return [] if wanted is None else [e for e in wanted if isinstance(e.tag, str)]
 
 
 def edits(rpc: Element, pair_node: str) -> tuple[list[Edit], bool]:
-    """Read an edit-config: its edits, and whether it begins by wiping all. RpcError."""
+    """Parse an edit-config: its edits, and whether it first removes all. Raises RpcError."""
     config = rpc.find(f"{{{BASE}}}config")
     default = rpc.findtext(f"{{{BASE}}}default-operation") or "merge"
     if config is None:
@@ -153,7 +150,7 @@ def edits(rpc: Element, pair_node: str) -> tuple[list[Edit], bool]:
         for node in container_:
             if name(node) != pair_node:
                 raise RpcError("unknown-element", name(node))
-            # Public code writes the attribute without a namespace, too.
+            # Public code also writes the attribute without a namespace.
             operation = node.get(_OPERATION) or node.get("operation") or inherited
             ingress = node.findtext(f"{{{OPTICAL}}}ingress") or ""
             egress = node.findtext(f"{{{OPTICAL}}}egress") or ""

@@ -1,4 +1,4 @@
-"""What an emulated switch is and how fast it is: data files, one per model."""
+"""Loads personalities: data files with identity, timing and behaviour, one per model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 
 class Busy(StrEnum):
-    """What a switch does with a make on a port in use."""
+    """How a switch handles a make on a port in use."""
 
     REJECT = "reject"
     DISPLACE = "displace"
@@ -22,22 +22,22 @@ class Busy(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Timing:
-    """Seconds a switch takes."""
+    """Times of a switch, in seconds."""
 
     command_s: float
-    """One changing command."""
+    """Time of one changing command."""
     mirror_s: float
-    """One circuit, from command to light."""
+    """Time of one circuit, from command to light."""
     bulk_s: float
     """Longest time of one bulk of circuits."""
     link_up_s: float = 0.0
-    """From light to carrier at the far ends."""
+    """Time from light to carrier at the far ends."""
     conflict_bulk_s: float = 0.5
-    """Longest time of a bulk in which the switch itself had to resolve conflicts."""
+    """Longest time of a bulk in which the switch itself resolves conflicts."""
     boot_s: float = 1.0
-    """From a restart to the first answer."""
+    """Time from a restart to the first response."""
     read_s: float = 0.0
-    """One command that changes nothing."""
+    """Time of one command that changes nothing."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,16 +49,16 @@ class LightBudget:
     loss_mean_db: float
     loss_spread_db: float
     noise_db: float = 0.0
-    """Spread of one reading; longer averaging lowers it."""
+    """Spread of one reading; longer averaging reduces it."""
     los_dbm: float = -30.0
-    """Light below this is lost light."""
+    """Loss-of-signal threshold."""
     los_hysteresis_db: float = 2.0
-    """Light has to exceed the threshold by this much before the alarm clears."""
+    """Power above the threshold that clears the alarm."""
 
 
 @dataclass(slots=True, frozen=True)
 class Behaviour:
-    """What differs between models and is not in any public manual."""
+    """Behaviour that differs between models and is not in a public manual."""
 
     busy: Busy = Busy.REJECT
     preserve_map: bool = True
@@ -66,19 +66,19 @@ class Behaviour:
     max_sessions: int = 0
     """Sessions per front end; 0 means no limit."""
     idle_logout_s: float = 0.0
-    """0 means never."""
+    """Time until an idle session is logged out; 0 means never."""
     login_race_s: float = 0.0
-    """How long after a login commands are still answered "Login Not Active"."""
+    """Time after a login in which commands still get "Login Not Active"."""
     pair_node: str = "pair"
     """Name of the NETCONF list node: ``pairs`` before YANG revision 2017-08-04."""
 
 
 @dataclass(slots=True, frozen=True)
 class Personality:
-    """One model of switch. The n-th listening address gets the n-th of ``front_ends``.
+    """One switch model. The n-th listening address gets the n-th of ``front_ends``.
 
-    ``partner`` maps each output of a two-sided switch to the input whose fiber pair it
-    completes; it is empty where a port passes light both ways.
+    ``partner`` maps each output of a two-sided switch to its paired input; it is empty if
+    ports pass light both ways.
     """
 
     name: str
@@ -104,11 +104,11 @@ class Personality:
 
     @property
     def fibers(self) -> tuple[str, ...]:
-        """The ports a duplex fiber can be plugged into."""
+        """The ports that a duplex fiber can use."""
         return tuple(p for p in self.ports if p not in self.partner)
 
     def fiber(self, port: str) -> str:
-        """Return the duplex fiber that ``port`` belongs to."""
+        """Return the duplex fiber of ``port``."""
         return self.partner.get(port, port)
 
     def with_timing(
@@ -121,7 +121,7 @@ class Personality:
         boot_s: float | None = None,
         read_s: float | None = None,
     ) -> Personality:
-        """Return the same switch with other times; None keeps a time."""
+        """Return the personality with other times; None keeps a time."""
         given = {
             "mirror_s": mirror_s,
             "bulk_s": bulk_s,
@@ -134,21 +134,21 @@ class Personality:
         return dataclasses.replace(self, timing=dataclasses.replace(self.timing, **changed))
 
     def behaving(self, **changes: Any) -> Personality:
-        """Return the same switch with other behaviour."""
+        """Return the personality with other behaviour."""
         return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **changes))
 
 
 def personalities() -> list[str]:
-    """Return the names of all personalities that come with the package."""
+    """Return the names of all personalities in the package."""
     folder = resources.files(__package__) / "personalities"
     names = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
 def load_personality(name: str) -> Personality:
-    """Load a personality by name, or from the file of that path (as ``ocs probe`` writes it).
+    """Load a personality by name, or from a file (as ``ocs probe`` writes it).
 
-    ValueError when there is none, or when the file is not a personality.
+    Raises ValueError when it does not exist, or when the file is not a personality.
     """
     if Path(name).suffix in (".yaml", ".json"):
         try:
@@ -157,13 +157,13 @@ def load_personality(name: str) -> Personality:
             raise ValueError(f"{name}: {error.strerror}") from None
         return read_personality(Path(name).stem, text)
     if name not in personalities():
-        raise ValueError(f"no personality {name!r}; there are: {', '.join(personalities())}")
+        raise ValueError(f"unknown personality {name!r}; known: {', '.join(personalities())}")
     text = (resources.files(__package__) / "personalities" / f"{name}.yaml").read_text("utf-8")
     return read_personality(name, text)
 
 
 def read_personality(name: str, text: str) -> Personality:
-    """Read a personality from YAML (or JSON, which is YAML); ValueError when it is not one."""
+    """Parse a personality from YAML (or JSON). Raises ValueError when it is invalid."""
     try:
         data: dict[str, Any] = yaml.safe_load(text)
         behaviour = dict(data.get("behaviour", {}))
@@ -193,7 +193,7 @@ def read_personality(name: str, text: str) -> Personality:
 
 
 def _ports(shape: dict[str, int]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the ports' names, and of a two-sided switch the input beside each output."""
+    """Return the ports' names, and for a two-sided switch the paired input of each output."""
     if "any" in shape:
         return tuple(str(n) for n in range(1, shape["any"] + 1)), {}
     if "inputs" in shape:

@@ -1,4 +1,4 @@
-"""A Polatis' TL1 verbs over the optical model: patches are pairs of port numbers."""
+"""Implements Polatis TL1 verbs on the optical model: patches are pairs of port numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WAVELENGTH_NM = 1550.0
 
 
 class PolatisTl1Dialect(MatrixDialect):
-    """Answers the verbs found in public drivers of Polatis switches; ICNV for all others."""
+    """Handles the verbs of public drivers of Polatis switches; ICNV for all others."""
 
     prompt = ""
     login_comment = "Polatis network interface"
@@ -58,7 +58,7 @@ class PolatisTl1Dialect(MatrixDialect):
                 return refusal("IPNV", "Input, Parameter Not Valid")
 
     async def _edit(self, request: Request, user: str) -> Answer:
-        """``ED-EQPT::TIMEOUT:ctag:::ADMIN=<n>`` sets the idle time of sessions, in seconds."""
+        """Set the idle time of sessions in seconds: ``ED-EQPT::TIMEOUT:ctag:::ADMIN=<n>``."""
         del user
         _, _, value = request.block(1).partition("=")
         if request.aid.upper() != "TIMEOUT" or not value.isdigit():
@@ -89,7 +89,7 @@ class PolatisTl1Dialect(MatrixDialect):
     # -- changing --------------------------------------------------------------------
 
     async def _enter(self, request: Request, user: str) -> Answer:
-        """``ENT-PATCH::lower,higher:ctag:``; the lower number comes first."""
+        """Make a patch: ``ENT-PATCH::lower,higher:ctag:``; the lower number comes first."""
         a, comma, b = request.aid.partition(",")
         if not comma or not a.isdigit() or not b.isdigit() or int(a) >= int(b):
             return refusal("IDNV", "Input, Data Not Valid")
@@ -97,7 +97,7 @@ class PolatisTl1Dialect(MatrixDialect):
         return Answer()
 
     async def _delete(self, request: Request, user: str) -> Answer:
-        """``DLT-PATCH::port&port:ctag:`` or ``DLT-PATCH::ALL``."""
+        """Remove patches: ``DLT-PATCH::port&port:ctag:`` or ``DLT-PATCH::ALL``."""
         if request.aid.upper() == "ALL":
             await self._matrix.clear(user)
         else:
@@ -105,7 +105,7 @@ class PolatisTl1Dialect(MatrixDialect):
         return Answer()
 
     def _ports(self, aid: str) -> list[str]:
-        """Read ``1&3`` and ``1&&48``; ModelError for ports that are not there."""
+        """Parse ``1&3`` and ``1&&48``. Raises ModelError for unknown ports."""
         chosen: list[str] = []
         for part in aid.replace("&&", "-").split("&"):
             first, dash, last = part.partition("-")

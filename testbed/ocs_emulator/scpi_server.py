@@ -1,4 +1,4 @@
-"""The SCPI side of an emulated Polatis: one TCP port, no login, silent writes."""
+"""Serves SCPI for an emulated Polatis: one TCP port, no login, no replies to writes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CODES = {
 }
 _USER = "scpi"
 _MODE = re.compile(r"\)\s+[A-Za-z0-9]+\s*\Z")
-"""The optional mode behind the channel lists; it is not documented what it does."""
+"""The optional mode after the channel lists; its meaning is not documented."""
 
 
 class ScpiServer:
-    """One listening socket; the error queue is the instrument's, as in SCPI-99."""
+    """One listening socket; all connections share the error queue, as in SCPI-99."""
 
     def __init__(self, matrix: MatrixSwitch) -> None:
         self._matrix = matrix
@@ -44,7 +44,7 @@ class ScpiServer:
         self._disabled: set[str] = set()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return the address bound (port 0 asks for a free one)."""
+        """Listen; return the bound address (port 0 selects a free port)."""
         self._server = await asyncio.start_server(self.serve, host, port)
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
@@ -86,7 +86,7 @@ class ScpiServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         scanner = LineScanner()
         while True:
-            # There is no login to lose: a silent connection is closed.
+            # Without a login, an idle connection is closed.
             async with asyncio.timeout(self._rules.idle_logout_s):
                 data = await reader.read(_READ_SIZE)
             if not data:
@@ -98,7 +98,7 @@ class ScpiServer:
     async def _line(
         self, line: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Carry out one line; False when the connection is to end."""
+        """Execute one line; return False when the connection must end."""
         commands = parse_line(line)
         rule = self._faults.trick(line, changes=any(map(_changes, commands)))
         trick = rule.trick if rule else None
@@ -225,7 +225,7 @@ class ScpiServer:
         return "D" if port in self._disabled else "E"
 
     async def _operation_complete(self, reader: asyncio.StreamReader) -> None:
-        """Wait until no mirror moves any more, as ``*OPC?`` has it (IEEE 488.2)."""
+        """Wait until all mirrors have settled, as ``*OPC?`` requires (IEEE 488.2)."""
         while not reader.at_eof() and any(
             c.ready_at is not None and not c.tuned for c in self._matrix.circuits()
         ):

@@ -1,4 +1,4 @@
-"""SCPI as a switch sees it: lines in, commands with channel lists out. Pure."""
+"""Parses SCPI lines into commands with channel lists. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ScpiError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Scpi:
-    """One command: its header's words in upper case, whether it asks, its arguments."""
+    """One command: its header's words in upper case, whether it is a query, its arguments."""
 
     words: tuple[str, ...]
     query: bool
     arguments: str
 
     def named(self, *pattern: str) -> bool:
-        """Whether the header fits a pattern such as ``"SWITch"``: short form or long."""
+        """Whether the header matches a pattern such as ``"SWITch"``, in short or long form."""
         return len(self.words) == len(pattern) and all(
             word in (long.upper(), "".join(c for c in long if not c.islower()))
             for word, long in zip(self.words, pattern, strict=True)
@@ -35,7 +35,7 @@ class Scpi:
 
 
 class LineScanner:
-    """Bytes to lines; endless lines are dropped."""
+    """Splits bytes into lines; drops overlong lines."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -56,7 +56,7 @@ class LineScanner:
 
 
 def parse_line(line: str) -> list[Scpi]:
-    """Read ``*CLS;:A:B (@1),(@2);*OPC?``."""
+    """Parse ``*CLS;:A:B (@1),(@2);*OPC?``."""
     commands = []
     for part in line.split(";"):
         header, _, arguments = part.strip().partition(" ")
@@ -67,7 +67,7 @@ def parse_line(line: str) -> list[Scpi]:
 
 
 def channels(text: str) -> list[list[str]]:
-    """Read ``(@1,2,5:7),(@17)``; ScpiError when it is not a list of channel lists."""
+    """Parse ``(@1,2,5:7),(@17)``. Raises ScpiError for other text."""
     lists = []
     rest = text.strip()
     while rest:

@@ -1,4 +1,4 @@
-"""How many users a switch lets in, and how long they may be idle."""
+"""Limits the number and the idle time of a switch's sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Sessions:
         self._open = 0
 
     def enter(self) -> bool:
-        """Count one more session; False when there are too many already."""
+        """Count one more session; return False at the limit."""
         limit = self._faults.max_sessions
         limit = self._behaviour.max_sessions if limit is None else limit
         if limit and self._open >= limit:
@@ -24,17 +24,17 @@ class Sessions:
         return True
 
     def leave(self) -> None:
-        """Count one session less."""
+        """Count one session fewer."""
         self._open -= 1
 
     @property
     def idle_logout_s(self) -> float | None:
-        """How long a session may be silent; None means for ever."""
+        """Longest idle time of a session; None means unlimited."""
         given = self._faults.idle_logout_s
         return (self._behaviour.idle_logout_s if given is None else given) or None
 
     @property
     def login_race_s(self) -> float:
-        """How long after a login commands are refused as if nobody had logged in."""
+        """Time after a login in which commands are refused as if not logged in."""
         given = self._faults.login_race_s
         return self._behaviour.login_race_s if given is None else given

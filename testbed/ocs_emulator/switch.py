@@ -1,4 +1,4 @@
-"""The clockwork of an emulated switch: the model in time, the data plane behind it."""
+"""Runs an emulated switch: advances the model in time and updates the data plane."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 _WATCH_S = 0.25
-"""How often links are looked at, so that one plugged in again gets its light back."""
+"""Poll interval of the links, so that a reconnected one gets its light back."""
 
 _UNWATCHED_S = 60.0
-"""The same where no links can come or go."""
+"""Poll interval without links that can appear or disappear."""
 _JOURNAL = 10_000
-"""Commands kept."""
+"""Number of commands in the journal."""
 
 
 @dataclass(slots=True, frozen=True)
 class Heard:
-    """A command of any front end; ``at`` is the model's time, ``changes`` whether of circuits."""
+    """A command of any front end; ``at`` is model time, ``changes`` if it changes circuits."""
 
     at: float
     command: str
@@ -41,8 +41,7 @@ class Heard:
 class Switch:
     """Owns the model; every change of light goes through ``refresh``.
 
-    ``listeners`` are told what the switch tells unasked. ``faults`` is what goes wrong at
-    its front ends.
+    ``listeners`` receive the unsolicited events. ``faults`` are the faults of its front ends.
     """
 
     def __init__(self, model: OpticalModel, dataplane: DataPlane) -> None:
@@ -51,7 +50,7 @@ class Switch:
         self.faults = Faults()
         self.listeners: list[Callable[[Happening], None]] = []
         self.journal: deque[Heard] = deque(maxlen=_JOURNAL)
-        """The latest commands of all sessions, in the order in which they were carried out."""
+        """The latest commands of all sessions, in the order of execution."""
         self._dataplane = dataplane
         self._thread = (
             None
@@ -68,13 +67,13 @@ class Switch:
         return asyncio.get_running_loop().time()
 
     async def start(self) -> None:
-        """Make every port dark and start the clock. OSError without a data plane."""
+        """Make every port dark and start the clock. Raises OSError without a data plane."""
         await self._in_thread(self._dataplane.open)
         await self.refresh()
         self._clock = asyncio.create_task(self._run(), name="ocs-clock")
 
     async def stop(self) -> None:
-        """Stop the clock; every port goes dark, as when the power fails. May be repeated."""
+        """Stop the clock; every port goes dark, as in a power failure. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -88,7 +87,7 @@ class Switch:
             self._thread.shutdown()
 
     async def work(self, command: str, *, changes: bool) -> None:
-        """Note a command and take the time that a changing, or a reading, one needs."""
+        """Record a command and wait for the time that a change or a read takes."""
         self.journal.append(Heard(self.now(), command, changes))
         timing = self.model.personality.timing
         service_s = timing.command_s if changes else timing.read_s
@@ -96,21 +95,21 @@ class Switch:
             await asyncio.sleep(service_s)
 
     def poke(self) -> None:
-        """Tell the clock that mirrors began to move."""
+        """Wake the clock after mirrors start to move."""
         self._poke.set()
 
     def tell(self, happening: Happening) -> None:
-        """Tell all front ends."""
+        """Send an event to all front ends."""
         for listener in self.listeners:
             listener(happening)
 
     def changed(self, name: str, user: str) -> None:
-        """Say that ``user`` made or removed a circuit, and let the light follow."""
+        """Report that ``user`` made or removed a circuit, and update the light."""
         self.tell(Happening(Kind.CHANGED, name, user=user))
         self.poke()
 
     async def refresh(self) -> None:
-        """Make packets follow the light as it is now."""
+        """Make packets follow the current light."""
         async with self._lock:
             now = self.now()
             missing: frozenset[str] = frozenset()
@@ -124,7 +123,7 @@ class Switch:
             self.tell(happening)
 
     def _light(self, now: float) -> tuple[dict[str, str], frozenset[str]]:
-        """Return where frames go, and the fibers whose far ends show a carrier."""
+        """Return the paths of frames, and the fibers whose far ends show a carrier."""
         fiber, broken = self.model.personality.fiber, self.model.light.broken
         paths = {
             fiber(source): fiber(sink)
@@ -147,7 +146,7 @@ class Switch:
             try:
                 await self.refresh()
             except Exception:
-                # The switch must outlive a failure of its data plane; the next round tries again.
+                # The switch must survive a failure of its data plane; the next round retries.
                 _log.exception("data plane")
                 await asyncio.sleep(_WATCH_S)
 

@@ -1,4 +1,4 @@
-"""The TL1 side of an emulated switch: connections, logins, framing; no vendor's verbs."""
+"""Serves TL1 for an emulated switch: connections, logins, framing; verbs are in the dialects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SEVERITY = {"CR": "*C", "MJ": "**", "MN": "*^", "CL": "A "}
 
 
 class Tl1Server:
-    """One listening socket. ``password`` None lets every named user in."""
+    """One listening socket. ``password`` None accepts every user name."""
 
     def __init__(
         self, dialect: Tl1Dialect, switch: Switch, *, prompting: bool, password: str | None
@@ -48,7 +48,7 @@ class Tl1Server:
         switch.listeners.append(self._tell)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return the address bound (port 0 asks for a free one)."""
+        """Listen; return the bound address (port 0 selects a free port)."""
         self._server = await asyncio.start_server(self.serve, host, port)
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
@@ -64,13 +64,13 @@ class Tl1Server:
             self._server = None
 
     def report(self, severity: str, verb: str, rows: tuple[str, ...]) -> None:
-        """Send an autonomous message to everybody who wants them."""
+        """Send an autonomous message to all sessions that receive them."""
         text = self.report_text(severity, verb, rows)
         for session in self._sessions:
             session.report(text)
 
     def report_text(self, severity: str, verb: str, rows: tuple[str, ...]) -> str:
-        """Return an autonomous message as it is sent."""
+        """Return an autonomous message with its framing."""
         head = f"{severity:<2} {next(self._atags)} {verb}"
         return frame(self.dialect.sid, head, [f'   "{row}"' for row in rows])
 
@@ -103,7 +103,7 @@ class Tl1Server:
 
 
 class _Session:
-    """One connection, one user."""
+    """One connection with at most one user."""
 
     def __init__(
         self, server: Tl1Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -146,7 +146,7 @@ class _Session:
         self._user = ""
 
     async def _read(self) -> bytes:
-        """Read on; a user who is silent for too long is logged out, the connection stays."""
+        """Read data; an idle user is logged out, but the connection stays."""
         while True:
             try:
                 async with asyncio.timeout(self._server.rules.idle_logout_s):
@@ -155,7 +155,7 @@ class _Session:
                 self.log_out()
 
     async def _handle(self, text: str) -> bool:
-        """Carry out one command and answer it; False when the connection is to end."""
+        """Execute one command and respond; return False when the connection must end."""
         request = parse_command(text)
         changes = self._server.dialect.changes(request)
         rule = self._faults.trick(text, changes=changes) if self._user else None
@@ -206,7 +206,7 @@ class _Session:
             self._say(f"\r\n{self._server.dialect.prompt}".encode("latin-1"))
 
     def _say(self, data: bytes) -> None:
-        """Send; what is said without a pause goes out as one."""
+        """Send data; consecutive calls without a pause are combined."""
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent += data

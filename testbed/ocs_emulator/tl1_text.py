@@ -1,4 +1,4 @@
-"""TL1 as a switch sees it: command texts in, framed answers out. Pure."""
+"""Parses TL1 commands and frames responses. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMAND_LIMIT = 65536
 
 @dataclass(slots=True, frozen=True)
 class Request:
-    """A command as received; ``payload`` are the blocks after the general block."""
+    """A received command; ``payload`` are the blocks after the general block."""
 
     verb: str
     aid: str
@@ -22,13 +22,13 @@ class Request:
     payload: tuple[str, ...]
 
     def block(self, index: int) -> str:
-        """Return a payload block, empty when absent."""
+        """Return a payload block, or an empty string when absent."""
         return self.payload[index] if index < len(self.payload) else ""
 
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """What a dialect answers; a ``code`` makes it a refusal."""
+    """A dialect's response; a ``code`` makes it a refusal."""
 
     rows: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Answer:
 
 
 def refusal(code: str, text: str) -> Answer:
-    """Return a DENY answer."""
+    """Return a DENY response."""
     return Answer(code=code, comments=(text,))
 
 
@@ -47,21 +47,21 @@ class Tl1Dialect(Protocol):
     prompt: str
     login_comment: str
     greeting: bytes
-    """Noise sent right after the connection is made."""
+    """Data sent right after the connection is made."""
     rows_per_block: int
-    """Longer answers are continued in further blocks; 0 means never."""
+    """Longer responses continue in further blocks; 0 means never."""
     reports: bool
-    """Whether the switch tells anything unasked."""
+    """Whether the switch sends autonomous messages."""
 
     def changes(self, request: Request) -> bool:
         """Whether a command changes circuits."""
 
     async def answer(self, request: Request, user: str) -> Answer:
-        """Carry out a command of a logged-in user."""
+        """Execute a command of a logged-in user."""
 
 
 class CommandScanner:
-    """Bytes to command texts: ends at ``;`` outside quotes, bounded."""
+    """Splits bytes into commands at ``;`` outside quotes; memory is bounded."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -86,7 +86,7 @@ class CommandScanner:
                 self._text.append(char)
                 self._quoted ^= char == '"'
             else:
-                # No command is that long: forget it, quotes included.
+                # No command is that long: drop it with its quotes.
                 self._text.clear()
                 self._quoted = False
         return commands
@@ -107,7 +107,7 @@ def split_quoted(text: str, separator: str) -> list[str]:
 
 
 def parse_command(text: str) -> Request:
-    """Read ``VERB:TID:AID:CTAG:GENERAL:PAYLOAD...``; a missing ctag becomes 0."""
+    """Parse ``VERB:TID:AID:CTAG:GENERAL:PAYLOAD...``; a missing ctag becomes 0."""
     parts = [part.strip() for part in split_quoted(text, ":")]
     parts += [""] * (5 - len(parts))
     return Request(parts[0].upper(), parts[2], parts[3] or "0", tuple(parts[5:]))
@@ -120,7 +120,7 @@ def frame(sid: str, head: str, body: Sequence[str], end: str = ";") -> str:
 
 
 def frame_answer(sid: str, ctag: str, answer: Answer, rows_per_block: int) -> str:
-    """Return a whole answer, in several blocks where the rows are many."""
+    """Return a complete response, in several blocks if it has many rows."""
     head = f"M  {ctag} {'DENY' if answer.code else 'COMPLD'}"
     notes = [f"   /* {comment} */" for comment in answer.comments]
     lines = [f'   "{row}"' for row in answer.rows]

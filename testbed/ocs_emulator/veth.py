@@ -1,9 +1,9 @@
-"""A data plane of veth ends: one per optical port, in one network namespace.
+"""Implements a data plane of veth ends: one per optical port, in one network namespace.
 
-A light path is an ingress filter that matches everything and redirects it out of the
-other port's link; no address is looked at. A dark port's link is set down, so that the
-far end loses its carrier as it would lose light. Links are looked up by name at every
-step, because endpoints, and with them their links, come and go.
+A light path is an ingress filter that matches all frames and redirects them to the other
+port's link, independent of addresses. A dark port's link is set down, so that the far end
+loses its carrier like light. Links are looked up by name at every step, because endpoints
+and their links appear and disappear.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyroute2 import netns as namespaces
 _log = structlog.get_logger(__name__)
 
 FILTER_PRIORITY = 0x4C4C
-"""Marks our filters; no other is ever touched."""
+"""Marks own filters; no other filter is touched."""
 
 _INGRESS = 0xFFFF0000
 _IFF_UP = 1
@@ -42,16 +42,16 @@ class _Link:
 class VethDataPlane:
     """``links`` maps a switch port to the name of its link in the namespace ``netns``.
 
-    ``open`` moves the calling thread into the namespace for good, so the thread must be
-    this data plane's own. (pyroute2's NetNS would fork a helper and end it with SIGTERM,
-    which a process with asyncio signal handlers takes for a SIGTERM to itself.)
+    ``open`` moves the calling thread into the namespace permanently, so the data plane needs a
+    dedicated thread. (pyroute2's NetNS would fork a helper and end it with SIGTERM, which a
+    process with asyncio signal handlers mistakes for a SIGTERM to itself.)
     """
 
     def __init__(self, netns: str, links: Mapping[str, str]) -> None:
         self._namespace = netns
         self._links = dict(links)
         self._installed: dict[str, tuple[int, int]] = {}
-        """Port to (its own, the other port's) interface index, per filter we made."""
+        """Maps a port to its own and the other port's interface index, per installed filter."""
         self._netlink: Any = None
 
     def open(self) -> None:
@@ -66,7 +66,7 @@ class VethDataPlane:
             self._set_up(link.index, up=False)
 
     def sync(self, paths: Mapping[str, str], carrier: Collection[str]) -> frozenset[str]:
-        """See ``DataPlane.sync``: first darkness, then filters, then carrier."""
+        """See ``DataPlane.sync``: set links down first, then filters, then carrier."""
         present = self._present()
         wanted = {
             a: (present[a].index, present[b].index)
@@ -92,7 +92,7 @@ class VethDataPlane:
         return frozenset(self._links.keys() - present.keys())
 
     def close(self) -> None:
-        """Make every port dark and let go."""
+        """Make every port dark and release the resources."""
         if self._netlink is None:
             return
         self.sync({}, ())
@@ -113,7 +113,7 @@ class VethDataPlane:
         )
 
     def _remove_filter(self, index: int) -> None:
-        # EINVAL: the link has no ingress qdisc, hence no filter of ours.
+        # EINVAL: the link has no ingress qdisc, hence no own filter.
         self._do(
             lambda: self._netlink.tc("del-filter", "u32", index=index, handle=0, **_MATCH_ALL),
             {ENODEV, ENOENT, EINVAL},
@@ -141,7 +141,7 @@ class VethDataPlane:
 
     @staticmethod
     def _do(call: Callable[[], object], expected: set[int]) -> bool:
-        """Run a netlink request; False when it failed in a way that a vanished link explains."""
+        """Run a netlink request; return False for an error that a vanished link explains."""
         try:
             call()
         except NetlinkError as error:

@@ -1,4 +1,4 @@
-"""The emulated rack: brings a whole site up on one Linux machine, and takes it down again."""
+"""Runs the emulated rack: brings a whole site up on one Linux machine and takes it down."""
 
 from testbed.rack.down import down
 from testbed.rack.errors import RackError

@@ -1,4 +1,4 @@
-"""Takes a rack down: whatever state it is in, nothing of it is left."""
+"""Takes a rack down completely, from any state."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from testbed.rack.process import end_all
 GRACE_S = 5.0
 DOCKER_TIMEOUT_S = 60
 GOING_S = 60.0
-"""How long a container that somebody else is removing may take to go."""
+"""Time limit for a container that another process is removing."""
 LOOK_S = 0.2
 
 Progress = Callable[[str], None]
 
 
 def down(run_dir: Path, *, progress: Progress) -> None:
-    """Take down the rack with this run directory, also one that crashed. Idempotent.
+    """Take down the rack with this run directory, also after a crash. Idempotent.
 
-    RackError(failed) that names what could not be removed.
+    Raises RackError(failed) with the names of the objects that remain.
     """
     preflight.need_root()
     run_dir = run_dir.absolute()
@@ -43,8 +43,8 @@ def down(run_dir: Path, *, progress: Progress) -> None:
 
 
 def take_down(run_dir: Path, *, progress: Progress) -> None:
-    """Perform :func:`down`; the caller holds the machine's rack."""
-    kernel_view.await_named()  # whatever a killed `up` has just started
+    """Perform :func:`down`; the caller holds the rack lock of the machine."""
+    kernel_view.await_named()  # processes that a killed `up` has just started
     progress("controller and agents")
     _end_recorded(run_dir)
     progress("containers")
@@ -55,36 +55,36 @@ def take_down(run_dir: Path, *, progress: Progress) -> None:
     remains.remove_kernel_objects(run_dir)
     _remove_folder(run_dir)
     with contextlib.suppress(OSError):
-        run_dir.parent.rmdir()  # only when no other rack's folder is in it
+        run_dir.parent.rmdir()  # succeeds only without folders of other racks
     left = dataclasses.replace(remains.find(run_dir), containers=containers)
     if not left.empty:
         raise RackError(
             "failed",
             "could not be removed: " + "; ".join(left.summary()),
             object="rack",
-            hint="see what holds them, then run `lightloom testbed down` again",
+            hint="check what uses them, then run `lightloom testbed down` again",
         )
 
 
 def _check_ours(run_dir: Path) -> None:
-    """Refuse a folder that is no rack's: it would be deleted."""
+    """Refuse a folder that does not belong to a rack, because it would be deleted."""
     if run_dir.exists() and not run_dir.is_dir():
         raise RackError("invalid", f"{run_dir} is not a folder", object=str(run_dir))
     if run_dir.exists() and any(run_dir.iterdir()) and not preflight.is_ours(run_dir):
         raise RackError(
             "invalid",
-            f"{run_dir} is not a rack's folder and is left alone",
+            f"{run_dir} is not a rack's folder and was not changed",
             object=str(run_dir),
-            hint="name the folder that `lightloom testbed up` was given",
+            hint="give the folder that `lightloom testbed up` used",
         )
 
 
 def _end_recorded(run_dir: Path) -> None:
-    """End the recorded processes in the reverse order of their start, the controller alone."""
+    """End the recorded processes in reverse start order, the controller alone."""
     try:
         written = record.load(run_dir)
     except RackError:
-        return  # an unreadable record: they are found by their marker instead
+        return  # unreadable record: the processes are found by their marker
     if written is None or not written.processes:
         return
     *others, last = ((p.pid, p.ticks) for p in written.processes)
@@ -93,18 +93,18 @@ def _end_recorded(run_dir: Path) -> None:
 
 
 def _remove_folder(run_dir: Path) -> None:
-    """Remove the run directory, its record last: by that a half-removed one is still known."""
+    """Remove the run directory, its record last, which identifies a partly removed one."""
     with contextlib.suppress(OSError):
         for entry in run_dir.iterdir():
             if entry.name != record.FILE:
-                shutil.rmtree(entry, ignore_errors=True)  # refuses what is no folder
+                shutil.rmtree(entry, ignore_errors=True)  # fails for files
                 with contextlib.suppress(OSError):
                     entry.unlink(missing_ok=True)
     shutil.rmtree(run_dir, ignore_errors=True)
 
 
 def _remove_host_containers() -> tuple[str, ...]:
-    """Remove our containers from the machine's own Docker Engine; return those that stayed."""
+    """Remove the rack's containers from the host's Docker Engine; return the remaining ones."""
     if not HOST_SOCKET.exists():
         return ()
     deadline = time.monotonic() + GOING_S
@@ -114,7 +114,7 @@ def _remove_host_containers() -> tuple[str, ...]:
         ) as client:
             while found := _ours(client):
                 for container in found:
-                    # An agent that was just ended may have begun to remove it (409).
+                    # An agent that has just ended may have started to remove it (409).
                     with contextlib.suppress(docker.errors.APIError):
                         if container.status == "paused":
                             container.unpause()
@@ -123,7 +123,7 @@ def _remove_host_containers() -> tuple[str, ...]:
                     return tuple(str(container.name) for container in _ours(client))
                 time.sleep(LOOK_S)
     except (docker.errors.DockerException, requests.RequestException):
-        pass  # no engine answers: its containers end with their namespaces
+        pass  # no engine responds: its containers end with their namespaces
     return ()
 
 

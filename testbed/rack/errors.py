@@ -1,4 +1,4 @@
-"""The one error the rack shows to people: a code, an object, a hint; never a stack trace."""
+"""Defines the rack's error for users: a code, an object and a hint, without a stack trace."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ RackErrorCode = Literal["invalid", "forbidden", "conflict", "unavailable", "fail
 
 
 class RackError(Exception):
-    """The rack can not do what was asked.
+    """The rack cannot execute a request.
 
-    ``code`` is for programs (each has one exit code), ``object`` names the part it is about
-    (``process/ocs0``), ``hint`` says what to do next.
+    ``code`` is for programs (each has one exit code), ``object`` names the affected part
+    (``process/ocs0``), ``hint`` tells what to do next.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Which namespaces, links, bridges and circuits' ends a site needs on one machine. Pure.
+"""Computes the namespaces, links, bridges and circuit ends of a site on one machine. Pure.
 
-A fiber is a veth pair whose far end lies in the namespace that plays all optical switches,
-so that both directions of a link can be shaped and dropped there, wherever its other end
-goes. A hard-wired cable runs through the same namespace, joined for good by a patch.
+A fiber is a veth pair whose far end is in the namespace of all emulated optical switches, so
+that both directions of a link are shaped and dropped there, independent of its other end. A
+hard-wired cable runs through the same namespace, with a permanent patch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sitefile import CabledSite, Port
 from testbed.rack.errors import RackError
 
 PREFIX = "ll-"
-"""Everything the rack makes on the machine begins with this."""
+"""Prefix of all objects that the rack creates on the machine."""
 FABRIC_NETNS = "ll-fab"
-"""Holds ovs-vswitchd and the aggregators' bridges."""
+"""Namespace of ovs-vswitchd and the aggregators' bridges."""
 OCS_NETNS = "ll-ocs"
-"""Holds one link end per optical port."""
+"""Namespace with one link end per optical port."""
 MAX_NAME = 15
-"""Longest link name of Linux: IFNAMSIZ (linux/if.h) less the final zero."""
+"""Longest link name of Linux: IFNAMSIZ (linux/if.h) without the final zero."""
 MTU = 1500
 
 
@@ -28,8 +28,8 @@ MTU = 1500
 class Veth:
     """One link: end ``a`` in namespace ``a_netns``, end ``b`` in ``b_netns``.
 
-    ``a`` is the end that sees carrier once ``b`` is set up. An empty ``mac`` leaves the
-    address to the kernel.
+    ``a`` is the end that gets a carrier once ``b`` is set up. With an empty ``mac`` the kernel
+    chooses the address.
     """
 
     a: str
@@ -47,12 +47,12 @@ class Bridge:
     dpid: int
     ports: Mapping[int, str]
     tls: bool = False
-    """How it speaks to its controller."""
+    """Whether it connects to its controller with TLS."""
 
 
 @dataclass(slots=True, frozen=True)
 class Patch:
-    """Two link ends in the optical namespace that are joined for good (a fixed cable)."""
+    """Two link ends in the optical namespace that are joined permanently (a fixed cable)."""
 
     a: str
     b: str
@@ -60,7 +60,7 @@ class Patch:
 
 @dataclass(slots=True, frozen=True)
 class Layout:
-    """Everything the network part of a rack consists of."""
+    """The complete network of a rack."""
 
     namespaces: tuple[str, ...]
     fibers: tuple[Veth, ...]
@@ -69,7 +69,7 @@ class Layout:
     bridges: tuple[Bridge, ...]
     patches: tuple[Patch, ...]
     link_maps: Mapping[str, Mapping[str, str]]
-    """Optical switch -> its port -> link in the optical namespace."""
+    """Maps an optical switch and its port to the link in the optical namespace."""
 
 
 def server_netns(server: str) -> str:
@@ -78,12 +78,12 @@ def server_netns(server: str) -> str:
 
 
 def bridge_name(aggregator: str) -> str:
-    """Return the bridge that plays ``aggregator``."""
+    """Return the bridge that emulates ``aggregator``."""
     return f"{PREFIX}{aggregator}"
 
 
 def lay_out(site: CabledSite) -> Layout:
-    """Return the layout of ``site``; RackError(invalid) when a name does not fit into Linux."""
+    """Return the layout of ``site``. Raises RackError(invalid) for a name that Linux refuses."""
     optical = {switch.name for switch in site.switches}
     link_maps: dict[str, dict[str, str]] = {switch.name: {} for switch in site.switches}
     fibers: list[Veth] = []
@@ -159,7 +159,7 @@ def _check_names(layout: Layout) -> None:
         if len(name) > MAX_NAME:
             raise RackError(
                 "invalid",
-                f"link name {name!r} has {len(name)} characters, Linux takes {MAX_NAME}",
+                f"link name {name!r} has {len(name)} characters, Linux allows {MAX_NAME}",
                 object=name,
                 hint="give the endpoint, NIC or aggregator a shorter name in the site file",
             )
@@ -169,14 +169,14 @@ def _check_names(layout: Layout) -> None:
         if ends.count((netns, name)) > 1:
             raise RackError(
                 "invalid",
-                f"two links in namespace {netns} would both be called {name!r}",
+                f"two links in namespace {netns} would have the name {name!r}",
                 object=name,
                 hint="rename one of the endpoints or NICs in the site file",
             )
     if len(set(layout.namespaces)) != len(layout.namespaces):
         raise RackError(
             "invalid",
-            "a server is called like a namespace that the rack needs for itself",
+            "a server has the name of a namespace that the rack needs",
             object="servers",
-            hint="rename servers called 'fab' or 'ocs'",
+            hint="rename servers with the name 'fab' or 'ocs'",
         )

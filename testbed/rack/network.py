@@ -1,4 +1,4 @@
-"""Makes the namespaces and links of a layout."""
+"""Creates the namespaces and links of a layout."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from testbed.rack.errors import RackError
 from testbed.rack.layout import MTU, OCS_NETNS, Layout, Veth
 
 PATIENCE_S = 60
-"""How long a namespace may take. The kernel makes none while it buries others, and pyroute2,
-which makes them in a child process, gives up after two seconds."""
+"""Time limit for a new namespace. The kernel creates none while it removes others, and pyroute2,
+which creates them in a child process, gives up after two seconds."""
 config.default_communicate_timeout = PATIENCE_S
 config.default_create_socket_timeout = 2 * PATIENCE_S
 
 
 def build(layout: Layout) -> None:
-    """Make everything in ``layout`` but the bridges; fibers stay dark at their optical end.
+    """Create everything in ``layout`` but the bridges; fibers stay dark at their optical end.
 
-    RackError(conflict) when a name is taken, RackError(failed) when the kernel refuses.
+    Raises RackError(conflict) when a name exists, RackError(failed) when the kernel refuses.
     """
     try:
         for name in layout.namespaces:
@@ -35,7 +35,7 @@ def build(layout: Layout) -> None:
         if code == errno.EEXIST:
             raise RackError(
                 "conflict",
-                "a namespace or link of the rack's name exists already",
+                "a namespace or link with the rack's name already exists",
                 object="network",
                 hint="remains of an earlier rack: run `lightloom testbed down`",
             ) from error
@@ -43,7 +43,7 @@ def build(layout: Layout) -> None:
             "failed",
             f"the kernel refused the rack's network: {error}",
             object="network",
-            hint="namespaces and veth links are needed",
+            hint="the kernel must support namespaces and veth links",
         ) from error
 
 
@@ -61,7 +61,7 @@ def _add(root: IPRoute, veth: Veth) -> None:
 
 
 def _bring_up(name: str, layout: Layout) -> None:
-    """Set up loopback and every link but the optical ends of fibers that a circuit must light."""
+    """Set up loopback and all links except the optical ends of fibers, which circuits light."""
     patched = {end for patch in layout.patches for end in (patch.a, patch.b)}
     with NetNS(name) as namespace:
         for link in namespace.get_links():

@@ -1,6 +1,6 @@
-"""Open vSwitch of the rack: a database and a userspace switch of its own, one bridge an aggregator.
+"""Runs the rack's own Open vSwitch: a database and a userspace switch, one bridge per aggregator.
 
-The machine's own Open vSwitch, if there is one, has other sockets and is never spoken to.
+The host's Open vSwitch, if present, has other sockets and is never used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.rack.process import Program
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CALL_TIMEOUT_S = 60
 MAX_BACKOFF_MS = 1000
-"""Longest pause between two attempts of a bridge to reach its controller."""
+"""Longest pause between two connection attempts of a bridge to its controller."""
 INACTIVITY_PROBE_MS = 5000
 
 
@@ -39,7 +39,7 @@ def database_socket(run_dir: Path) -> Path:
 
 
 def environment(run_dir: Path) -> dict[str, str]:
-    """Return what the ovs-* tools need to find this rack's Open vSwitch."""
+    """Return the environment in which the ovs-* tools find this rack's Open vSwitch."""
     return {"OVS_RUNDIR": str(run_dir / "ovs")}
 
 
@@ -75,17 +75,17 @@ def switch_program(run_dir: Path) -> Program:
 
 
 def create_database(run_dir: Path) -> None:
-    """Make an empty configuration database; RackError(failed) when the tool refuses."""
+    """Create an empty configuration database. Raises RackError(failed) when the tool fails."""
     folder = run_dir / "ovs"
     folder.mkdir(parents=True, exist_ok=True)
     _call(["ovsdb-tool", "create", str(folder / "conf.db"), str(SCHEMA)], run_dir)
 
 
 def prepare(run_dir: Path) -> None:
-    """Settings that must stand before the switch starts.
+    """Write the settings that the switch needs before it starts.
 
-    Without userspace segmentation off-load a veth's checksum off-load kills TCP silently
-    (ping still works), and with off-load switched off a flow reaches a tenth of the rate.
+    Without userspace segmentation offload, a veth's checksum offload breaks TCP silently (ping
+    still works), and with offload disabled a flow reaches a tenth of the rate.
     """
     _vsctl(run_dir, ["--no-wait", "init"])
     _vsctl(
@@ -95,11 +95,11 @@ def prepare(run_dir: Path) -> None:
 
 
 def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
-    """Return the one ovs-vsctl transaction that makes all bridges and their ports.
+    """Return the single ovs-vsctl transaction that creates all bridges and their ports.
 
-    ``controller`` is ``host:port``. With TLS all bridges show the certificate of
-    :func:`use_certificate`, for Open vSwitch has one. A bridge without a controller keeps its
-    flows and makes none of its own (fail_mode=secure).
+    ``controller`` is ``host:port``. With TLS all bridges use the certificate of
+    :func:`use_certificate`, because Open vSwitch has only one. A bridge without a controller
+    keeps its flows and adds none (fail_mode=secure).
     """
     arguments: list[str] = []
     for bridge in bridges:
@@ -125,12 +125,12 @@ def _target(bridge: Bridge, controller: str) -> str:
 
 
 def use_certificate(run_dir: Path, tls: Path) -> None:
-    """Let the switch prove itself by what lies in ``tls`` (``lightloom pki issue aggregator``)."""
+    """Set the switch's credentials from ``tls`` (see ``lightloom pki issue aggregator``)."""
     _vsctl(run_dir, ["set-ssl", *(str(tls / name) for name in (KEY_FILE, CERT_FILE, CA_FILE))])
 
 
 def make_bridges(run_dir: Path, bridges: Sequence[Bridge], controller: str) -> None:
-    """Make all bridges, wait until the switch has them, and check every port's number."""
+    """Create all bridges, wait until the switch has them, and check every port's number."""
     _vsctl(run_dir, bridge_arguments(bridges, controller))
     for bridge in bridges:
         for number, link in bridge.ports.items():
@@ -161,7 +161,7 @@ def _call(argv: Sequence[str], run_dir: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         raise RackError(
-            "timeout", f"{argv[0]} did not answer in {CALL_TIMEOUT_S} s", object="openvswitch"
+            "timeout", f"{argv[0]} did not respond in {CALL_TIMEOUT_S} s", object="openvswitch"
         ) from None
     if done.returncode != 0:
         raise RackError(

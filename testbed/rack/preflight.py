@@ -1,4 +1,4 @@
-"""What must hold before a rack is started, asked before anything is made."""
+"""Checks the preconditions of a rack before anything is created."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from testbed.rack.errors import RackError
 from testbed.rack.layout import Layout
 
 RACKS = Path("/run/lightloom")
-"""Where racks' folders are, unless somebody names another place."""
+"""Default parent folder of racks' folders."""
 LOCK_ADDRESS = "\0lightloom-testbed"
-"""Abstract socket (unix(7)): held while a rack goes up or down, gone with its holder."""
+"""Abstract socket (unix(7)) that serves as a lock while a rack goes up or down; it ends with its
+holder."""
 
 MAX_RUN_DIR = 60
-"""A socket's path has at most 107 characters; the engine's longest is 45 below the folder."""
+"""Longest run directory: a socket path has at most 107 characters, of which the engine needs 45."""
 
 
 LOCK_POLL_S = 0.5
@@ -33,10 +34,10 @@ SAY_EVERY_S = 30.0
 def only_one(
     *, wait_s: float = 0.0, progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Hold the machine's rack; RackError(conflict) while another command holds it.
+    """Hold the machine's rack lock. Raises RackError(conflict) while another command holds it.
 
-    ``wait_s``: how long to wait for the other command first; ``progress`` is told so at once
-    and every SAY_EVERY_S.
+    ``wait_s`` is how long to wait for the other command first; ``progress`` gets a line at the
+    start of the wait and every SAY_EVERY_S.
     """
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as lock:
         end = time.monotonic() + wait_s
@@ -47,7 +48,7 @@ def only_one(
                 waited = f" (waited {wait_s:g} s)" if wait_s else ""
                 raise RackError(
                     "conflict",
-                    f"another `lightloom testbed` command is at work{waited}",
+                    f"another `lightloom testbed` command is running{waited}",
                     object="rack",
                     hint="wait until it is done",
                 )
@@ -70,18 +71,18 @@ def _bound(lock: socket.socket) -> bool:
 
 
 def need_root() -> None:
-    """RackError(forbidden) when this is not root."""
+    """Raise RackError(forbidden) unless the user is root."""
     if os.geteuid() != 0:
         raise RackError(
             "forbidden",
-            "the emulated rack needs root: it makes network namespaces and links",
+            "the emulated rack needs root: it creates network namespaces and links",
             object="rack",
             hint="run the command with sudo",
         )
 
 
 def need_tools() -> None:
-    """RackError(unavailable) that names every program this machine lacks."""
+    """Raise RackError(unavailable) with the names of all missing programs."""
     missing = ovs.tools_missing()
     missing += [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if not HOST_SOCKET.exists() and shutil.which("dockerd") is None:
@@ -96,7 +97,7 @@ def need_tools() -> None:
 
 
 def need_absent(run_dir: Path, layout: Layout) -> None:
-    """RackError(conflict) when a rack is up already or one that crashed left something."""
+    """Raise RackError(conflict) when a rack is already up or remains of one exist."""
     written = record.load(run_dir)
     if written is not None and written.phase == "up" and any(p.alive() for p in written.processes):
         raise RackError(
@@ -120,25 +121,25 @@ def need_absent(run_dir: Path, layout: Layout) -> None:
             "invalid",
             f"the path {run_dir} is too long for sockets below it",
             object=str(run_dir),
-            hint=f"name a folder with at most {MAX_RUN_DIR} characters",
+            hint=f"choose a folder with at most {MAX_RUN_DIR} characters",
         )
     if occupied:
         raise RackError(
             "invalid",
-            f"{run_dir} is not empty and is not a rack's",
+            f"{run_dir} is not empty and is not a rack's folder",
             object=str(run_dir),
-            hint="name an empty folder",
+            hint="choose an empty folder",
         )
 
 
 def is_ours(run_dir: Path) -> bool:
-    """Whether all in this folder may be deleted: it is a rack's, or where racks' folders are."""
+    """Whether this folder may be deleted: it belongs to a rack or is the default location."""
     names = (record.FILE, record.DRAFT)
     return run_dir.parent == RACKS or any((run_dir / name).exists() for name in names)
 
 
 def addresses(site: CabledSite) -> dict[str, tuple[str, int]]:
-    """Return what will listen on this machine: part -> (host, port)."""
+    """Return the listening addresses of this machine: part -> (host, port)."""
     found = {"controller": split_address(site.api_listen)}
     for server in site.servers:
         found[f"agent {server.name}"] = split_address(server.agent)
@@ -149,7 +150,7 @@ def addresses(site: CabledSite) -> dict[str, tuple[str, int]]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port``; RackError(invalid) when it is not that."""
+    """Split ``host:port``. Raises RackError(invalid) for another form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise RackError("invalid", f"{address!r} is not of the form host:port", object=address)
@@ -157,12 +158,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
-    """RackError when an address is taken, or is one that others could reach."""
+    """Raise RackError when an address is in use, or reachable from other machines."""
     for part, (host, port) in listeners:
         if host not in ("127.0.0.1", "localhost", "::1"):
             raise RackError(
                 "invalid",
-                f"{part} would listen on {host}: an emulated rack stays on loopback",
+                f"{part} would listen on {host}: an emulated rack uses loopback only",
                 object=f"{host}:{port}",
                 hint="use 127.0.0.1 in the site file",
             )
@@ -174,7 +175,7 @@ def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
             except OSError as error:
                 raise RackError(
                     "conflict",
-                    f"{part} can not listen on {host}:{port}: {error.strerror}",
+                    f"{part} cannot listen on {host}:{port}: {error.strerror}",
                     object=f"{host}:{port}",
-                    hint="end what uses the port, or change the site file",
+                    hint="stop the program that uses the port, or change the site file",
                 ) from None

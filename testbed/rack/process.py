@@ -1,4 +1,4 @@
-"""Starts a rack's processes and ends them: by pid and start time, never by name."""
+"""Starts a rack's processes and ends them by pid and start time, never by name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from testbed.rack.errors import RackError
 
 LOG_TAIL_LINES = 8
 POLL_S = 0.02
-BURIAL_S = 30.0
-"""How long the kernel may take to end what was killed, on a machine that swaps or is stalled."""
+KILL_S = 30.0
+"""Time limit for the end of killed processes, on a machine that swaps or is stalled."""
 
 
 @dataclass(slots=True, frozen=True)
 class Process:
-    """A process that was started: ``ticks`` tells it from a later one with the same pid."""
+    """A started process: ``ticks`` distinguishes it from a later one with the same pid."""
 
     name: str
     pid: int
@@ -34,13 +34,13 @@ class Process:
     started_at: float
 
     def alive(self) -> bool:
-        """True while this very process runs."""
+        """Whether this process still runs."""
         return procfs.start_ticks(self.pid) == self.ticks
 
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """What to start. ``netns`` is the network namespace it runs in, None for the machine's."""
+    """A program to start. ``netns`` is its network namespace, None for the machine's."""
 
     name: str
     argv: tuple[str, ...]
@@ -50,9 +50,9 @@ class Program:
 
 @contextlib.contextmanager
 def marked(run_dir: Path) -> Iterator[None]:
-    """Let whatever is started in here carry the rack's marker: tools and builders, too.
+    """Mark all processes started inside with the rack's marker, including tools and builders.
 
-    They outlive this process when it is killed; by the marker they are found and ended.
+    They survive when this process is killed; the marker makes it possible to find and end them.
     """
     before = os.environ.get(procfs.MARKER)
     os.environ[procfs.MARKER] = str(run_dir)
@@ -66,10 +66,10 @@ def marked(run_dir: Path) -> Iterator[None]:
 
 
 def spawn(program: Program, log_dir: Path, marker: str) -> Process:
-    """Start ``program`` in a session of its own, its output in ``log_dir/<name>.log``.
+    """Start ``program`` in its own session, with its output in ``log_dir/<name>.log``.
 
-    RackError(unavailable) when the program is not installed, RackError(failed) when it ends
-    at once.
+    Raises RackError(unavailable) when the program is not installed, RackError(failed) when it
+    ends immediately.
     """
     argv = list(program.argv)
     if shutil.which(argv[0]) is None:
@@ -103,7 +103,7 @@ def spawn(program: Program, log_dir: Path, marker: str) -> Process:
 
 
 def wait_ready(process: Process, ready: Callable[[], bool], *, timeout_s: float) -> None:
-    """Return once ``ready()``; RackError with the log's last lines when it dies or is too slow."""
+    """Wait for ``ready()``. Raises RackError with the log's last lines on death or timeout."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if not process.alive():
@@ -120,16 +120,16 @@ def wait_ready(process: Process, ready: Callable[[], bool], *, timeout_s: float)
 
 
 def accepts(path: Path) -> bool:
-    """Whether somebody listens at a local socket: its file is there a moment before that."""
+    """Whether a local socket accepts connections; its file exists a moment before that."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         return caller.connect_ex(str(path)) == 0
 
 
 def died(name: str, log: Path) -> RackError:
-    """Return the error that says a process ended when it should run."""
+    """Return the error for a process that ended when it should run."""
     return RackError(
         "failed",
-        f"{name} ended as soon as it was started{quote(log)}",
+        f"{name} ended immediately after its start{quote(log)}",
         object=f"process/{name}",
         hint=f"see {log}",
     )
@@ -152,10 +152,10 @@ def stop(processes: Iterable[Process], *, grace_s: float) -> None:
 
 
 def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
-    """End all (pid, start ticks) at once: SIGTERM, ``grace_s`` to go, SIGKILL, until gone.
+    """End all (pid, start ticks) at once: SIGTERM, ``grace_s`` to end, SIGKILL, until gone.
 
-    Signals go through pidfds (pidfd_open(2)), taken before the start time is compared, so
-    that a pid reused in between is never hit.
+    Signals use pidfds (pidfd_open(2)), opened before the start time is compared, so that a
+    reused pid never gets a signal.
     """
     handles: dict[int, int] = {}
     try:
@@ -168,7 +168,7 @@ def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
                 os.close(handle)
                 continue
             handles[handle] = pid
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, BURIAL_S)):
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
             for handle in handles:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)
@@ -179,7 +179,7 @@ def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
 
 
 def _await_exit(handles: dict[int, int], wait_s: float) -> None:
-    """Drop from ``handles`` those that ended within ``wait_s``; reap those that are ours."""
+    """Drop from ``handles`` the processes that end within ``wait_s``; reap own children."""
     poller = select.poll()
     for handle in handles:
         poller.register(handle, select.POLLIN)

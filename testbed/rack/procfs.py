@@ -1,6 +1,6 @@
-"""Who a process is: pid and start time together, so that a reused pid is never mistaken.
+"""Identifies processes by pid and start time, so that a reused pid is never mistaken.
 
-Reads /proc (proc(5)): field 22 of ``stat`` is the start time in clock ticks since boot.
+It reads /proc (proc(5)): field 22 of ``stat`` is the start time in clock ticks since boot.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 
 PROC = Path("/proc")
 MARKER = "LIGHTLOOM_RACK"
-"""Environment variable that every process of a rack, and what it starts, carries."""
+"""Environment variable of every process of a rack and its descendants."""
 
 
 def parse_stat(text: str) -> tuple[str, int, int]:
     """Return (state, parent pid, start ticks) of one ``/proc/<pid>/stat`` line.
 
-    The command name may hold spaces and brackets, so fields are counted from the last ``)``.
+    The command name may contain spaces and brackets, so fields are counted from the last ``)``.
     """
     fields = text[text.rindex(")") + 2 :].split()
     return fields[0], int(fields[1]), int(fields[19])
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when ``pid`` started, or None when it is gone or only a zombie is left."""
+    """Return when ``pid`` started, or None when it is gone or a zombie."""
     try:
         state, _, ticks = parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8"))
     except (OSError, ValueError, IndexError):
@@ -34,7 +34,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def pids() -> Iterator[int]:
-    """Every process there is now."""
+    """Yield the pids of all current processes."""
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
             yield int(entry.name)
@@ -52,7 +52,7 @@ def children(parent: int) -> tuple[int, ...]:
 
 
 def own_line() -> frozenset[int]:
-    """This process and its ancestors: never to be ended by a rack that goes down."""
+    """Return this process and its ancestors, which a rack that goes down must not end."""
     line: list[int] = []
     pid = os.getpid()
     while pid > 0 and pid not in line:
@@ -65,7 +65,7 @@ def own_line() -> frozenset[int]:
 
 
 def environment_value(pid: int, name: str) -> str | None:
-    """Return a variable of another process's first environment, None when absent or unreadable."""
+    """Return a variable of a process's initial environment, None when absent or unreadable."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -78,7 +78,7 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells one file or namespace from every other, None when there is none."""
+    """Return the unique identity of a file or namespace, None when it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -87,7 +87,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def netns_identity(pid: int) -> tuple[int, int] | None:
-    """Return the identity of the network namespace that ``pid`` is in."""
+    """Return the identity of the network namespace of ``pid``."""
     return identity(PROC / str(pid) / "ns" / "net")
 
 

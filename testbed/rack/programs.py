@@ -1,4 +1,4 @@
-"""Command lines of the rack's own daemons, from the site file, and their certificates."""
+"""Builds the command lines and certificates of the rack's daemons from the site file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.rack.process import Program
 
 @dataclass(slots=True, frozen=True)
 class Player:
-    """How the emulator plays a device: as whom, and its front ends from the URL's port on."""
+    """Emulator settings for a device: personality, and front ends from the URL's port on."""
 
     personality: str
     front_ends: tuple[str, ...]
@@ -33,12 +33,12 @@ PLAYERS: Mapping[str, Player] = {
     "polatis+scpi": Player("polatis-48xCC", ("polatis-scpi",)),
     "polatis+tl1": Player("polatis-48xCC", ("polatis-tl1",)),
 }
-"""By the scheme of a switch's URL."""
+"""Emulator settings by the scheme of a switch's URL."""
 CONTROLLER = "controller.tls"
-"""Directory of the controller's certificate for agents; no server can be called so."""
+"""Directory of the controller's certificate for agents; no server can have this name."""
 CONTROLLER_OPENFLOW, AGGREGATORS = "controller.openflow", "aggregators.openflow"
-"""Directories of the controller's certificate for aggregators, and of theirs."""
-DEFAULT_PASSWORD = "lightloom"  # noqa: S105 - of an emulator on loopback, when none is set
+"""Directories of the controller's certificate for aggregators, and of the aggregators'."""
+DEFAULT_PASSWORD = "lightloom"  # noqa: S105 - default of an emulator on loopback
 _PORTS = 65536
 CGROUP = f"{PREFIX}rack"
 """Parent control group of all containers."""
@@ -52,7 +52,7 @@ def passwords(site: CabledSite, environment: Mapping[str, str]) -> dict[str, str
 
 
 def python_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes a daemon run the same code as this process, its output unbuffered."""
+    """Return an environment in which a daemon runs this process's code, with unbuffered output."""
     path = environment.get("PYTHONPATH")
     return {
         "PYTHONPATH": f"{PACKAGE_ROOT}:{path}" if path else str(PACKAGE_ROOT),
@@ -61,15 +61,15 @@ def python_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tls_directory(run_dir: Path, who: str) -> Path:
-    """Return where the certificate of a server's agent, or of the controller, lies."""
+    """Return the certificate directory of a server's agent or of the controller."""
     return run_dir / "tls" / who
 
 
 def make_certificates(run_dir: Path, site: CabledSite) -> None:
-    """Make the rack's two authorities, and a certificate for every daemon that needs one.
+    """Create the rack's two authorities, and a certificate for every daemon that needs one.
 
-    Switches believe in an authority of their own: they do not look at names, so that any agent's
-    certificate would do to pose as their controller.
+    Switches trust a separate authority: they do not check names, so with a common authority any
+    agent's certificate could impersonate their controller.
     """
     now = datetime.now(UTC)
     authority = Authority.create(tls_directory(run_dir, "ca"), site.name, now=now)
@@ -88,12 +88,12 @@ def links_file(run_dir: Path, switch: str) -> Path:
 
 
 def switch_addresses(switch: SwitchCable) -> list[tuple[str, int]]:
-    """Return where the emulated ``switch`` listens; RackError(invalid) when nobody plays it."""
+    """Return the addresses of an emulated ``switch``. Raises RackError(invalid) if unsupported."""
     return [(host, port) for _, host, port in _front_ends(switch, *_player(switch))]
 
 
 def _player(switch: SwitchCable) -> tuple[Player, OcsAddress]:
-    """Return who plays a switch and the parts of its URL. RackError(invalid)."""
+    """Return the emulator settings of a switch and its URL. Raises RackError(invalid)."""
     what = f"switch/{switch.name}"
     try:
         address = OcsAddress.parse(switch.url)
@@ -103,7 +103,7 @@ def _player(switch: SwitchCable) -> tuple[Player, OcsAddress]:
     if player is None or address.port is None:
         raise RackError(
             "invalid",
-            f"no emulator plays {address}",
+            f"no emulator supports {address}",
             object=what,
             hint=f"write SCHEME://user@127.0.0.1:PORT with one of {', '.join(PLAYERS)}",
         )
@@ -118,7 +118,7 @@ def _front_ends(
     if first is None or first + len(player.front_ends) > _PORTS:
         raise RackError(
             "invalid",
-            f"no {len(player.front_ends)} ports from {address} on",
+            f"fewer than {len(player.front_ends)} ports from {address} on",
             object=f"switch/{switch.name}",
             hint="choose a lower port",
         )
@@ -128,7 +128,7 @@ def _front_ends(
 def emulator(
     run_dir: Path, switch: SwitchCable, emulation: Emulation, env: Mapping[str, str]
 ) -> Program:
-    """Return the emulator that plays ``switch``, with a serial number of its own."""
+    """Return the emulator of ``switch``, with a unique serial number."""
     player, address = _player(switch)
     listen = ",".join(
         f"{n}={host}:{port}" for n, host, port in _front_ends(switch, player, address)
@@ -182,9 +182,9 @@ def agent(
 
 
 def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str]) -> Program:
-    """Return the controller; it listens for OpenFlow where the bridges are.
+    """Return the controller; it listens for OpenFlow in the namespace of the bridges.
 
-    What it remembers of switches that cannot store an owner goes when the rack goes.
+    Its ledgers of switches that cannot store owners are removed with the rack.
     """
     env = {**env, "LIGHTLOOM_OCS_STATE_DIR": str(run_dir / "controller" / "ocs")}
     return Program(
@@ -201,7 +201,7 @@ def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str
 
 
 def listening(log: Path) -> bool:
-    """True when a daemon has written its JSON line ``{"event": "listening", …}``."""
+    """Whether a daemon has written its JSON line ``{"event": "listening", …}``."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Changes the link rates of a rack that is up."""
+"""Changes the link rates of a running rack."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from testbed.rack.layout import lay_out
 
 
 def set_rates(run_dir: Path, access_bps: float, inter_bps: float) -> None:
-    """Give all fibers ``access_bps`` and all uplinks ``inter_bps``, under traffic.
+    """Set all fibers to ``access_bps`` and all uplinks to ``inter_bps``, under traffic.
 
-    RackError(conflict) when no rack is up, RackError(invalid) for an impossible rate.
+    Raises RackError(conflict) when no rack is up, RackError(invalid) for an invalid rate.
     """
     preflight.need_root()
     rates = (

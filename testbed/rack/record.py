@@ -1,4 +1,4 @@
-"""What a rack wrote down about itself in its run directory, so that another command finds it."""
+"""Stores a rack's record in its run directory, so that other commands find the rack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAFT = f"{FILE}.new"
 
 
 def site_copy(run_dir: Path) -> Path:
-    """Return the site file as it was when the rack was started."""
+    """Return the copy of the site file from the rack's start."""
     return run_dir / "site.yaml"
 
 
@@ -27,7 +27,7 @@ def logs(run_dir: Path) -> Path:
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """One rack. Written before the first thing is made and after every step."""
+    """One rack. It is written before the first object is created and after every step."""
 
     phase: Literal["starting", "up"]
     site: str
@@ -41,11 +41,11 @@ class Record:
     docker_private: bool = False
     dockerd: Process | None = None
     processes: tuple[Process, ...] = ()
-    """In the order in which they were started."""
+    """Processes in start order."""
 
 
 def save(run_dir: Path, record: Record) -> None:
-    """Write the record in one stroke: a reader sees the old one or the new one."""
+    """Write the record atomically: a reader sees the old one or the new one."""
     text = json.dumps(dataclasses.asdict(record), indent=1)
     draft = run_dir / DRAFT
     draft.write_text(text, encoding="utf-8")
@@ -53,7 +53,7 @@ def save(run_dir: Path, record: Record) -> None:
 
 
 def load(run_dir: Path) -> Record | None:
-    """Return the record, None when there is none; RackError(failed) when it is not readable."""
+    """Return the record, None when there is none. Raises RackError(failed) if unreadable."""
     path = run_dir / FILE
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -65,7 +65,7 @@ def load(run_dir: Path) -> Record | None:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RackError(
             "failed",
-            f"{path} can not be read: {error}",
+            f"{path} cannot be read: {error}",
             object="rack",
             hint="run `lightloom testbed down`",
         ) from error

@@ -1,8 +1,8 @@
-"""Finds and removes whatever a rack left on the machine, also when its record is lost.
+"""Finds and removes everything that a rack left on the machine, also without its record.
 
-A rack's things are known by their names (``ll-`` namespaces, links, control groups) and its
-processes by what the kernel says of them: the marker in their environment, the namespace or
-the control group they are in. Nothing is ended by its program's name.
+Kernel objects are identified by name (``ll-`` namespaces, links, control groups), processes by
+kernel data: the marker in their environment, their namespace or their control group. Nothing
+is ended by its program's name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ NETNS_DIR = Path("/run/netns")
 CGROUP_DIR = Path("/sys/fs/cgroup")
 CGROUP_TIMEOUT_S = 30.0
 LAST_S = 60.0
-"""How long new processes may go on to appear while a rack is ended."""
+"""Time limit for new processes that appear while a rack is ended."""
 
 
 @dataclass(slots=True, frozen=True)
 class Remains:
-    """What is there: names, and processes as (pid, start ticks)."""
+    """Existing objects: names, and processes as (pid, start ticks)."""
 
     namespaces: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
@@ -39,15 +39,15 @@ class Remains:
     processes: tuple[tuple[int, int], ...] = ()
     files: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
-    """Of an engine that is not the rack's; :func:`find` does not look for them."""
+    """Containers of the host's engine; :func:`find` does not search for them."""
 
     @property
     def empty(self) -> bool:
-        """True when nothing is left."""
+        """Whether nothing remains."""
         return not any(self.summary())
 
     def summary(self) -> list[str]:
-        """One line a kind of thing that is left, for a message."""
+        """Return one line per kind of remaining object, for a message."""
         kinds = (
             ("namespaces", self.namespaces),
             ("links", self.links),
@@ -61,7 +61,7 @@ class Remains:
 
 
 def find(run_dir: Path) -> Remains:
-    """Return everything of a rack with this run directory that exists now."""
+    """Return all existing objects of a rack with this run directory."""
     return Remains(
         namespaces=_namespaces(),
         links=_links(),
@@ -73,7 +73,7 @@ def find(run_dir: Path) -> Remains:
 
 
 def end_processes(run_dir: Path, *, grace_s: float) -> None:
-    """End every process of the rack, frozen ones included, and what they start meanwhile."""
+    """End every process of the rack, including frozen ones and processes that they start."""
     deadline = time.monotonic() + LAST_S
     while (found := _processes(run_dir)) and time.monotonic() < deadline:
         for pid, _ in found:
@@ -94,7 +94,7 @@ def remove_kernel_objects(run_dir: Path) -> None:
     while left := _cgroups():
         for path in left:
             with contextlib.suppress(OSError):
-                path.rmdir()  # busy until the kernel has buried the last member
+                path.rmdir()  # busy until the kernel has removed the last member
         if time.monotonic() > deadline:
             return
         time.sleep(0.02)
@@ -115,12 +115,12 @@ def _links() -> tuple[str, ...]:
 def _remove_links() -> None:
     with IPRoute() as root:
         for name in _links():
-            with contextlib.suppress(NetlinkError):  # its other end took it along
+            with contextlib.suppress(NetlinkError):  # removed with its other end
                 root.link("del", ifname=name)
 
 
 def _cgroups() -> list[Path]:
-    """Control groups called ``ll-*`` in all hierarchies with all below them, deepest first."""
+    """Return control groups ``ll-*`` of all hierarchies with their children, deepest first."""
     found: list[Path] = []
     for folder, names, _ in os.walk(CGROUP_DIR, topdown=True):
         for name in names:
@@ -131,7 +131,7 @@ def _cgroups() -> list[Path]:
 
 
 def _is_ours(cgroup: str) -> bool:
-    """Whether a control group's name is ours; systemd puts ll-rack.slice into ll.slice."""
+    """Whether a control group belongs to a rack; systemd puts ll-rack.slice into ll.slice."""
     return cgroup.startswith(PREFIX) or cgroup == "ll.slice"
 
 

@@ -1,9 +1,9 @@
-"""Link rates by HTB, and the fixed patches, as lines for ``tc -batch``.
+"""Writes HTB link rates and the fixed patches as lines for ``tc -batch``.
 
-One tc process sets a whole namespace. The parameters are those that held their rate with
-segmentation off-load on: a burst of 32 kB, a quantum of 60 kB, 100 packets of queue.
-Set up only after the bridges exist: Open vSwitch drops a link's queueing when it takes the
-link over, and leaves it alone from then on.
+One tc process configures a whole namespace. The parameters are those that kept their rate
+with segmentation offload enabled: a burst of 32 kB, a quantum of 60 kB, a queue of 100 packets.
+Shaping must be set up after the bridges exist: Open vSwitch removes a link's queueing when it
+adds the link, and does not change it afterwards.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Layout, Patch
 
 TC_TIMEOUT_S = 60.0
 MIN_BPS = 8_000.0
-"""Below this the smallest burst takes longer than any protocol waits."""
+"""Lowest rate: below it the smallest burst takes longer than any protocol waits."""
 
 
 def check_rate(name: str, bps: float) -> int:
-    """Return ``bps`` as whole bit/s; RackError(invalid) when no link can have it."""
+    """Return ``bps`` as whole bit/s. Raises RackError(invalid) for an invalid rate."""
     if not MIN_BPS <= bps <= 1e12:
         raise RackError(
             "invalid",
-            f"{name} of {bps:g} bit/s can not be emulated",
+            f"{name} of {bps:g} bit/s cannot be emulated",
             object=name,
             hint=f"choose a rate between {MIN_BPS:g} and 1e12 bit/s",
         )
@@ -32,7 +32,7 @@ def check_rate(name: str, bps: float) -> int:
 
 
 def htb_class(link: str, bps: int, *, verb: str = "add") -> str:
-    """Return the line that gives ``link`` its rate; ``verb`` is ``add`` or ``change``."""
+    """Return the line that sets the rate of ``link``; ``verb`` is ``add`` or ``change``."""
     return (
         f"class {verb} dev {link} parent 1: classid 1:1 "
         f"htb rate {bps}bit ceil {bps}bit burst 32k quantum 60000"
@@ -40,7 +40,7 @@ def htb_class(link: str, bps: int, *, verb: str = "add") -> str:
 
 
 def htb_setup(links: Iterable[str], bps: int) -> list[str]:
-    """Return the lines that put a shaper of ``bps`` bit/s on what leaves each link."""
+    """Return the lines that shape the egress of each link to ``bps`` bit/s."""
     lines: list[str] = []
     for link in links:
         lines.append(f"qdisc add dev {link} root handle 1: htb default 1")
@@ -50,7 +50,7 @@ def htb_setup(links: Iterable[str], bps: int) -> list[str]:
 
 
 def patch_lines(patches: Iterable[Patch]) -> list[str]:
-    """Return the lines that join two links both ways: whatever enters one leaves the other."""
+    """Return the lines that join two links: all frames that enter one leave the other."""
     lines: list[str] = []
     for patch in patches:
         for source, target in ((patch.a, patch.b), (patch.b, patch.a)):
@@ -81,7 +81,7 @@ def setup_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, li
 
 
 def change_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
-    """Return the lines per namespace that change the rates under traffic; no packet is lost."""
+    """Return the lines per namespace that change the rates under traffic without packet loss."""
     return {
         OCS_NETNS: [htb_class(n, access_bps, verb="change") for n in access_links(layout)],
         FABRIC_NETNS: [htb_class(n, inter_bps, verb="change") for n in uplink_ends(layout)],
@@ -89,7 +89,7 @@ def change_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, l
 
 
 def run_tc(netns: str, lines: Sequence[str]) -> None:
-    """Perform ``lines`` in ``netns``; RackError(failed) with tc's own words."""
+    """Execute ``lines`` in ``netns``. Raises RackError(failed) with tc's own message."""
     if not lines:
         return
     try:
@@ -103,7 +103,7 @@ def run_tc(netns: str, lines: Sequence[str]) -> None:
         )
     except subprocess.TimeoutExpired:
         raise RackError(
-            "timeout", f"tc did not answer in {TC_TIMEOUT_S:g} s", object=f"netns/{netns}"
+            "timeout", f"tc did not respond in {TC_TIMEOUT_S:g} s", object=f"netns/{netns}"
         ) from None
     if done.returncode != 0:
         raise RackError(

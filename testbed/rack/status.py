@@ -1,4 +1,4 @@
-"""What runs of a rack, and which of its parts stand in for real ones. JSON-able."""
+"""Reports the running and the emulated parts of a rack as JSON-compatible values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PartStatus:
 
 @dataclass(slots=True, frozen=True)
 class EmulatedPart:
-    """A part of the site that this machine only plays, and what plays it."""
+    """An emulated part of the site, and its substitute on this machine."""
 
     name: str
     stands_for: str
@@ -36,7 +36,7 @@ class EmulatedPart:
 
 @dataclass(slots=True, frozen=True)
 class RackStatus:
-    """The rack now. ``remains`` lists what lies about when no rack is up."""
+    """The current rack. ``remains`` lists objects that exist although no rack is up."""
 
     state: Literal["down", "starting", "up", "degraded", "remains"]
     run_dir: str
@@ -59,7 +59,7 @@ class RackStatus:
 
 
 def status(run_dir: Path) -> RackStatus:
-    """Return what runs and what is emulated; never changes anything. Needs no root."""
+    """Return the running and the emulated parts; changes nothing and does not need root."""
     written = record.load(run_dir)
     if written is None:
         left = remains.find(run_dir).summary()
@@ -92,7 +92,7 @@ def of_record(run_dir: Path, written: Record) -> RackStatus:
 
 
 def emulated_parts(site: CabledSite) -> tuple[EmulatedPart, ...]:
-    """Return the parts of ``site`` that a rack on one machine plays."""
+    """Return the parts of ``site`` that a rack on one machine emulates."""
     found = [
         EmulatedPart(
             switch.name,
@@ -127,7 +127,7 @@ def emulated_parts(site: CabledSite) -> tuple[EmulatedPart, ...]:
 def _emulated(site_file: Path) -> tuple[EmulatedPart, ...]:
     try:
         return emulated_parts(load_site(site_file))
-    except (OSError, SiteFileError):  # lost with part of the run directory; what runs is shown
+    except (OSError, SiteFileError):  # lost with part of the run directory; show the running parts
         return ()
 
 

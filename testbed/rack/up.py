@@ -1,4 +1,4 @@
-"""Brings a rack up, all or nothing."""
+"""Brings a rack up, completely or not at all."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from testbed.token import rack_token
 
 RUN_DIR = preflight.RACKS / "rack"
 KEPT_LOGS = Path("/var/lib/lightloom/failed-up")
-"""Logs of the last rack that did not come up; the rack itself leaves nothing."""
+"""Logs of the last rack that failed to start; the rack itself is removed."""
 
-# One that dies is noticed at once; only one that hangs is waited for as long. On two cores that
-# others keep busy all the agents of a rack, which start together, take a minute.
+# A process that dies is detected immediately; only a hanging one takes the full time. On two busy
+# cores the agents of a rack, which start together, take a minute.
 OVS_READY_S = 60.0
 OCS_READY_S = 60.0
 AGENT_READY_S = 120.0
@@ -48,9 +48,9 @@ Progress = Callable[[str], None]
 def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackStatus:
     """Bring up the rack of ``site_path`` and return when its controller reaches every device.
 
-    ``progress`` gets one line a step. Raises RackError or SiteFileError; whatever was made
-    until then is gone again, the logs are kept in KEPT_LOGS. A rack that is up already, or
-    remains of one, is RackError(conflict) and is left as it is.
+    ``progress`` gets one line per step. Raises RackError or SiteFileError; then all objects
+    created so far are removed, and the logs are kept in KEPT_LOGS. A rack that is already up, or
+    remains of one, is RackError(conflict) and does not change.
     """
     preflight.need_root()
     site = load_site(site_path)
@@ -59,7 +59,7 @@ def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackS
     if emulation is None:
         raise RackError(
             "invalid",
-            f"{site_path} describes a real rack: it has no section 'emulation'",
+            f"{site_path} describes a real rack: it has no 'emulation' section",
             object=str(site_path),
             hint="add an emulation section, or run `lightloom controller --site` for a real rack",
         )
@@ -91,7 +91,7 @@ def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackS
             with marked(run_dir):
                 return start.run()
         except BaseException as error:
-            progress("failed; taking everything down again")
+            progress("failed; taking the rack down")
             explained = _keep_logs(run_dir, error)
             take_down(run_dir, progress=lambda _: None)
             if explained is not None:
@@ -101,7 +101,7 @@ def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackS
 
 @dataclass(slots=True)
 class _Start:
-    """One start in progress; the record on disk always names every process started so far."""
+    """A start in progress; the record on disk always lists all processes started so far."""
 
     _site_path: Path
     _site: CabledSite
@@ -112,9 +112,9 @@ class _Start:
     _record: Record
 
     def run(self) -> RackStatus:
-        """Perform all steps; Docker Engine starts beside the network, it takes the longest."""
+        """Perform all steps; Docker Engine takes longest and starts in parallel to the network."""
         self._dir.mkdir(parents=True, exist_ok=True)
-        self._save()  # before anything else: a folder without a record is not taken down
+        self._save()  # first: a folder without a record is not taken down
         record.logs(self._dir).mkdir()
         shutil.copyfile(self._site_path, record.site_copy(self._dir))
         programs.make_certificates(self._dir, self._site)
@@ -161,7 +161,7 @@ class _Start:
     def _take_engine(self, info: EngineInfo) -> None:
         dockerd = _dockerd(self._dir) if info.private else None
         self._save(docker_host=info.host_url, docker_private=info.private, dockerd=dockerd)
-        self._progress("container image (built when it is missing)")
+        self._progress("container image (built if missing)")
         try:
             self._save(image=ensure_image(info))
         except ImageError as error:
@@ -221,7 +221,7 @@ def _dockerd(run_dir: Path) -> Process | None:
 
 
 def _healthy(url: str, run_dir: Path) -> bool:
-    """True once the controller says that it reaches every device of the site."""
+    """Whether the controller reports that it reaches every device of the site."""
     headers = {"Authorization": f"Bearer {rack_token(run_dir)}"}
     try:
         reply = httpx.get(
@@ -233,9 +233,9 @@ def _healthy(url: str, run_dir: Path) -> bool:
 
 
 def _keep_logs(run_dir: Path, error: BaseException) -> RackError | None:
-    """Copy the logs to where they outlive the rack; return ``error`` with their new place."""
+    """Copy the logs to a folder that survives the rack; return ``error`` with their new path."""
     hint = error.hint if isinstance(error, RackError) else ""
-    # A full disk may be why the start failed: the rack is taken down all the same.
+    # A full disk may be the reason of the failure: take the rack down in any case.
     with contextlib.suppress(OSError, shutil.Error):
         shutil.rmtree(KEPT_LOGS, ignore_errors=True)
         KEPT_LOGS.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""RoCEv2 for real on the emulated rack: soft-RoCE endpoints in QEMU guests."""
+"""Runs real RoCEv2 on the emulated rack: soft-RoCE endpoints in QEMU guests."""

@@ -1,4 +1,4 @@
-"""``python -m testbed.roce``: run the experiment on a rack of its own and print its figures."""
+"""Runs ``python -m testbed.roce``: the experiment on its own rack, and prints its figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN_DIR = Path("/run/lightloom/roce")
 
 
 def main() -> int:
-    """Print one JSON document; 1 with one line on stderr when it can not be had."""
+    """Print one JSON document; return 1 with one line on stderr on failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         document = run(RUN_DIR, progress=lambda line: print(line, file=sys.stderr))

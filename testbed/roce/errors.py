@@ -1,8 +1,8 @@
-"""What goes wrong when RoCEv2 is tried on the rack."""
+"""Defines the error of RoCEv2 experiments on the rack."""
 
 
 class RoceError(Exception):
-    """A guest could not be made, started or asked; ``hint`` says what would mend it."""
+    """A guest could not be built, started or used; ``hint`` tells how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -1,11 +1,11 @@
-"""Soft-RoCE over circuits and both aggregators, before, during and after a live regroup.
+"""Measures soft-RoCE over circuits and both aggregators before, during and after a live regroup.
 
-Two jobs of two ranks each run on the paper's rack: red lies under both aggregators, so does blue.
-Both of red's ranks and one of blue's are played by guests. ``ib_write_bw`` runs between red's
-two; blue's guest tries to reach red. All of it goes through the rack's own flow tables.
+Two jobs of two ranks each run on the paper's rack: both red and blue are under both aggregators.
+Guests stand in for both of red's ranks and one of blue's. ``ib_write_bw`` runs between red's two
+ranks; blue's guest tries to reach red. All traffic uses the rack's own flow tables.
 
-**Rates.** A guest without KVM makes some 120 Mbit/s of soft-RoCE. The site's link rates are divided
-by RATE_DIVISOR, their ratio kept, so that the links and not the guests are what is measured.
+**Rates.** A guest without KVM reaches some 120 Mbit/s of soft-RoCE. The site's link rates are
+divided by RATE_DIVISOR, with the same ratio, so that the links and not the guests are measured.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from testbed.roce.perftest import PORT, Transfer, client, parse, server
 RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
 RATE_DIVISOR = 5
 DARK_TOLERANCE_S = 1.0
-"""What both jobs say they bear; the queue pairs' time-out follows by lightloom's formula."""
+"""Dark tolerance of both jobs; lightloom derives the queue pairs' timeout from it."""
 MEASURE_S = 6
 THROUGH_S = 16
-"""The transfer that goes on during the regroup: longer than planning, dark time and one try."""
+"""Duration of the transfer during the regroup: longer than planning, dark time and one retry."""
 STRAY_DATAGRAMS = 100
 COMMAND_S = 120.0
-"""Longest time of one command in a guest: software emulation, three guests on a busy machine."""
+"""Longest time of one command in a guest, with three emulated guests on a busy machine."""
 _STARTED_S = 60.0
 _FLOW_STATS_S = 1.5
-"""Open vSwitch's user space writes a flow's counters back once a second."""
+"""Wait for flow counters: Open vSwitch's user space updates them once a second."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
 class Flight:
-    """One transfer as seen from outside: perftest's figure and what the aggregators passed."""
+    """One transfer: perftest's figure and the packets that the aggregators forwarded."""
 
     bandwidth_bps: float
     span: int
@@ -64,11 +64,11 @@ class Flight:
     delivered: int
     """Packets to UDP 4791 that arrived at the receiving guest."""
     delivered_with_class: int
-    """Of those, how many carry the aggregators' code point."""
+    """The delivered packets with the aggregators' code point."""
 
 
 def run(run_dir: Path, *, progress: Progress) -> Document:
-    """Bring a rack up, run everything, take it down; return the figures.
+    """Bring a rack up, run all measurements, take it down; return the figures.
 
     Raises RoceError, RackError or DemoError.
     """
@@ -102,7 +102,7 @@ class _Experiment:
         self._boot_s = 0.0
 
     def boot(self, parts: Parts) -> None:
-        """Boot the three guests side by side."""
+        """Boot the three guests in parallel."""
         self._progress("three guests boot (software emulation)")
         begin = time.monotonic()
         for name, endpoint in (("red-0", RED[0]), ("red-1", RED[1]), ("blue-0", BLUE[0])):
@@ -120,12 +120,12 @@ class _Experiment:
             guest.close()
 
     def measure(self) -> Document:
-        """Everything, in order."""
-        before = self._fly("before the regroup", MEASURE_S)
-        isolation = [{"phase": "before", **self._trespass()}]
-        through, transaction = self._fly_through_regroup()
-        after = self._fly("after the regroup", MEASURE_S)
-        isolation.append({"phase": "after", **self._trespass()})
+        """Perform all measurements in order."""
+        before = self._transfer("before the regroup", MEASURE_S)
+        isolation = [{"phase": "before", **self._measure_isolation()}]
+        through, transaction = self._transfer_through_regroup()
+        after = self._transfer("after the regroup", MEASURE_S)
+        isolation.append({"phase": "after", **self._measure_isolation()})
         kernel = self._ask("red-0", "uname -r").strip()
         return {
             "source": "emulated",
@@ -143,8 +143,10 @@ class _Experiment:
             "isolation": isolation,
         }
 
-    def _fly(self, when: str, seconds: int, meanwhile: Callable[[], None] | None = None) -> Flight:
-        """Write from red's first rank into the memory of its second for ``seconds``."""
+    def _transfer(
+        self, when: str, seconds: int, meanwhile: Callable[[], None] | None = None
+    ) -> Flight:
+        """Write from red's first rank to the memory of its second rank for ``seconds``."""
         self._progress(f"ib_write_bw {when}")
         transfer = Transfer(seconds, ib_timeout(DARK_TOLERANCE_S))
         rules, arrived = self._rule_packets(), splice.to_guest(self._guests["red-1"].netns)
@@ -163,22 +165,22 @@ class _Experiment:
         span = self._controller.get("/jobs/red")["span"]
         return Flight(bandwidth_bps, span, passed, delivered.roce, delivered.classed)
 
-    def _fly_through_regroup(self) -> tuple[Flight, Document]:
+    def _transfer_through_regroup(self) -> tuple[Flight, Document]:
         done: list[Document] = []
 
         def regroup() -> None:
-            time.sleep(2.0)  # the transfer is under way
+            time.sleep(2.0)  # the transfer is in progress
             plan = self._controller.post("/plans", {})
             done.append(self._controller.post("/transactions", {"plan": plan}, wait_s=60))
 
-        flight = self._fly("during a live regroup", THROUGH_S, regroup)
+        flight = self._transfer("during a live regroup", THROUGH_S, regroup)
         return flight, done[0]
 
-    def _trespass(self) -> dict[str, int]:
-        """Let blue's guest send RoCEv2 to red's, and count what arrives there.
+    def _measure_isolation(self) -> dict[str, int]:
+        """Send RoCEv2 from blue's guest to red's, and count the packets that arrive there.
 
-        It is given red's MAC address, which it could not learn by itself, so that its frames are
-        stopped as RoCEv2 and not for want of an ARP answer.
+        Blue's guest gets red's MAC address, which it could not learn by itself, so that its frames
+        are dropped as RoCEv2 and not because of a missing ARP reply.
         """
         self._progress("RoCEv2 from job blue to job red")
         blue = self._guests["blue-0"].netns
@@ -188,9 +190,9 @@ class _Experiment:
             received[netns] = splice.to_guest(netns)
             target = self._site.endpoint(endpoint)
             self._ask("blue-0", f"arp -i eth0 -s {target.ip} {target.mac}")
-            # A connection request of the RDMA connection manager, and plain datagrams beside it.
+            # A connection request of the RDMA connection manager, and also plain datagrams.
             self._try("blue-0", f"timeout 3 ib_write_bw -d rxe0 -x 1 -F -R -p {PORT} {target.ip}")
-            self._try("blue-0", _strays(target.ip))
+            self._try("blue-0", _datagram_command(target.ip))
         return {
             "sent": splice.from_guest(blue).since(sent).roce,
             "received": sum(
@@ -199,7 +201,7 @@ class _Experiment:
         }
 
     def _rule_packets(self) -> dict[str, int]:
-        """Packets that each aggregator's rules for UDP 4791 have forwarded."""
+        """Return the packets that each aggregator's rules for UDP 4791 have forwarded."""
         found = {}
         for cable in self._site.aggregators:
             listed = subprocess.run(
@@ -220,17 +222,17 @@ class _Experiment:
         status, output = self._guests[guest].run(command, timeout_s=timeout_s)
         if status:
             raise RoceError(
-                f"{guest}: `{command}` gave {status}: {output[-800:]}", "see the output"
+                f"{guest}: `{command}` returned {status}: {output[-800:]}", "see the output"
             )
         return output
 
     def _try(self, guest: str, command: str) -> None:
-        """Run what is expected to fail."""
+        """Run a command that is expected to fail."""
         self._guests[guest].run(command, timeout_s=COMMAND_S)
 
 
-def _strays(address: str) -> str:
-    """Send plain datagrams to the port of RoCEv2, with what the guest has: a log daemon."""
+def _datagram_command(address: str) -> str:
+    """Return a command that sends plain datagrams to the RoCEv2 port, with a log daemon."""
     return (
         f"syslogd -R {address}:{ROCE_UDP_PORT} -O /tmp/log; sleep 1; "
         f"for i in $(seq {STRAY_DATAGRAMS}); do logger stray; done; sleep 1; kill $(pidof syslogd)"
@@ -259,4 +261,4 @@ def _room(rank: str) -> str:
     """Return the network namespace of a rank's container."""
     for path in Path("/run/netns").glob(f"ll-c-{rank}-*"):
         return path.name
-    raise RoceError(f"rank {rank} has no network namespace", "is its container running?")
+    raise RoceError(f"rank {rank} has no network namespace", "check that its container runs")

@@ -1,8 +1,8 @@
-"""One QEMU guest in place of a container: software emulation (TCG), no disk, one soft-RoCE NIC.
+"""Runs a QEMU guest in place of a container: software emulation (TCG), no disk, a soft-RoCE NIC.
 
-QEMU runs inside the container's network namespace and makes its tap there, so that the tap ends
-with it; its environment carries the rack's marker, so that ``lightloom testbed down`` ends it
-whatever became of the command that started it.
+QEMU runs inside the container's network namespace and creates its tap there, so that the tap ends
+with it; its environment has the rack's marker, so that ``lightloom testbed down`` ends it even if
+the command that started it has died.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.roce.errors import RoceError
 from testbed.roce.parts import MODULES, Parts
 
 BOOT_TIMEOUT_S = 120.0
-"""Software emulation on a loaded machine; usual are some 5 s."""
+"""Time limit for software emulation on a loaded machine; some 5 s are usual."""
 START_TIMEOUT_S = 60.0
 MEMORY_MIB = 256
 GRACE_S = 2.0
@@ -33,7 +33,7 @@ _DONE = b"ll-done "
 
 @dataclass(slots=True, frozen=True)
 class Address:
-    """Who a guest is on the data network: those of the endpoint it stands for."""
+    """The guest's addresses on the data network, taken from its endpoint."""
 
     ip: str
     prefix_len: int
@@ -41,7 +41,7 @@ class Address:
 
 
 class Guest:
-    """A guest that is up. Methods raise RoceError."""
+    """A running guest. Methods raise RoceError."""
 
     def __init__(self, name: str, netns: str, process: Process, control: socket.socket) -> None:
         self.name = name
@@ -70,11 +70,11 @@ class Guest:
         return cls(name, netns, process, control)
 
     def await_boot(self) -> None:
-        """Return when the guest takes commands."""
+        """Wait until the guest accepts commands."""
         self._read_until(_READY, time.monotonic() + BOOT_TIMEOUT_S, "boot")
 
     def run(self, command: str, *, timeout_s: float) -> tuple[int, str]:
-        """Run a shell command in the guest; return its exit status and what it wrote."""
+        """Run a shell command in the guest; return its exit status and its output."""
         deadline = time.monotonic() + timeout_s
         try:
             self._control.sendall(command.encode() + b"\n")
@@ -85,7 +85,7 @@ class Guest:
         return int(status), output.decode(errors="replace").replace("\r\n", "\n")
 
     def close(self) -> None:
-        """End the guest and give the NIC back to its container."""
+        """End the guest and return the NIC to its container."""
         with contextlib.suppress(Exception):  # its namespace may be gone with its job
             splice.part(self.netns)
         self._control.close()
@@ -115,9 +115,9 @@ class Guest:
 
 
 def connected(process: Process, path: Path) -> socket.socket:
-    """Return a connection to the socket that ``process`` opens. RackError when it does not.
+    """Return a connection to the socket that ``process`` opens. Raises RackError otherwise.
 
-    Its file is there a moment before anybody listens at it.
+    The socket's file exists a moment before the socket accepts connections.
     """
     found: list[socket.socket] = []
 
@@ -138,7 +138,7 @@ def connected(process: Process, path: Path) -> socket.socket:
 def command_line(
     name: str, address: Address, parts: Parts, control: Path, console: Path
 ) -> tuple[str, ...]:
-    """Return what starts QEMU; ``control`` is the command line's socket."""
+    """Return QEMU's command line; ``control`` is the socket for guest commands."""
     kernel = (
         f"console=ttyS0 quiet panic=-1 LL_IP={address.ip}/{address.prefix_len} "
         f"LL_MTU={MTU} LL_MODULES={','.join(MODULES)}"

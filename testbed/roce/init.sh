@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# Process 1 of a guest: one soft-RoCE device over one NIC, then a command a line on the second
-# serial port. LL_IP, LL_MTU and LL_MODULES come from the kernel's command line.
+# Process 1 of a guest: sets up one soft-RoCE device on one NIC, then executes one command per line
+# from the second serial port. LL_IP, LL_MTU and LL_MODULES come from the kernel's command line.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /sbin /usr/sbin
 /bin/busybox --install -s
 mount -t proc proc /proc

@@ -21,7 +21,7 @@ _LOCK_WAIT = ("-o", "DPkg::Lock::Timeout=300")
 
 
 def refresh() -> None:
-    """Let apt read its package lists anew."""
+    """Update apt's package lists."""
     _apt("update", "-qq")
 
 
@@ -31,19 +31,19 @@ def install_qemu() -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Return the packages a guest is made of, the present kernel's among them."""
+    """Return the packages of a guest, including the current kernel's."""
     listed = _call(["apt-cache", "show", "--no-all-versions", META_KERNEL], META_KERNEL)
     found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", listed, re.MULTILINE)
     if found is None:
         raise RoceError(
             f"apt knows no package {META_KERNEL}",
-            "the guests are made of Debian's packages: run this on Debian, after `apt-get update`",
+            "guests need Debian's packages: run this on Debian, after `apt-get update`",
         )
     return (found[1], *TOOLS)
 
 
 def files(packages: Sequence[str]) -> tuple[str, ...]:
-    """Return the packages' file names, which tell their versions."""
+    """Return the packages' file names, which contain their versions."""
     listed = _call(["apt-get", "download", "--print-uris", *packages], "apt-get")
     return tuple(sorted(line.split(" ")[1] for line in listed.splitlines() if " " in line))
 
@@ -52,7 +52,7 @@ def unpack(packages: Sequence[str], into: Path) -> None:
     """Download the packages and unpack them all below ``into``."""
     debs = into / "debs"
     debs.mkdir(parents=True)
-    # apt fetches as its own user where that may write; the folder is the caller's.
+    # apt downloads as its own user if that user may write; the folder is the caller's.
     _call(
         ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *packages], "apt-get", debs
     )
@@ -70,8 +70,8 @@ def _call(command: list[str], what: str, folder: Path | None = None) -> str:
             command, capture_output=True, text=True, timeout=APT_TIMEOUT_S, check=False, cwd=folder
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RoceError(f"{what}: {error}", "the guests are made with apt and dpkg") from error
+        raise RoceError(f"{what}: {error}", "guests need apt and dpkg") from error
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise RoceError(f"{what}: {' '.join(last)}", "can this machine install packages?")
+        raise RoceError(f"{what}: {' '.join(last)}", "check that this machine can install packages")
     return done.stdout

@@ -1,7 +1,7 @@
-"""What a guest boots: Debian's kernel and an initramfs of a few megabytes, cached by content.
+"""Builds the guests' kernel and initramfs of a few megabytes, cached by content.
 
-The initramfs holds busybox, perftest, the rdma tool, the libraries and the soft-RoCE provider
-these need, and the modules in the order in which they are loaded. No systemd, no udev, no disk.
+The kernel is Debian's. The initramfs has busybox, perftest, the rdma tool, their libraries, the
+soft-RoCE provider, and the modules in load order, without systemd, udev or disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODULES = (
     "crc32_generic",  # without it: "rdma_rxe: failed to add eth0"
     *("ib_core", "ib_uverbs", "rdma_rxe", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm"),
 )
-"""In the order in which they need one another."""
+"""Kernel modules in dependency order."""
 
 _INIT = Path(__file__).with_name("init.sh")
 _PROVIDERS = "libibverbs/librxe-*.so"
@@ -41,14 +41,14 @@ _log = structlog.get_logger("testbed.roce")
 
 @dataclass(slots=True, frozen=True)
 class Parts:
-    """The two files a guest boots from."""
+    """The two files from which a guest boots."""
 
     kernel: Path
     initramfs: Path
 
 
 def ensure(cache: Path = CACHE) -> Parts:
-    """Return the guests' kernel and initramfs, made when the cache lacks them. RoceError."""
+    """Return the guests' kernel and initramfs, built if not cached. Raises RoceError."""
     cache.mkdir(parents=True, exist_ok=True)
     wanted = packages.names()
     target = cache / _digest(packages.files(wanted))
@@ -68,7 +68,7 @@ def ensure(cache: Path = CACHE) -> Parts:
 
 
 def _is_stale(entry: Path, scratch: str) -> bool:
-    """Whether this is an earlier kernel and initramfs; guests that run have read theirs."""
+    """Whether this is an earlier kernel and initramfs, which no running guest needs."""
     return entry.is_dir() and str(entry) != scratch
 
 
@@ -80,7 +80,7 @@ def _digest(files: tuple[str, ...]) -> str:
 
 
 def _make(root: Path, tree: Path, made: Path) -> None:
-    """Copy from the unpacked packages to ``tree`` what a guest needs, and pack it."""
+    """Copy the guest's files from the unpacked packages to ``tree``, and pack it."""
     for folder in ("bin", "modules", "usr/bin", _LIBRARIES, "etc/libibverbs.d"):
         (tree / folder).mkdir(parents=True)
     (tree / "lib").symlink_to("usr/lib")
@@ -110,12 +110,12 @@ def _make(root: Path, tree: Path, made: Path) -> None:
 def _one(root: Path, pattern: str) -> Path:
     found = sorted(root.glob(pattern))
     if not found:
-        raise RoceError(f"the packages hold no {pattern}", "is this Debian 12 on amd64?")
+        raise RoceError(f"the packages contain no {pattern}", "run this on Debian 12, amd64")
     return found[-1]
 
 
 def _needed(root: Path, programs: list[Path]) -> list[Path]:
-    """Return the libraries of all programs; the packages' own go before the machine's."""
+    """Return the libraries of all programs; the packages' own precede the host's."""
     own = [root / "lib/x86_64-linux-gnu", root / _LIBRARIES]
     env = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, own))}
     found: dict[str, Path] = {}
@@ -146,7 +146,7 @@ def _call(
             env=env,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise RoceError(f"{command[0]}: {error}", "is there room in the cache?") from error
+        raise RoceError(f"{command[0]}: {error}", "check the free space of the cache") from error
     return done.stdout
 
 

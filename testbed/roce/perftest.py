@@ -1,4 +1,4 @@
-"""Command lines and output of perftest's ``ib_write_bw``. Pure."""
+"""Builds command lines and parses output of perftest's ``ib_write_bw``. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from testbed.roce.errors import RoceError
 PORT = 18515
 MESSAGE_BYTES = 65536
 GID_INDEX = 1
-"""Of soft-RoCE: entry 0 is the link-local IPv6 address, entry 1 the IPv4 address."""
+"""GID index of soft-RoCE: entry 0 is the link-local IPv6 address, entry 1 the IPv4 address."""
 MARGIN_S = 1
-"""Left out of the measurement at both ends."""
+"""Time excluded from the measurement at both ends."""
 DEPTH = 1
-"""Writes under way: one has 64 packets, and a link's queue on the rack holds 100."""
+"""Writes in flight: one has 64 packets, and a link's queue on the rack holds 100."""
 
 
 @dataclass(slots=True, frozen=True)
 class Transfer:
-    """Writes of 64 KiB over one reliable connection, as many as go into ``seconds``."""
+    """Writes of 64 KiB over one reliable connection, for ``seconds``."""
 
     seconds: int
     qp_timeout: int
     """The exponent of the queue pair's local ACK timeout."""
 
     def options(self) -> str:
-        """Return what server and client must say alike."""
+        """Return the options that server and client share."""
         return (
             f"-d rxe0 -x {GID_INDEX} -F -s {MESSAGE_BYTES} -D {self.seconds} -f {MARGIN_S} "
             f"-t {DEPTH} -u {self.qp_timeout} -p {PORT}"
@@ -34,14 +34,14 @@ class Transfer:
 
 
 def server(transfer: Transfer) -> str:
-    """Return the command that starts the receiving side and ends when it listens."""
+    """Return the command that starts the receiver and ends when it listens."""
     listening = f"grep -qi ':{PORT:04X} 00000000' /proc/net/tcp"
     start = f"ib_write_bw {transfer.options()} >/tmp/server.log 2>&1 </dev/null &"
     return f"{start} for i in $(seq 400); do {listening} && exit 0; usleep 100000; done; exit 1"
 
 
 def client(transfer: Transfer, address: str) -> str:
-    """Return the command that sends and prints the result."""
+    """Return the command of the sender, which prints the result."""
     return f"ib_write_bw {transfer.options()} {address} 2>&1"
 
 
@@ -49,5 +49,5 @@ def parse(output: str, transfer: Transfer) -> float:
     """Return the mean rate in bit/s. perftest prints MiB/s: bytes, count, peak, mean, messages."""
     found = re.search(rf"^\s*{MESSAGE_BYTES}\s+(\d+)\s+\S+\s+([\d.]+)\s+\S+\s*$", output, re.M)
     if found is None:
-        raise RoceError(f"ib_write_bw gave no figure: {output[-800:]}", "see the output")
+        raise RoceError(f"ib_write_bw printed no figure: {output[-800:]}", "see the output")
     return float(found[2]) * 2**20 * 8

@@ -1,4 +1,4 @@
-"""``python -m testbed.roce.setup``: QEMU, and the guests' kernel and initramfs. Idempotent."""
+"""Installs QEMU and builds the guests' kernel and initramfs: ``python -m testbed.roce.setup``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.roce.parts import Parts, ensure
 
 
 def main() -> int:
-    """Print what a guest boots; 1 with one line on stderr when it can not be had."""
+    """Print the guests' boot files; return 1 with one line on stderr on failure. Idempotent."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         if shutil.which(QEMU) is None:
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def _ensure() -> Parts:
-    """Make the guests' parts; lists that are missing or name what is gone are read anew once."""
+    """Build the guests' parts; missing or outdated package lists are updated once."""
     try:
         return ensure()
     except RoceError:

@@ -1,8 +1,8 @@
-"""Puts a guest's tap in place of a container's NIC, and counts RoCEv2 on the way.
+"""Connects a guest's tap in place of a container's NIC, and counts its RoCEv2 packets.
 
-Every frame that enters one goes out of the other, before the container's own network stack
-sees it. The filters in front tell RoCEv2 (UDP 4791), and of it what carries the aggregators'
-code point, from the rest; they redirect all the same.
+Every frame that enters one link leaves the other, before the container's own network stack
+sees it. The first filters count RoCEv2 (UDP 4791), and RoCEv2 with the aggregators' code point,
+separately; they also redirect.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _CLASSED, _ROCE, _REST = 1, 2, 3
 
 @dataclass(slots=True, frozen=True)
 class Counted:
-    """Packets that went one way. ``classed`` are RoCEv2 packets with the lossless class."""
+    """Packets in one direction. ``classed`` are RoCEv2 packets with the lossless class."""
 
     roce: int
     classed: int
     rest: int
 
     def since(self, earlier: Counted) -> Counted:
-        """Return what came after ``earlier``."""
+        """Return the packets after ``earlier``."""
         return Counted(
             self.roce - earlier.roce, self.classed - earlier.classed, self.rest - earlier.rest
         )
 
 
 def join(netns: str) -> None:
-    """Join tap and NIC both ways. RackError when the kernel refuses."""
+    """Join tap and NIC in both directions. Raises RackError when the kernel refuses."""
     lines = [f"link set {TAP} up"]
     _ip(netns, lines)
     rules = []
@@ -57,17 +57,17 @@ def join(netns: str) -> None:
 
 
 def part(netns: str) -> None:
-    """Give the NIC back to the container; the tap goes with its guest."""
+    """Return the NIC to the container; the tap ends with its guest."""
     run_tc(netns, [f"qdisc del dev {NIC} ingress"])
 
 
 def to_guest(netns: str) -> Counted:
-    """Return what arrived from the fabric."""
+    """Return the packets that arrived from the fabric."""
     return _counted(netns, NIC)
 
 
 def from_guest(netns: str) -> Counted:
-    """Return what the guest has sent."""
+    """Return the packets that the guest has sent."""
     return _counted(netns, TAP)
 
 
@@ -91,5 +91,7 @@ def _run(command: list[str], text: str | None = None) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or error
-        raise RoceError(f"{' '.join(command)}: {detail}", "is the rack still up?") from error
+        raise RoceError(
+            f"{' '.join(command)}: {detail}", "check that the rack is still up"
+        ) from error
     return done.stdout

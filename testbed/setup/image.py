@@ -1,8 +1,9 @@
-"""``python -m testbed.setup.image [torch]``: build a container image if it is missing.
+"""Builds a container image if it is missing: ``python -m testbed.setup.image [torch]``.
 
-Without a word the trainer's, which every rack needs; ``torch`` is PyTorch's, which examples need.
+The default is the trainer's image, which every rack needs; ``torch`` is the PyTorch image, which
+the examples need.
 
-Uses the engine of a rack that is up, else starts one as the rack would and ends it again.
+It uses the engine of a running rack, else starts one as the rack does and ends it afterwards.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from testbed.rack.process import marked
 
 _BUILDERS = {"trainer": ensure_image, "torch": ensure_torch_image}
 LOCK_WAIT_S = 900.0
-"""A rack that goes up for the first time builds the image itself, which takes minutes."""
+"""Longest wait for a rack that goes up for the first time and builds the image, for minutes."""
 
 
 def main() -> int:
-    """Print the image's name; 1 with one line on stderr when it can not be had."""
+    """Print the image's name; return 1 with one line on stderr on failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog="python -m testbed.setup.image")
     parser.add_argument("image", nargs="?", choices=_BUILDERS, default="trainer")
@@ -42,15 +43,15 @@ def main() -> int:
 
 
 def ensure(build: Callable[[EngineInfo], str]) -> str:
-    """Return the image's name, built when it was missing.
+    """Return the image's name; build the image if it is missing.
 
-    While a rack goes up or down it waits, LOCK_WAIT_S at most. EngineError, ImageError;
+    While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises EngineError, ImageError;
     RackError(conflict) when the other command takes longer.
     """
     with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say), marked(RUN_DIR):
         written = record.load(RUN_DIR)
         serving = written is not None and any(process.alive() for process in written.processes)
-        if written is not None and serving and written.docker_host:  # none: a start was killed
+        if written is not None and serving and written.docker_host:  # empty after a killed start
             return build(EngineInfo(written.docker_host, written.docker_private))
         engine = Engine(RUN_DIR)
         try:

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes this machine ready for `lightloom testbed up`: packages, virtual environment, image.
+# Prepares this machine for `lightloom testbed up`: packages, virtual environment, image.
 #
-# For Debian 12 and Ubuntu 24.04, as root. May be run again at any time: what is there already
-# is left as it is. Progress goes to stderr.
+# For Debian 12 and Ubuntu 24.04, as root. It is idempotent: existing parts do not change.
+# Progress goes to stderr.
 #   LIGHTLOOM_PYTHON   Python to use (3.11 or newer), otherwise the first one found
-#   LIGHTLOOM_VENV     where the virtual environment goes, otherwise .venv beside setup.cfg
-#   LIGHTLOOM_PAUSES   seconds between attempts at what comes over the network (default 5 20 60)
-#   LIGHTLOOM_OS_RELEASE  what says which distribution this is, otherwise /etc/os-release
+#   LIGHTLOOM_VENV     path of the virtual environment, otherwise .venv next to setup.cfg
+#   LIGHTLOOM_PAUSES   seconds between attempts of network downloads (default 5 20 60)
+#   LIGHTLOOM_OS_RELEASE  file that names the distribution, otherwise /etc/os-release
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
@@ -25,13 +25,13 @@ fail() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# attempt WHAT COMMAND...: mirrors and registries have hiccups; status of the last attempt.
+# attempt WHAT COMMAND...: retries a command that uses the network; status of the last attempt.
 attempt() {
     what=$1
     shift
     for pause in ${LIGHTLOOM_PAUSES-5 20 60}; do
         "$@" && return
-        say "$what: did not work, trying again in $pause s"
+        say "$what: failed, retrying in $pause s"
         sleep "$pause"
     done
     "$@"
@@ -50,10 +50,10 @@ find_python() {
     done
 }
 
-# Ubuntu has a browser as a snap only, which needs a daemon that not every machine runs.
+# Ubuntu has a browser only as a snap, which needs a daemon that not every machine runs.
 snaps_only() { grep -qx 'ID="\{0,1\}ubuntu"\{0,1\}' "$os_release"; }
 
-# One package name a line for everything that is missing.
+# Prints the names of the missing packages, one per line.
 missing_packages() {
     have ovs-vswitchd || echo openvswitch-switch
     if ! have dockerd && [ ! -S /var/run/docker.sock ]; then echo docker.io; fi
@@ -73,13 +73,13 @@ missing_packages() {
     fi
 }
 
-# A machine that has just been set up may still be upgrading itself: its locks are waited for.
+# Waits for apt's locks: a new machine may still be upgrading itself.
 apt() {
     apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@" >&2
 }
 
-# The rack starts its own daemons; those of the packages stay down. A policy that the machine
-# has already is respected, unless it is ours of a set-up that was killed.
+# The rack starts its own daemons; those of the packages do not start. An existing policy of the
+# machine is respected, unless a killed run of this script left it.
 install_packages() {
     if [ ! -e "$policy" ] || grep -qxF "$policy_mark" "$policy"; then
         trap 'rm -f "$policy"' EXIT
@@ -90,13 +90,13 @@ install_packages() {
         ours=yes
     fi
     export DEBIAN_FRONTEND=noninteractive
-    # Without a word apt takes an index that it could not fetch for one that has not changed.
+    # By default apt silently treats an index that it could not fetch as unchanged.
     attempt 'package lists' apt -o APT::Update::Error-Mode=any update ||
-        say 'package lists: not all could be fetched, going on with those there are'
-    # shellcheck disable=SC2086  # one word a package
+        say 'package lists: not all could be fetched, continuing with the existing ones'
+    # shellcheck disable=SC2086  # one word per package
     attempt packages apt install -y --no-install-recommends $1 ||
         fail "the packages could not be installed: $1" \
-            'see what apt-get says above; is a mirror reachable? Then run this again'
+            'see the output of apt-get above, check that a mirror is reachable, then run this again'
     if [ "${ours:-no}" = yes ]; then
         rm -f "$policy"
         trap - EXIT INT TERM
@@ -106,7 +106,7 @@ install_packages() {
 set_up_packages() {
     packages=$(missing_packages | tr '\n' ' ')
     if [ -z "$packages" ]; then
-        say 'packages: all there'
+        say 'packages: all installed'
         return
     fi
     have apt-get || fail "this machine lacks $packages and has no apt-get" \
@@ -115,7 +115,7 @@ set_up_packages() {
     install_packages "$packages"
 }
 
-# What was interrupted while it was made has a Python, but no pip yet.
+# A virtual environment from an interrupted run has a Python, but no pip.
 usable() { [ -x "$1/bin/python" ] && recent "$1/bin/python" && "$1/bin/python" -m pip -V >/dev/null 2>&1; }
 
 pip() { PYTHONWARNINGS=ignore "$venv/bin/python" -m pip -q --disable-pip-version-check "$@" >&2; }
@@ -130,20 +130,20 @@ set_up_venv() {
     if ! usable "$venv"; then
         python=$(find_python)
         [ -n "$python" ] || fail 'no Python 3.11 or newer found' \
-            'install python3.11 or newer, or name one: LIGHTLOOM_PYTHON=/path/to/python3'
-        say "virtual environment: making $venv with $("$python" --version)"
+            'install python3.11 or newer, or set LIGHTLOOM_PYTHON=/path/to/python3'
+        say "virtual environment: creating $venv with $("$python" --version)"
         "$python" -m venv --clear "$venv"
     fi
-    say 'virtual environment: installing what requirements.lock names'
+    say 'virtual environment: installing the packages of requirements.lock'
     rm -f "$stamp"
     attempt 'virtual environment' pip install --require-hashes -r "$root/requirements.lock" ||
         fail 'the packages of requirements.lock could not be installed' \
-            "see what pip says above; is its index reachable ($venv/bin/pip config list)?"
+            "see the output of pip above; check its index ($venv/bin/pip config list)"
     pip install --no-deps --no-build-isolation -e "$root"
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-# Where no package has a browser, Playwright's own. Nothing but tests of the console needs it.
+# Installs Playwright's browser if no package has one. Only tests of the console need it.
 set_up_browser() {
     if have chromium || [ -x "$venv/bin/chromium" ]; then return; fi
     say "browser: fetching Playwright's Chromium"
@@ -153,12 +153,12 @@ set_up_browser() {
     if [ -n "$chrome" ]; then
         ln -sf "$chrome" "$venv/bin/chromium"
     else
-        say 'browser: none could be had; `make web`, and so `make test`, will miss it'
+        say 'browser: not available; `make web` and `make test` will fail'
     fi
 }
 
 set_up_image() {
-    say 'container image: building it if it is missing (minutes the first time)'
+    say 'container image: building it if missing (minutes the first time)'
     (cd "$root" && "$venv/bin/python" -m testbed.setup.image >&2)
 }
 

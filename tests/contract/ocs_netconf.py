@@ -1,4 +1,4 @@
-"""A NETCONF session without SSH: the driver's XML goes straight to the emulator's dialect."""
+"""Implements a NETCONF session without SSH: passes the driver's XML to the emulator's dialect."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NC = "urn:ietf:params:xml:ns:netconf:base:1.0"
 
 
 class LocalNetconf:
-    """Has the calls of ``NetconfSession``; a cut connection is one error and then whole again."""
+    """Has the calls of ``NetconfSession``; a cut connection is one error and then works again."""
 
     def __init__(
         self, dialect: NetconfDialect, emulator: Emulator, rules: Sessions | None = None
     ) -> None:
-        """``rules``: the switch's count of sessions, where there is a limit."""
+        """``rules`` are the session rules of a switch with a session limit."""
         self._dialect = dialect
         self._faults = emulator.switch.faults
         self._rules = rules
@@ -30,7 +30,7 @@ class LocalNetconf:
 
     async def open(self) -> None:
         if self._rules is not None and not self._rules.enter():
-            raise OcsUnreachable("session_limit", "netconf", "no session left")
+            raise OcsUnreachable("session_limit", "netconf", "no free session")
         self._entered = True
 
     async def close(self) -> None:
@@ -57,7 +57,7 @@ class LocalNetconf:
             async with asyncio.timeout(timeout_s):
                 return await self._mistreated(verb, lambda: self._carry_out(verb, rpc))
         except TimeoutError:
-            raise OcsTimeout("no_answer", "netconf", "no answer in time") from None
+            raise OcsTimeout("no_answer", "netconf", "no response in time") from None
 
     async def _carry_out(self, verb: str, rpc: Element) -> str:
         try:

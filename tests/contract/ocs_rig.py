@@ -1,4 +1,4 @@
-"""What the driver contract is run on: an emulated switch per driver, and ways to hurt it."""
+"""Provides an emulated switch per driver for the driver contract, and ways to disturb it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ocs_driver.matrix import MatrixDriver
 from testbed.ocs_emulator import Emulator, load_personality
 
 CREDENTIAL = "pa;ss:word"
-FOREIGN = "SOMEBODY"
+FOREIGN = "FOREIGN"
 SETTLE_S = 0.3
 PATIENCE_S = 60.0
-"""Longest that a machine with much other work is waited for."""
+"""Longest wait for a busy machine."""
 FOREVER_S = 1e6
-"""For mirrors that are still moving whenever they are looked at."""
+"""Time of mirrors that move during the whole test."""
 
 Address = tuple[str, int]
 
 
 async def until(fact: Callable[[], object], what: str) -> None:
-    """Wait until ``fact()``; fail with ``what`` when it does not come to be."""
+    """Wait until ``fact()`` is true; fail with ``what`` otherwise."""
     deadline = time.monotonic() + PATIENCE_S
     while not fact():
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s: {what}"
@@ -38,9 +38,9 @@ async def until(fact: Callable[[], object], what: str) -> None:
 
 
 class Clock:
-    """The running loop's clock, which can be put forward.
+    """The running loop's clock, which a test can advance.
 
-    So time-outs can be so long that no machine is too slow for them, and need not be waited for.
+    So timeouts can be long enough for any machine without a real wait.
     """
 
     def __init__(self) -> None:
@@ -50,16 +50,16 @@ class Clock:
         loop.time = lambda: real() + self._ahead_s  # type: ignore[method-assign]
 
     def forward(self, seconds: float) -> None:
-        """Let that time have passed."""
+        """Advance the clock."""
         self._ahead_s += seconds
 
 
 @contextlib.contextmanager
 def reserved(count: int) -> Iterator[list[Address]]:
-    """Yield addresses that nobody else gets, also while nobody listens there.
+    """Yield addresses that no other socket gets, also without a listener.
 
-    A bound socket keeps its port from being given away; whoever asks for it by number, and
-    for its reuse, as servers do, can still listen.
+    A bound socket reserves its port; a server that requests it by number with address reuse can
+    still listen.
     """
     with contextlib.ExitStack() as held:
         addresses = []
@@ -81,7 +81,7 @@ class Vendor:
     ports: tuple[str, ...]
     """At least eight ports, the first half usable as sources."""
     activate: bytes
-    """The command whose effect is light, as it begins on the wire; empty under encryption."""
+    """Wire prefix of the command that makes light; empty for an encrypted protocol."""
 
     @property
     def reciprocal(self) -> bool:
@@ -139,7 +139,7 @@ VENDORS = (
 
 @dataclass(slots=True)
 class RecordingDataPlane:
-    """Remembers the light, and reports chosen links as missing."""
+    """Records the light, and reports chosen links as missing."""
 
     missing: set[str] = field(default_factory=set)
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Rig:
         return f"{self.vendor.scheme}://admin@{host}:{port}"
 
     def driver(self, address: tuple[str, int] | None = None) -> OcsDriver:
-        """Return a driver that gives mirrors this fast less time to settle."""
+        """Return a driver with a shorter settling time for fast mirrors."""
         url, state = self.url(address), self.state_dir
         driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=state)
         if isinstance(driver, MatrixDriver):
@@ -186,11 +186,11 @@ class Rig:
         return driver
 
     async def heard(self) -> None:
-        """Wait until the emulator has played all its tricks."""
-        await until(lambda: not self.emulator.switch.faults.rules, "a trick to be played")
+        """Wait until the emulator has applied all its tricks."""
+        await until(lambda: not self.emulator.switch.faults.rules, "a trick to be applied")
 
     def foreign(self, a: str, b: str) -> None:
-        """Somebody else makes a circuit."""
+        """Make a circuit as another client."""
         model, partner = self.emulator.model, self.emulator.personality.partner
         beside = {fiber: output for output, fiber in partner.items()}
         pairs = [(a, beside[b]), (b, beside[a])] if beside else [(a, b)]
@@ -235,7 +235,7 @@ class Readings:
         return count
 
     async def settling(self) -> None:
-        """Wait until the driver has read what became of a change, and so waits for its light."""
+        """Wait until the driver has read the result of a change, and so waits for its light."""
         # Once before the change, once after it, and once more because not all was lit.
         await until(lambda: self.done >= 3, "the circuits to be read again")
 
@@ -243,7 +243,7 @@ class Readings:
 class CuttingProxy:
     """Cuts the connection once, at the first command that contains ``pattern``.
 
-    With ``after_effect`` the switch gets the command and only its answer is lost.
+    With ``after_effect`` the switch gets the command and only its response is lost.
     """
 
     def __init__(self, target: tuple[str, int], pattern: bytes, *, after_effect: bool) -> None:

@@ -1,9 +1,9 @@
-"""Random desired maps and random fault scripts, and what must hold whatever happens.
+"""Runs random desired maps under random fault scripts and checks the invariants.
 
-* ``apply`` either brings about what was asked or says exactly why not, circuit by circuit;
-* it has ended by its deadline;
-* a circuit nobody asked to change never drops a frame;
-* a foreign circuit is never changed.
+* ``apply`` either reaches the requested state or reports the exact reason per circuit;
+* it ends by its deadline;
+* a circuit without a requested change never drops a frame;
+* a foreign circuit never changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAMES_PER_LOOK = 1
 _CREDENTIAL = "x"
 _DEADLINE_S = 4.0
 _LATE_S = 0.001
-"""For the rounding of a sum of times."""
+"""Tolerance for the rounding of a sum of times."""
 _SHAPES: Mapping[str, str] = {
     "calient-s320": "{banks: 1, rows: 2, columns: 6}",
     "polatis-24x24": "{inputs: 12, outputs: 12, first_input: 1, first_output: 13}",
@@ -40,7 +40,7 @@ _SHAPES: Mapping[str, str] = {
 
 @dataclass(slots=True, frozen=True)
 class Dialect:
-    """What the scripts are run against."""
+    """The protocol and the personality that a script runs against."""
 
     scheme: str
     personality: str
@@ -64,7 +64,7 @@ DIALECTS = (
 
 
 def small(name: str) -> Personality:
-    """Return a personality with a dozen ports: scripts are about behaviour, not size."""
+    """Return a personality with a dozen ports: scripts test behaviour, not size."""
     whole = load_personality(name)
     text = (
         Path(ocs_driver.__file__).parents[1] / "testbed/ocs_emulator/personalities" / f"{name}.yaml"
@@ -80,7 +80,7 @@ def small(name: str) -> Personality:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run of scripts came to."""
+    """The result of a run of scripts."""
 
     scripts: int = 0
     converged: int = 0
@@ -100,7 +100,7 @@ async def play(dialect: Dialect, personality: Personality, seed: int, state: Pat
     _forget(state)
     chance = random.Random(seed)  # noqa: S311 - reproducible, no secret
     tally = Tally(scripts=1)
-    # SSH needs threads, which virtual time does not wait for: NETCONF goes without it.
+    # SSH needs threads, for which virtual time does not wait: NETCONF runs without SSH.
     plain = [name for name in personality.front_ends if not name.endswith("netconf")]
     listen = [("switch", n) for n in range(1, len(plain) + 1)]
     busy = chance.choice(["reject", "displace"])
@@ -188,7 +188,7 @@ class _Script:
             pairs = [(a, self.beside[b]), (b, self.beside[a])] if self.beside else [(a, b)]
             for source, sink in pairs:
                 name = f"{source}-{sink}"
-                self.model.enter(name, source, sink, duplex=not self.beside, group="SOMEBODY")
+                self.model.enter(name, source, sink, duplex=not self.beside, group="FOREIGN")
                 self.model.activate(name, self.emulator.switch.now())
         self.model.set_tuned(self.emulator.switch.now() + 1.0)
         for circuit in self.model.circuits.values():
@@ -202,7 +202,7 @@ class _Script:
         return kept + _pairing([f for f in fibers if f not in taken], self.chance)
 
     async def _break(self, ports: Sequence[str]) -> None:
-        """Order up to three random faults, none of which by itself hits a bystander."""
+        """Inject up to three random faults that do not affect unrelated circuits by themselves."""
         orders: list[dict[str, Any]] = [
             {"fault": self.chance.choice(["deny", "no-effect", "no-reply"])},
             {"fault": self.chance.choice(["cut-before", "cut-after", "half-reply"])},
@@ -258,7 +258,7 @@ class _Script:
         self._check_read_back(done)
 
     def _check_map(self, desired: Sequence[CircuitRequest]) -> None:
-        """All is well says the driver: then light must pass exactly as asked."""
+        """Check that light passes exactly as requested after the driver reports success."""
         now = self.emulator.switch.now()
         wanted = {}
         for request in desired:
@@ -279,7 +279,7 @@ class _Script:
             self._expect(shown <= held, f"shows {shown - held}, which are not there")
 
     def _frames(self) -> None:
-        """Send a frame along every path that nobody asked to change."""
+        """Send a frame along every path without a requested change."""
         now = self.emulator.switch.now()
         for a, b in self.bystanders.items():
             self.tally.frames += FRAMES_PER_LOOK

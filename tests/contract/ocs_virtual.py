@@ -1,7 +1,7 @@
-"""An event loop without clock or sockets: time jumps to the next timer, streams are in memory.
+"""Implements an event loop in virtual time: time jumps to the next timer, streams are in memory.
 
-What takes a switch seconds takes microseconds, so that tens of thousands of fault scripts
-run in a minute. Drivers and emulator run unchanged on it.
+Seconds of a switch take microseconds, so that tens of thousands of fault scripts run in a minute.
+Drivers and emulator run unchanged on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Address = tuple[str, int]
 
 
 class _Jump(selectors.SelectSelector):
-    """Instead of waiting, moves the clock."""
+    """Advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class _Stream(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        raise NotImplementedError("nothing here sends that much")
+        raise NotImplementedError("no test sends that much")
 
     def resume_reading(self) -> None:
         return
@@ -81,7 +81,7 @@ class _Stream(asyncio.Transport):
 
 
 class _Listener:
-    """What asyncio calls a server and a socket."""
+    """Stands in for asyncio's server and socket."""
 
     def __init__(self, loop: VirtualLoop, address: Address) -> None:
         self._loop = loop
@@ -104,7 +104,7 @@ class _Listener:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Run a coroutine with ``run``."""
+    """An event loop in virtual time; see ``run``."""
 
     def __init__(self) -> None:
         self._jump = _Jump()
@@ -118,7 +118,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Do the work at once: time does not wait for threads."""
+        """Execute the work immediately: virtual time does not wait for threads."""
         del executor
         done = self.create_future()
         try:
@@ -152,7 +152,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Any) -> Any:
-    """Run a coroutine to its end on a loop of its own."""
+    """Run a coroutine to its end on a new loop."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     try:

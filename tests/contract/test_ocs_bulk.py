@@ -1,4 +1,4 @@
-"""Bulks larger than what is on its way at a time, and what is asked while mirrors move."""
+"""Tests bulks larger than the in-flight limit, and the reads while mirrors move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY = 24
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=str)
-async def test_refusals_in_a_large_bulk_are_laid_to_the_right_circuits(
+async def test_refusals_in_a_large_bulk_belong_to_the_right_circuits(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig(vendor) as bench, bench.driver() as driver:
@@ -50,7 +50,7 @@ async def test_refusals_in_a_large_bulk_are_laid_to_the_right_circuits(
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=str)
-async def test_while_mirrors_move_the_whole_map_is_seldom_read(vendor: Vendor) -> None:
+async def test_the_whole_map_is_rarely_read_while_mirrors_move(vendor: Vendor) -> None:
     never = rig(vendor, mirror_s=FOREVER_S, bulk_s=FOREVER_S, settle_s=FOREVER_S)
     async with never as bench, bench.driver() as driver:
         readings, loop = Readings.of(driver), asyncio.get_running_loop()
@@ -63,5 +63,5 @@ async def test_while_mirrors_move_the_whole_map_is_seldom_read(vendor: Vendor) -
             circuit.ready_at = loop.time()
         bench.emulator.switch.poke()
         assert (await changing).ok
-        # Before, after sending, every 0.1 s, and when the light came; not every few milliseconds.
+        # Before, after sending, every 0.1 s, and when light arrives; not every few milliseconds.
         assert readings.done <= 4 + (loop.time() - began) / 0.1

@@ -1,11 +1,11 @@
-"""The contract of a switch of which only the address is known: emulated, or a real one.
+"""Tests the contract with a switch given by its address: an emulated one, or a real one.
 
     LIGHTLOOM_TEST_OCS_URL=polatis+scpi://10.0.0.5:5025 \\
     LIGHTLOOM_TEST_OCS_PORTS=17,18,19,20,21,22,23,24 \\
     LIGHTLOOM_OCS_PASSWORD=... pytest tests/contract/test_ocs_by_address.py
 
-runs it on a real switch and touches only the (eight) ports named, which must be free and
-have light. Without the variables it runs on every emulated switch.
+runs it on a real switch and touches only the eight given ports, which must be free and have
+light. Without the variables it runs on every emulated switch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEADLINE_S = 30.0
 
 @dataclass(slots=True, frozen=True)
 class Switch:
-    """A switch under test and the ports that may be touched."""
+    """A switch under test and the ports that the test may use."""
 
     driver: OcsDriver
     ports: Sequence[str]
@@ -63,7 +63,7 @@ async def switch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             yield Switch(driver, bench.ports)
 
 
-async def test_it_says_what_it_is_and_lists_its_ports(switch: Switch) -> None:
+async def test_the_switch_reports_its_identity_and_its_ports(switch: Switch) -> None:
     known = await switch.driver.capabilities()
     assert known.vendor
     assert known.serial
@@ -85,7 +85,7 @@ async def test_circuits_are_made_moved_and_removed(switch: Switch) -> None:
     assert not any(gone.circuits.on_port(port) for port in switch.ports)
 
 
-async def test_others_are_left_alone(switch: Switch) -> None:
+async def test_other_circuits_do_not_change(switch: Switch) -> None:
     def outside() -> set[tuple[str, str]]:
         ours = set(switch.ports)
         return {(c.a, c.b) for c in now.circuits if not {c.a, c.b} & ours}

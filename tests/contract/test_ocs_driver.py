@@ -1,4 +1,4 @@
-"""The driver contract: the same expectations for every optical-switch driver."""
+"""Tests the driver contract: the same expectations for every optical-switch driver."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rotated(bench: Rig) -> list[CircuitRequest]:
     return [CircuitRequest(bench.ports[i], bench.ports[half + (i + 1) % half]) for i in range(half)]
 
 
-async def test_the_switch_says_what_it_is(bench: Rig, driver: OcsDriver) -> None:
+async def test_the_switch_reports_its_identity(bench: Rig, driver: OcsDriver) -> None:
     capabilities = await driver.capabilities()
     personality = bench.emulator.personality
     assert capabilities.vendor == personality.vendor
@@ -125,7 +125,7 @@ async def test_all_circuits_move_in_one_call(bench: Rig, driver: OcsDriver) -> N
 async def test_simplex_circuit_carries_one_direction(bench: Rig, driver: OcsDriver) -> None:
     a, b = bench.ports[0], bench.ports[4]
     assert (await driver.apply([], [CircuitRequest(a, b, duplex=False)])).ok
-    # Where a path carries light both ways there is no one-way circuit.
+    # A switch whose paths carry light both ways has no one-way circuits.
     both = {a: b, b: a} if bench.vendor.reciprocal else {a: b}
     assert bench.dataplane.paths == both
     assert (await driver.apply([CircuitRequest(a, b, duplex=False)], [])).ok
@@ -139,7 +139,7 @@ async def test_safe_mode_leaves_busy_ports_alone(bench: Rig, driver: OcsDriver) 
     assert bench.dataplane.paths == before
 
 
-async def test_update_mode_displaces_own_circuits_and_says_so(
+async def test_update_mode_displaces_own_circuits_and_reports_it(
     bench: Rig, driver: OcsDriver
 ) -> None:
     await driver.apply([], straight(bench, 1))
@@ -187,7 +187,7 @@ async def test_a_half_made_circuit_is_undone(
     activate = bench.emulator.model.activate
 
     def refuse(name: str, now: float) -> None:
-        # Of the two pairs of a simplex device the second one is refused.
+        # On a simplex device the second of the two pairs is refused.
         if name.startswith(bench.ports[4]) or (not simplex and bench.ports[0] in name):
             if not bench.vendor.two_step:
                 bench.emulator.model.drop(name)
@@ -202,7 +202,7 @@ async def test_a_half_made_circuit_is_undone(
     assert len((await driver.read()).circuits) == 3
 
 
-async def test_half_a_duplex_circuit_is_made_whole(bench: Rig, driver: OcsDriver) -> None:
+async def test_half_a_duplex_circuit_is_completed(bench: Rig, driver: OcsDriver) -> None:
     if bench.vendor.reciprocal:
         return  # there are no halves
     a, b = bench.ports[0], bench.ports[4]
@@ -223,7 +223,7 @@ async def test_no_light_is_a_failure_and_an_alarm(bench: Rig, driver: OcsDriver)
     failed = {p.port for p in await driver.inventory() if p.health is PortHealth.FAILED}
     circuit = {bench.ports[0], bench.ports[4]}
     assert circuit & {bench.emulator.personality.fiber(port) for port in failed}
-    # A circuit that failed is made anew when it is asked for again.
+    # A failed circuit is made again when it is requested again.
     bench.dataplane.missing.clear()
     assert (await driver.apply([], straight(bench, 2))).ok
     assert await driver.alarms() == ()
@@ -243,7 +243,7 @@ async def test_a_circuit_still_tuning_at_the_deadline_is_not_done(vendor: Vendor
 
 
 @pytest.mark.parametrize("after_effect", [True, False])
-async def test_a_lost_answer_is_resolved_by_reading_again(bench: Rig, after_effect: bool) -> None:
+async def test_a_lost_response_is_resolved_by_another_read(bench: Rig, after_effect: bool) -> None:
     if not bench.vendor.activate:
         trick = Trick.CUT_AFTER if after_effect else Trick.CUT_BEFORE
         bench.emulator.switch.faults.rules.append(Rule(trick))
@@ -259,7 +259,7 @@ async def test_a_lost_answer_is_resolved_by_reading_again(bench: Rig, after_effe
         assert len(result.circuits.circuits) == 4
 
 
-async def test_a_switch_that_dies_amid_a_change_leaves_the_outcome_unknown(bench: Rig) -> None:
+async def test_a_switch_that_dies_during_a_change_leaves_the_outcome_unknown(bench: Rig) -> None:
     bench.emulator.switch.faults.rules.append(Rule(Trick.NO_REPLY))
     async with bench.driver() as driver:
         clock, deadline_s = Clock(), 4 * PATIENCE_S
@@ -339,7 +339,7 @@ async def test_wrong_password(bench: Rig) -> None:
     assert CREDENTIAL not in str(caught.value)
 
 
-async def test_nobody_listens(vendor: Vendor) -> None:
+async def test_an_address_without_listener(vendor: Vendor) -> None:
     async with rig(vendor) as gone:
         await gone.emulator.stop()
         with pytest.raises(OcsUnreachable):

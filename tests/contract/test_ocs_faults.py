@@ -1,4 +1,4 @@
-"""Every fault the emulator can play, over real sockets, against every driver."""
+"""Tests every driver with every fault of the emulator, over real sockets."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def two(bench: Rig) -> list[CircuitRequest]:
 async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(
     bench: Rig, trick: Trick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of a minute, an answer that never comes is given one second.
+    # A missing response takes one second of the minute.
     monkeypatch.setattr(converge, "_BULK_SHARE", 1.0 / PATIENCE_S)
     await order(bench, fault=trick.value, code="SROF")
     async with bench.driver() as driver:
         result = await driver.apply([], two(bench), deadline_s=PATIENCE_S)
         lost = {r.code for r in result.results if r.outcome is Outcome.FAILED}
         if trick is Trick.DENY:
-            # Lists that are refused are tried one by one, so the one refusal may be mended.
+            # The pairs of a refused list are sent one by one, so one refusal may be recovered.
             assert result.ok or lost
         elif trick is Trick.NO_EFFECT:
             assert result.ok or lost
@@ -87,7 +87,9 @@ async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(
 
 
 @pytest.mark.parametrize("release", ["old", "new"])
-async def test_strange_replies_are_read_alike(bench: Rig, driver: OcsDriver, release: str) -> None:
+async def test_unusual_replies_have_the_same_meaning(
+    bench: Rig, driver: OcsDriver, release: str
+) -> None:
     await driver.apply([], two(bench))
     plain = await driver.read()
     await order(bench, fault="firmware", release=release)
@@ -114,18 +116,16 @@ async def test_slow_and_stuck_mirrors(bench: Rig, driver: OcsDriver) -> None:
     assert result.results[0].code in {"not_tuned", "circuit_failed"}
 
 
-async def test_light_that_goes_astray_creeps_away_or_never_came(
-    bench: Rig, driver: OcsDriver
-) -> None:
+async def test_stray_fading_and_missing_light(bench: Rig, driver: OcsDriver) -> None:
     if not bench.vendor.measures_light:
-        return  # what is not measured cannot be found
+        return  # unmeasured light cannot be detected
     a, b = bench.ports[0], bench.ports[4]
     elsewhere = bench.ports[7]
     beside = {f: o for o, f in bench.emulator.personality.partner.items()}
     await order(bench, fault="stray", port=beside.get(elsewhere, elsewhere))
     astray = await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)
     assert astray.results[0].code == "circuit_failed"
-    assert (await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)).ok, "made anew"
+    assert (await driver.apply([], [CircuitRequest(a, b)], deadline_s=PATIENCE_S)).ok, "made again"
     await driver.apply([CircuitRequest(a, b)], [])
     for fault, extra in (("dark", {}), ("creep", {"db": 45.0}), ("fail", {})):
         await order(bench, fault=fault, port=a, **extra)
@@ -138,7 +138,7 @@ async def test_light_that_goes_astray_creeps_away_or_never_came(
 
 
 @pytest.mark.parametrize("keeps", ["preserve", "empty"])
-async def test_a_reboot_under_the_driver(bench: Rig, keeps: str) -> None:
+async def test_a_reboot_of_a_connected_switch(bench: Rig, keeps: str) -> None:
     async with bench.driver() as driver:
         await driver.apply([], two(bench))
         events = driver.subscribe()
@@ -151,13 +151,13 @@ async def test_a_reboot_under_the_driver(bench: Rig, keeps: str) -> None:
         assert (await driver.apply([], two(bench))).ok
 
 
-async def test_a_switch_that_is_off_serves_nobody_whose_call_it_had_just_taken(
+async def test_a_stopped_switch_does_not_serve_an_accepted_connection(
     bench: Rig,
 ) -> None:
-    """The connection is made, and served only after the switch was stopped."""
+    """The connection is accepted, and served only after the switch was stopped."""
     server = bench.emulator.servers[bench.vendor.front_end]
     if isinstance(server, NetconfServer):
-        return  # there a connection is ended as soon as it is made
+        return  # its server ends a connection as soon as it is made
     await bench.emulator.stop()
     async with (
         await asyncio.start_server(server.serve, "127.0.0.1", 0) as late,  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ async def test_one_session_too_many(bench: Rig, driver: OcsDriver) -> None:
     assert (await driver.read()).circuits == ()
 
 
-async def test_idle_logout_is_mended_unseen(
+async def test_the_driver_recovers_from_an_idle_logout(
     bench: Rig, driver: OcsDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = 0
@@ -194,27 +194,29 @@ async def test_idle_logout_is_mended_unseen(
     for request in two(bench):
         before = ended
         await order(bench, fault="idle-logout", seconds=0.05)
-        with contextlib.suppress(OcsError):  # a slow machine is silent for as long amid a reading
+        with contextlib.suppress(
+            OcsError
+        ):  # a slow machine may be idle for that long during a read
             await driver.read()
         await until(lambda before=before: ended > before, "the session to be ended")
         await order(bench, fault="idle-logout", seconds=0)
         assert (await driver.apply([], [request])).ok
 
 
-async def test_the_login_race_is_waited_out(bench: Rig) -> None:
+async def test_the_driver_waits_for_the_end_of_the_login_race(bench: Rig) -> None:
     await order(bench, fault="login-race", seconds=0.2)
     async with bench.driver() as driver:
         assert (await driver.apply([], two(bench))).ok
 
 
-async def test_sessions_are_given_back(bench: Rig) -> None:
+async def test_sessions_are_released(bench: Rig) -> None:
     await order(bench, fault="sessions", limit=2)
     for _ in range(5):
         async with bench.driver() as driver:
             await driver.read()
 
 
-async def test_a_foreign_edit_is_seen_and_left_alone(bench: Rig, driver: OcsDriver) -> None:
+async def test_a_foreign_edit_is_reported_and_not_changed(bench: Rig, driver: OcsDriver) -> None:
     beside = {f: o for o, f in bench.emulator.personality.partner.items()}
     a, b = bench.ports[2], bench.ports[6]
     await order(bench, fault="foreign", a=a, b=beside.get(b, b))
@@ -225,7 +227,7 @@ async def test_a_foreign_edit_is_seen_and_left_alone(bench: Rig, driver: OcsDriv
     assert len((await driver.read()).circuits) == 2
 
 
-async def test_bad_orders_are_answered(bench: Rig) -> None:
+async def test_invalid_orders_get_an_error(bench: Rig) -> None:
     control = Control(bench.emulator)
     for bad in ({}, {"fault": "frob"}, {"fault": "dark"}, {"fault": "dark", "port": "zz"}):
         answer = await control.order(bad)
@@ -257,7 +259,7 @@ _IMPATIENT = {
 
 
 async def test_the_scheme_of_another_dialect(bench: Rig) -> None:
-    """It says so, or that nobody answered, and for how long it waited."""
+    """The error reports the wrong dialect, or no response with the duration of the wait."""
     host, port = bench.address
     for scheme in ocs_driver.DRIVERS.keys() - {bench.vendor.scheme}:
         driver = ocs_driver.open(

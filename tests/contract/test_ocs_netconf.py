@@ -1,4 +1,4 @@
-"""What only NETCONF has: revisions of the YANG, two framings, SSH host keys, notifications."""
+"""Tests the NETCONF features: YANG revisions, two framings, SSH host keys, notifications."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_the_old_framing(tmp_path: Path) -> None:
         assert b"egress>5<" in reply
 
 
-async def test_a_host_key_that_is_not_the_switch_s(tmp_path: Path) -> None:
+async def test_a_wrong_host_key_is_refused(tmp_path: Path) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().split()[1].decode()
     query = "?hostkey=" + other.replace("+", "%2B")
     async with Emulator(load_personality("polatis-48xCC"), LISTEN) as emulator:
@@ -73,13 +73,13 @@ async def test_a_host_key_that_is_not_the_switch_s(tmp_path: Path) -> None:
         await driver.close()
 
 
-async def test_notifications_arrive_unasked(tmp_path: Path) -> None:
+async def test_notifications_arrive(tmp_path: Path) -> None:
     async with Emulator(load_personality("polatis-48xCC"), LISTEN) as emulator:
         driver = ocs_driver.open(url(emulator), password=CREDENTIAL, state_dir=tmp_path)
         async with driver, asyncio.timeout(PATIENCE_S):
             events = driver.subscribe()
             emulator.model.connect("1", "5", "", 0.0)
-            emulator.switch.changed("1,5", "somebody")
+            emulator.switch.changed("1,5", "foreign")
             assert (await anext(events)).kind is EventKind.CIRCUIT
             emulator.model.light.broken.add("7")
             await emulator.switch.refresh()
@@ -87,7 +87,7 @@ async def test_notifications_arrive_unasked(tmp_path: Path) -> None:
             assert (alarm.kind, alarm.obj) == (EventKind.ALARM, "7")
 
 
-async def test_one_port_is_asked_for_by_content_match(tmp_path: Path) -> None:
+async def test_one_port_is_selected_by_content_match(tmp_path: Path) -> None:
     async with Emulator(load_personality("polatis-48xCC"), LISTEN) as emulator:
         driver = ocs_driver.open(url(emulator), password=CREDENTIAL, state_dir=tmp_path)
         async with driver:

@@ -1,4 +1,4 @@
-"""What the probe finds out about the emulator is what the emulator was told to be."""
+"""Tests that the probe measures the configured behaviour of the emulator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
 
 
 def odd(vendor: Vendor, busy: Busy) -> Personality:
-    """A personality that no file has."""
+    """Return a personality that differs from all files."""
     changed = load_personality(vendor.personality).behaving(busy=busy, max_sessions=SESSIONS)
     light = dataclasses.replace(changed.light, launch_dbm=-3.0, loss_mean_db=2.5)
     return dataclasses.replace(
@@ -77,11 +77,11 @@ async def test_the_probe_recovers_the_personality(
 def test_the_probe_measures_times(
     vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In virtual time: on the machine's own clock its other work would be measured, too."""
+    """Virtual time excludes the other work of the machine from the measurement."""
     truth = odd(vendor, Busy.REJECT)
 
     async def story() -> None:
-        # SSH needs threads, which virtual time does not wait for: NETCONF goes without it.
+        # SSH needs threads, for which virtual time does not wait: NETCONF runs without SSH.
         plain = [name for name in truth.front_ends if not name.endswith("netconf")]
         async with Emulator(truth, [("switch", n + 1) for n in range(len(plain))]) as emulator:
             if vendor.scheme == "polatis+netconf":

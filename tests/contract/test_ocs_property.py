@@ -1,4 +1,4 @@
-"""Random maps, random faults: 10^4 scripts over all dialects in virtual time."""
+"""Tests 10^4 scripts of random maps and random faults over all dialects in virtual time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.contract.ocs_script import DIALECTS, Dialect, Tally, play, small
 from tests.contract.ocs_virtual import run
 
 SCRIPTS = 1120
-"""Per dialect; 9 x 1120 is a little more than 10^4. benchmarks/ocs_faults.py runs 10^5."""
+"""Scripts per dialect; 9 x 1120 is just over 10^4. benchmarks/ocs_faults.py runs 10^5."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
-def test_it_converges_or_says_why_and_never_harms_bystanders(dialect: Dialect) -> None:
+def test_it_converges_or_reports_why_and_never_affects_other_circuits(dialect: Dialect) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     logging.disable(logging.WARNING)
     personality = small(dialect.personality)

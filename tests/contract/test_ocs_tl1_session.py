@@ -1,4 +1,4 @@
-"""The TL1 session against a switch that misbehaves by script."""
+"""Tests the TL1 session with a switch whose faults are scripted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ = Command("RTRV-HDR")
 WRITE = Command("ENT-CRS", aid="1.1.1,1.1.2", tail="::lightloom,2WAY")
 
 Reply = bytes | None
-"""None closes the connection; empty bytes are silence."""
+"""None closes the connection; empty bytes mean no response."""
 
 
 def answer(ctag: str, completion: str = "COMPLD", body: str = "") -> bytes:
@@ -38,7 +38,7 @@ NOT_ACTIVE = "   PLNA\r\n   /* Login Not Active */\r\n"
 
 
 class ScriptedSwitch:
-    """Answers each command as ``script(verb, ctag)`` says, and remembers what it got."""
+    """Responds to each command with ``script(verb, ctag)``, and records the commands."""
 
     def __init__(self, script: Callable[[str, str], Reply]) -> None:
         self.script = script
@@ -111,7 +111,7 @@ async def test_already_logged_in_is_success() -> None:
         assert (await session.ask(READ)).ok
 
 
-async def test_login_race_is_waited_out_even_for_writes() -> None:
+async def test_the_session_waits_for_the_end_of_the_login_race_even_for_writes() -> None:
     seen: list[str] = []
 
     def script(verb: str, ctag: str) -> Reply:
@@ -140,7 +140,7 @@ async def test_a_session_logged_out_by_the_switch_logs_in_again() -> None:
         assert switch.connections == 2
 
 
-async def test_a_refused_login_is_not_tried_again_at_once() -> None:
+async def test_a_refused_login_is_not_retried_immediately() -> None:
     async with session_with(lambda _, ctag: answer(ctag, "DENY", "   PIUI\r\n")) as (s, switch):
         for _ in range(3):
             with pytest.raises(OcsLogin, match="PIUI"):
@@ -184,7 +184,7 @@ async def test_a_cut_connection_leaves_a_write_unknown_and_is_not_repeated() -> 
         assert switch.verbs.count("ENT-CRS") == 1
 
 
-async def test_a_reading_survives_one_cut() -> None:
+async def test_a_read_survives_one_cut() -> None:
     async with session_with(obedient) as (session, switch):
         await session.open()
         switch.script = lambda v, c: (
@@ -193,7 +193,7 @@ async def test_a_reading_survives_one_cut() -> None:
         assert (await session.ask(Command("RTRV-NE"))).ok
 
 
-async def test_refusals_carry_the_switch_s_code_and_words() -> None:
+async def test_refusals_have_the_code_and_text_of_the_switch() -> None:
     def script(verb: str, ctag: str) -> Reply:
         if verb == "RTRV-NE":
             return answer(ctag, "DENY", "   ZZZZ\r\n   /* no; never */\r\n")
@@ -239,7 +239,7 @@ async def test_idle_sessions_are_kept_alive() -> None:
         assert switch.connections == 1
 
 
-async def test_a_lost_session_comes_back_by_itself() -> None:
+async def test_a_lost_session_reconnects_automatically() -> None:
     heard: asyncio.Queue[bool] = asyncio.Queue()
     async with ScriptedSwitch(obedient).running() as switch:
         session = Tl1Session(
@@ -252,10 +252,10 @@ async def test_a_lost_session_comes_back_by_itself() -> None:
         await session.close()
 
 
-async def test_while_backing_off_short_calls_fail_at_once() -> None:
+async def test_short_calls_fail_immediately_during_a_backoff() -> None:
     timing = Tl1Timing(backoff_first_s=4 * PATIENCE_S, backoff_longest_s=4 * PATIENCE_S)
-    with reserved(1) as (nobody,):
-        session = Tl1Session(*nobody, Login("admin", "pw"), timing=timing)
+    with reserved(1) as (address,):
+        session = Tl1Session(*address, Login("admin", "pw"), timing=timing)
         with pytest.raises(OcsUnreachable, match="unreachable"):
             await session.bulk([READ], PATIENCE_S)
         with pytest.raises(OcsUnreachable, match="next attempt in"):

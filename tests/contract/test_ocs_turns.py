@@ -1,4 +1,4 @@
-"""A change has the switch to itself, from its first command to its last, while others read."""
+"""Tests that a change holds the session from its first to its last command while others read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.contract.ocs_rig import PATIENCE_S, VENDORS, Rig, Vendor, rig, until
 
 READERS = ("read", "inventory", "power", "alarms")
 OF_A_CHANGE = ("*CLS", "SYSTEM:ERROR", "SYST:ERR")
-"""What SCPI writes on the line of a change: it asks whether the switch is content."""
+"""SCPI queries on the line of a change, which read the error queue of the switch."""
 
 
 @contextlib.asynccontextmanager
 async def readers(bench: Rig, driver: OcsDriver) -> AsyncIterator[None]:
-    """Keep asking for everything that can be read, all at the same time."""
+    """Read everything repeatedly and concurrently."""
     done = dict.fromkeys(READERS, 0)
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "read": driver.read,
@@ -32,14 +32,14 @@ async def readers(bench: Rig, driver: OcsDriver) -> AsyncIterator[None]:
         while True:
             await calls[name]()
             done[name] += 1
-            await asyncio.sleep(0)  # SCPI measures no light: it has nothing to wait for
+            await asyncio.sleep(0)  # SCPI measures no light, so its read does not wait
 
     tasks = [asyncio.create_task(ask(name)) for name in READERS]
     try:
-        await until(lambda: any(done.values()), "a first reading")
+        await until(lambda: any(done.values()), "a first read")
         yield
         before = dict(done)
-        await until(lambda: all(done[n] > before[n] for n in READERS), "all readings to go on")
+        await until(lambda: all(done[n] > before[n] for n in READERS), "all reads to continue")
     finally:
         for task in tasks:
             task.cancel()
@@ -47,13 +47,13 @@ async def readers(bench: Rig, driver: OcsDriver) -> AsyncIterator[None]:
 
 
 def cut(journal: list[Heard]) -> list[Heard]:
-    """Return what was heard from the first change to the last, both included."""
+    """Return the commands from the first change to the last, inclusive."""
     places = [i for i, heard in enumerate(journal) if heard.changes]
     return journal[places[0] : places[-1] + 1]
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=str)
-async def test_no_reading_gets_between_the_deletes_and_the_makes(vendor: Vendor) -> None:
+async def test_no_read_runs_between_the_deletes_and_the_makes(vendor: Vendor) -> None:
     async with rig(vendor) as bench, bench.driver() as driver:
         half = len(bench.ports) // 2
         old = [CircuitRequest(bench.ports[i], bench.ports[half + i]) for i in range(half)]

@@ -30,6 +30,7 @@ from controller.devices.aggregators import (
 )
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.rules import compiler
+from controller.devices.openflow.rules.pipeline import PROBE_MAC, ROCE_UDP_PORT
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.devices.openflow.session.listen import listening_socket
@@ -186,7 +187,7 @@ async def test_probes_cross_to_every_endpoint_and_leave_no_neighbour_behind(rack
             at.aggregator, at.port, cable.ip, cable.mac, deadline_s=DEADLINE_S
         )
         assert rtt is not None, name
-        assert compiler.PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
+        assert PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
 
 
 async def test_a_probe_finds_nobody_at_the_wrong_port(control):
@@ -307,7 +308,7 @@ def sample_frames(source: str, target: str) -> list[Packet]:
     honest = udp(a.mac, b.mac, a.ip, b.ip)
     return [
         honest,
-        udp(a.mac, b.mac, a.ip, b.ip, compiler.ROCE_UDP_PORT),
+        udp(a.mac, b.mac, a.ip, b.ip, ROCE_UDP_PORT),
         udp(a.mac, BROADCAST, a.ip, "10.77.0.255"),
         arp(a.mac, BROADCAST, a.ip, b.ip),
         arp(a.mac, b.mac, a.ip, b.ip, op=2),
@@ -317,7 +318,7 @@ def sample_frames(source: str, target: str) -> list[Packet]:
         {**arp(a.mac, b.mac, a.ip, b.ip, op=2), "arp_spa": SITE.endpoint("gpu2").ip},
         {**arp(a.mac, b.mac, a.ip, b.ip, op=2), "arp_sha": SITE.endpoint("gpu2").mac},
         {**honest, "vlan_vid": 0x1005},
-        arp(a.mac, compiler.PROBE_MAC, a.ip, "0.0.0.0", op=2),
+        arp(a.mac, PROBE_MAC, a.ip, "0.0.0.0", op=2),
     ]
 
 
@@ -341,7 +342,7 @@ async def test_frames_on_the_wire_arrive_where_the_fake_fabric_says_and_nowhere_
         for source, at in PLACES.items():
             for target in PLACES:
                 for packet in sample_frames(source, target):
-                    if packet["eth_dst"] == compiler.PROBE_MAC:
+                    if packet["eth_dst"] == PROBE_MAC:
                         continue
                     number = next(serial)
                     await asyncio.to_thread(wires[source].send, frame(packet, number))

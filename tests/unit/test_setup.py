@@ -90,55 +90,55 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_machine_that_has_all_is_left_alone(machine: Machine) -> None:
+def test_a_complete_machine_does_not_change(machine: Machine) -> None:
     assert (done := machine.set_up()).returncode == 0, done.stderr
     again = machine.set_up()
     assert again.returncode == 0
-    assert "packages: all there" in again.stderr
+    assert "packages: all installed" in again.stderr
     assert "is up to date" in again.stderr
 
 
-def test_hiccups_of_an_index_are_ridden_out(machine: Machine) -> None:
+def test_downloads_are_retried_after_errors_of_an_index(machine: Machine) -> None:
     machine.program("python3-in-venv", machine.in_venv(hiccups=3))
     done = machine.set_up()
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("did not work, trying again") == 3
+    assert done.stderr.count("failed, retrying in") == 3
 
 
-def test_an_index_that_stays_away_is_named_after_a_bounded_time(machine: Machine) -> None:
+def test_an_unreachable_index_is_named_after_a_bounded_time(machine: Machine) -> None:
     machine.program("python3-in-venv", machine.in_venv(hiccups=99))
     done = machine.set_up()
     assert done.returncode == 1
-    assert done.stderr.count("did not work, trying again") == 3
+    assert done.stderr.count("failed, retrying in") == 3
     assert "error: the packages of requirements.lock could not be installed" in done.stderr
     assert "hint:" in done.stderr
 
 
-def test_an_environment_whose_making_was_interrupted_is_made_anew(machine: Machine) -> None:
+def test_an_interrupted_environment_is_created_again(machine: Machine) -> None:
     interrupted = machine.venv / "bin" / "python"
     interrupted.parent.mkdir(parents=True)
     interrupted.write_text('#!/bin/sh\ncase "$*" in *pip*) exit 1;; esac\n')
     interrupted.chmod(0o755)
     done = machine.set_up()
     assert done.returncode == 0, done.stderr
-    assert "making" in done.stderr
+    assert "creating" in done.stderr
     assert os.access(machine.venv / "bin" / "lightloom", os.X_OK)
 
 
-def test_without_a_package_of_a_browser_it_takes_playwrights(machine: Machine) -> None:
+def test_without_a_browser_package_it_installs_playwrights(machine: Machine) -> None:
     machine.ubuntu()
     machine.program("python3-in-venv", machine.in_venv(browser="fetched"))
     done = machine.set_up()
     assert done.returncode == 0, done.stderr
-    assert "packages: all there" in done.stderr
+    assert "packages: all installed" in done.stderr
     assert (machine.venv / "bin" / "chromium").read_text() == "fetched\n"
     again = machine.set_up()
     assert "fetching" not in again.stderr
 
 
-def test_without_any_browser_all_else_is_set_up(machine: Machine) -> None:
+def test_without_any_browser_the_rest_is_set_up(machine: Machine) -> None:
     machine.ubuntu()
     done = machine.set_up()
     assert done.returncode == 0, done.stderr
-    assert "browser: none could be had" in done.stderr
+    assert "browser: not available" in done.stderr
     assert done.stderr.rstrip().endswith("setup: done")

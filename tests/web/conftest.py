@@ -1,4 +1,4 @@
-"""A browser for all tests, and for each a controller, its console and a page that may not err."""
+"""One browser for all tests; each has a controller, a console and a page without script errors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CHROMIUM = shutil.which("chromium") or f"{sys.prefix}/bin/chromium"
 expect.set_options(timeout=30_000)
 """A busy machine is slow."""
 LAUNCH_LIMIT_MS = 120_000
-"""The first start reads some hundred megabytes, while others use the disk."""
+"""The first start reads some hundred megabytes from a disk that other processes use."""
 NO_RECHECK = """{
   const every = window.setInterval;
   window.setInterval = (f, ms, ...more) => (ms === 15000 ? 0 : every(f, ms, ...more));
 }"""
-"""The page looks every 15 s whether it missed anything: that would hide that it did."""
+"""The page looks for missed changes every 15 s, which would hide that it missed one."""
 NOTICES_STAY = """{
   const later = window.setTimeout;
   window.setTimeout = (f, ms, ...more) => (ms === 6000 ? 0 : later(f, ms, ...more));
 }"""
-"""A notice goes after 6 s: who looks late would find nothing."""
+"""A notice disappears after 6 s, which may be before the test looks."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -51,7 +51,7 @@ async def rack(tmp_path: Path) -> AsyncIterator[TalkingRack]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def url(rack: TalkingRack) -> AsyncIterator[str]:
-    """The console of a controller that asks nobody who they are."""
+    """The console of a controller without authentication."""
     async with served(rack) as url:
         yield url
 
@@ -66,7 +66,7 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(context: BrowserContext) -> AsyncIterator[Page]:
-    """A page on which every error of a script, and every break of the policy, fails the test."""
+    """A page on which script errors and violations of the content policy fail the test."""
     page = await context.new_page()
     await page.add_init_script(NO_RECHECK)
     await page.add_init_script(NOTICES_STAY)

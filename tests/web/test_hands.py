@@ -1,4 +1,4 @@
-"""What somebody is doing at this moment stays theirs: choices, focus, typed words, open dialogs."""
+"""Updates do not disturb the user: choices, focus, typed words and open dialogs stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFRESHED = """async () => {
 
 
 async def refreshed(page: Page, kind: str) -> None:
-    """Have a list read afresh, and shown."""
+    """Make the page read and show a list again."""
     await page.evaluate(REFRESHED % {"kind": kind})
 
 
@@ -30,7 +30,7 @@ async def test_where_light_should_lead_stays_chosen(page: Page, url: str) -> Non
     await page.locator("#search").fill("gpu0")
     await page.locator("#search").press("Enter")
     drawer = page.locator(".drawer")
-    choice = drawer.get_by_label("Where gpu0 should lead")
+    choice = drawer.get_by_label("Move gpu0 to")
     await choice.select_option("dark")
     move = await drawer.get_by_role("button", name="Move …").element_handle()
     await page.locator("#search").focus()
@@ -154,7 +154,7 @@ async def test_what_fails_after_its_dialog_is_closed_is_said(page: Page, url: st
     await expect(page.locator(".notice")).to_have_text("no room")
 
 
-async def test_a_notice_is_in_nobodys_way(page: Page, url: str, rack: TalkingRack) -> None:
+async def test_a_notice_covers_no_button(page: Page, url: str, rack: TalkingRack) -> None:
     await rack.service.commands.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/plan?job=red")
@@ -189,7 +189,7 @@ async def test_leaving_that_fails_is_said(page: Page, rack: TalkingRack) -> None
         await page.goto(url)
         await page.get_by_label("Token").fill(tokens["viewer"])
         await page.get_by_role("button", name="Sign in").click()
-        # Before, it would be the signing in that fails.
+        # Earlier the sign-in would fail instead.
         await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
         await page.route("**/api/v1/session", lambda route: route.abort(), times=1)
         await page.get_by_role("button", name="Sign out").click()

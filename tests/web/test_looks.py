@@ -37,7 +37,7 @@ async def test_names_are_text(page: Page, url: str, rack: TalkingRack) -> None:
 
     await page.route("**/api/v1/jobs", hostile)
     await page.route("**/api/v1/events?*", hostile_events)
-    # What it tells first is what is shown, and that is not changed here.
+    # The stream would show the real events before the changed ones.
     await page.route("**/api/v1/stream", lambda route: route.abort())
     await page.goto(f"{url}/#/jobs/red")
     await expect(page.locator(".facts code").first).to_have_text(MARKUP)
@@ -63,7 +63,7 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
     await rack.state("red", "running")
     job = await rack.service.queries.job("red")
     async with asyncio.timeout(60):
-        while rack.service._telemetry.sample("red", 0) is None:  # noqa: ASYNC110 - nobody tells
+        while rack.service._telemetry.sample("red", 0) is None:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)
     await page.goto(f"{url}/#/objects/containers")
     row = page.locator("tbody tr", has_text=job.endpoints[0])
@@ -82,7 +82,7 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
 async def test_figures_of_containers_are_those_of_the_last_seconds(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    """Nothing changes but what is measured, so no list is read because of it."""
+    """Only measured values change, which is no reason to read a list again."""
     figures = [0.25, 3 << 30]
 
     async def telemetry() -> AsyncIterator[RankSample]:
@@ -177,7 +177,7 @@ async def test_light_and_dark(page: Page, url: str) -> None:
     await expect(page.locator(".status")).to_contain_text("live")
     theme = "document.documentElement.dataset.theme"
     assert await page.evaluate(theme) == "dark"
-    await page.get_by_role("button", name="Theme: as the system").click()
+    await page.get_by_role("button", name="Theme: system").click()
     assert await page.evaluate(theme) == "light"
     await page.reload()
     await expect(page.get_by_role("button", name="Theme: light")).to_be_visible()

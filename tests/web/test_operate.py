@@ -1,4 +1,4 @@
-"""An operator's way through the console: submit, watch, plan, apply, see throughput rise."""
+"""Tasks of an operator: submit, watch, plan, apply, see the throughput rise."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> Non
     await page.get_by_role("button", name="Submit a job").click()
     form = page.get_by_role("dialog")
     await form.get_by_label("Name").fill("red")
-    await form.get_by_label("Cores of a container").fill("0")
-    await form.get_by_label("Memory of a container").fill("32")
-    await form.get_by_label("Disk of a container").fill("500")
+    await form.get_by_label("Cores per container").fill("0")
+    await form.get_by_label("Memory per container").fill("32")
+    await form.get_by_label("Disk per container").fill("500")
     await form.get_by_role("button", name="Submit").click()
     await expect(form.get_by_role("alert")).to_contain_text("cpu: Input should be greater than 0")
     assert not await rack.service.queries.jobs()
-    await form.get_by_label("Cores of a container").fill("0.5")
+    await form.get_by_label("Cores per container").fill("0.5")
     await form.get_by_role("button", name="Submit").click()
     row = page.get_by_role("row", name=re.compile("red"))
     await expect(row).to_contain_text("running")
@@ -83,7 +83,7 @@ async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> Non
     assert (limits.cores, limits.memory_bytes) == (0.5, 32 * 2**30)
     assert (limits.read_bps, limits.write_bps) == (500_000_000, 500_000_000)
     await row.click()
-    await expect(page.get_by_text("0.5 cores, 32.0 GiB, 477 MiB/s of a disk")).to_be_visible()
+    await expect(page.get_by_text("0.5 cores, 32.0 GiB, 477 MiB/s per disk")).to_be_visible()
 
 
 async def test_a_job_without_limits(page: Page, url: str, rack: TalkingRack) -> None:
@@ -152,10 +152,10 @@ async def test_an_endpoint_is_moved_by_hand(page: Page, url: str, rack: TalkingR
     await page.locator("#search").fill("gpu0")
     await page.locator("#search").press("Enter")
     drawer = page.locator(".drawer")
-    await drawer.get_by_label("Where gpu0 should lead").select_option("as1")
+    await drawer.get_by_label("Move gpu0 to").select_option("as1")
     await drawer.get_by_role("button", name="Move …").click()
     asked = page.get_by_role("dialog")
-    await expect(asked).to_contain_text("no job feels it")
+    await expect(asked).to_contain_text("no job is affected")
     await asked.get_by_role("button", name="Move", exact=True).click()
     await expect(drawer.locator(".facts")).to_contain_text("as1/4")
     assert rack.aggregators.light()["gpu0"].aggregator == "as1"
@@ -186,7 +186,7 @@ async def test_an_endpoint_is_dragged_onto_an_aggregator(
     await drag(page, "gpu0", "aggregator/as1")
     asked = page.get_by_role("dialog")
     await expect(asked).to_contain_text("Move gpu0 to as1?")
-    await expect(asked).to_contain_text("no job feels it")
+    await expect(asked).to_contain_text("no job is affected")
     assert await page.evaluate(view) == before
     await asked.get_by_role("button", name="Move", exact=True).click()
     await expect(page.locator(".notice", has_text="committed")).to_be_visible()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Held:
-    """Holds the first answer that matches, which is as old as the moment it was asked for."""
+    """Holds back the first response that matches; it is as old as its request."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -39,7 +39,7 @@ class Held:
         return held
 
     async def end(self) -> None:
-        """Let it through, and give the page the time to take it."""
+        """Let it through, and give the page time to process it."""
         self._go_on.set()
         await self._gone.wait()
         await self._page.evaluate("new Promise((done) => setTimeout(done, 100))")
@@ -50,7 +50,7 @@ async def live(page: Page) -> None:
 
 
 async def another(route: Route) -> None:
-    """Answer as a controller that was started at another time."""
+    """Answer as a controller with another start time."""
     answer = await route.fetch()
     await route.fulfill(response=answer, json=(await answer.json()) | {"started_at": 1.0})
 
@@ -87,7 +87,7 @@ async def test_events_that_could_not_be_read_are_read_again(
 
 
 async def test_an_older_answer_about_a_transaction_does_not_win(page: Page, url: str) -> None:
-    """The stream has told more of it while the question was on its way."""
+    """The stream sent newer views while the request was on its way."""
     await page.goto(url)
     await live(page)
     took = await page.evaluate(
@@ -230,10 +230,10 @@ async def test_another_site_behind_the_same_address_is_seen(page: Page, url: str
     await expect(page.locator(".site")).to_have_text("elsewhere")
 
 
-async def test_another_controller_of_the_same_site_is_read_anew(
+async def test_all_is_read_again_from_another_controller_of_the_same_site(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    """Its events begin at 1 again, and its epochs: neither is older than what is shown."""
+    """Its events and epochs begin at 1 again, which does not make them old."""
     await page.clock.install()
     await page.goto(f"{url}/#/events")
     await live(page)
@@ -267,7 +267,7 @@ async def test_another_controller_whose_first_answer_fails_is_seen(page: Page, u
 async def test_what_the_controller_before_answered_late_is_not_taken(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    """Its epoch is greater than those to come: every plan would look outrun."""
+    """Its epoch is greater than those to come: every plan would look outdated."""
     await page.clock.install()
     await page.goto(f"{url}/#/objects/jobs")
     await live(page)
@@ -307,7 +307,7 @@ async def test_what_a_proxy_says_does_not_stop_the_reading(
 
 
 async def test_two_beginnings_make_one_console(page: Page, url: str) -> None:
-    """Somebody presses the button, and the page's own next try comes while the answer does not."""
+    """The user presses the button, and the page retries by itself before the response comes."""
     await page.clock.install()
     await page.route("**/api/v1/whoami", lambda route: route.abort(), times=1)
     streams: list[Request] = []
@@ -326,7 +326,7 @@ async def test_two_beginnings_make_one_console(page: Page, url: str) -> None:
 
 
 async def test_a_button_pressed_while_the_page_tries_by_itself(page: Page, url: str) -> None:
-    """The earlier beginning gets its answer after the later one: it reads on no more."""
+    """The earlier start gets its response after the later one, and must stop reading."""
     await page.clock.install()
     await page.route("**/api/v1/whoami", lambda route: route.abort(), times=1)
     reads: list[Request] = []

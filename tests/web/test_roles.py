@@ -1,4 +1,4 @@
-"""Each role sees what it may, and is told why it may not do the rest."""
+"""Each role sees what it may see, and why it may not do the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = "your role (%s) does not allow this"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def guarded(rack: TalkingRack, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
-    """A controller that asks who you are, with a job of project vision and a foreign one."""
+    """A controller with authentication, one job of project vision and one of another project."""
     access, tokens = await people(tmp_path)
     await rack.service.commands.submit(scattered("vision-red", 4, "vision"))
     await rack.state("vision-red", "running")

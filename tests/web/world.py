@@ -1,4 +1,4 @@
-"""A controller over fakes whose jobs talk, and the console served from it on loopback."""
+"""A controller over fakes with traffic, and its console on loopback."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from playwright.async_api import Page
 
 from controller.api.app import create_app
@@ -22,7 +24,7 @@ from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
 from controller.transaction.model import Phase
-from controller.transaction.phases import DEADLINE_S
+from controller.transaction.phases import PHASES
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
 from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
@@ -55,7 +57,7 @@ class Traffic(FakeAggregators):
 
 
 class LitOcs(FakeOcs):
-    """Knows its ports, and has something to complain about."""
+    """Reports its ports and an alarm."""
 
     async def inventory(self) -> tuple[PortInfo, ...]:
         lit = {port for circuit in self.circuits for port in (circuit.a, circuit.b)}
@@ -69,7 +71,7 @@ class LitOcs(FakeOcs):
 
 
 class TalkingRack(Rack):
-    """The paper's rack with jobs that talk; beside a browser everything may take long."""
+    """The paper's rack with traffic; beside a browser everything may take long."""
 
     aggregators_kind = Traffic
 
@@ -82,34 +84,42 @@ class TalkingRack(Rack):
 
 
 class HeldSwitch:
-    """Lets the optical switch begin nothing until it is told to, however late that is."""
+    """Holds back all changes of the optical switch until `let_go`."""
 
     def __init__(self, rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go_on, self._apply = asyncio.Event(), rack.switch.apply
         monkeypatch.setattr(rack.switch, "apply", self._held)
-        # The transaction would give it up, and go back.
+        # Without these the transaction would time out and roll back.
         monkeypatch.setattr(executor, "SWITCH_TIMEOUT_S", PATIENCE_S)
-        monkeypatch.setitem(DEADLINE_S, Phase.SWITCH, PATIENCE_S)
+        rules = replace(PHASES[Phase.SWITCH], deadline_s=PATIENCE_S)
+        monkeypatch.setitem(PHASES, Phase.SWITCH, rules)
 
     async def _held(self, *changes: Any, **how: Any) -> ApplyResult:
         await self._go_on.wait()
         return await self._apply(*changes, **how)
 
     def let_go(self) -> None:
-        """Let it do what it was asked."""
+        """Let it carry out the changes."""
         self._go_on.set()
 
 
 @asynccontextmanager
 async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]:
-    """Serve the API and the console; yields the URL."""
+    """Serve the API and the console of a rack; yields the URL."""
+    async with serving(create_app(rack.service.queries, rack.service.commands, access)) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
+    """Serve an application on loopback; yields the URL."""
     bound = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(rack.service.queries, rack.service.commands, access),
+        app,
         log_level="warning",
         lifespan="off",
         access_log=False,
-        # Who uses a connection again must not meet its end: that is a lost answer.
+        # A client that reuses a connection while it closes would lose an answer.
         timeout_keep_alive=int(PATIENCE_S),
     )
     server = uvicorn.Server(config)
@@ -124,7 +134,7 @@ async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]
 
 
 async def people(directory: Path) -> tuple[Access, dict[str, str]]:
-    """Return accounts with one person a role, and their tokens by role."""
+    """Return accounts with one user per role, and their tokens by role."""
     accounts = Accounts(directory / "accounts.sqlite", clock=time.time)
     await accounts.open()
     await accounts.put_project(Project("vision"))
@@ -136,7 +146,7 @@ async def people(directory: Path) -> tuple[Access, dict[str, str]]:
 
 
 def scattered(name: str, count: int, project: str = "default") -> JobRequest:
-    """Ask for a job that is placed as by a scheduler which knows no fabric."""
+    """Request a job that is placed as by a scheduler without knowledge of the fabric."""
     return JobRequest(
         name=name,
         count=count,
@@ -148,7 +158,7 @@ def scattered(name: str, count: int, project: str = "default") -> JobRequest:
 
 
 async def until(page: Page, condition: str, limit_s: float = 30.0) -> None:
-    """Wait until a JavaScript expression is true. The pages' policy forbids the browser's own."""
+    """Wait until a JavaScript expression is true; the page's policy forbids wait_for_function."""
     deadline = time.monotonic() + limit_s
     while not await page.evaluate(condition):
         assert time.monotonic() < deadline, condition
@@ -161,7 +171,7 @@ async def stand_still(page: Page) -> None:
 
 
 async def point(page: Page, element: str) -> tuple[float, float]:
-    """Return where the middle of something drawn is on the page."""
+    """Return the centre of a drawn element on the page."""
     await until(page, f"lightloom.view.scene?.cy.getElementById('{element}').nonempty()")
     box = await page.locator(".canvas").bounding_box()
     assert box is not None
@@ -174,13 +184,13 @@ async def point(page: Page, element: str) -> tuple[float, float]:
 
 
 async def drag(page: Page, endpoint: str, to: str) -> None:
-    """Take an endpoint somewhere, and let it go."""
+    """Drag an endpoint to an element and drop it."""
     await carry(page, endpoint, to)
     await page.mouse.up()
 
 
 async def carry(page: Page, endpoint: str, to: str) -> None:
-    """Take an endpoint somewhere, and hold it there."""
+    """Drag an endpoint to an element without dropping it."""
     await page.mouse.move(*await point(page, f"endpoint/{endpoint}"))
     await page.mouse.down()
     await page.mouse.move(*await point(page, to), steps=8)

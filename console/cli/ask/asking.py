@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 Columns = Mapping[str, Callable[[Document], object]]
-"""What stands under each head of a table, of one item."""
+"""Per column head of a table, the cell of one item."""
 
 
 def answer(
@@ -34,7 +34,7 @@ def answer(
 
 
 def tell(found: Document, output: Output, show: Callable[[Document], None]) -> None:
-    """Print what was found as a document, or as ``show`` does."""
+    """Print the answer as a document or as ``show`` does."""
     if output.structured:
         out.document(found, output)
     else:
@@ -42,7 +42,7 @@ def tell(found: Document, output: Output, show: Callable[[Document], None]) -> N
 
 
 def table(columns: Columns) -> Callable[[Document], None]:
-    """Return what shows the items of a page as a table."""
+    """Return a function that prints the items of a page as a table."""
     return lambda page: out.show_table(
         tuple(columns), [tuple(of(item) for of in columns.values()) for item in page["items"]]
     )

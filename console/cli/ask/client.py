@@ -1,4 +1,4 @@
-"""The REST client of every on-line verb: time-outs everywhere, errors as :class:`CliError`."""
+"""The REST client of every on-line verb: a time-out for every call, errors as :class:`CliError`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from console.cli.ask.settings import Settings, is_loopback
+from console.cli.ask.settings import Settings, is_loopback, running_racks
 from console.cli.errors import EXIT_CODES, CliError, usage
 
 PREFIX = "/api/v1"
@@ -36,7 +36,7 @@ class Client:
                 timeout=httpx.Timeout(settings.timeout_s, connect=_CONNECT_S),
                 # Loading the certificate store takes longer than a whole verb over plain HTTP.
                 verify=_trust(settings),
-                # A proxy of the environment can not reach a controller on this machine.
+                # A proxy of the environment cannot reach a controller on this machine.
                 trust_env=not is_loopback(settings.url),
             )
         except (httpx.InvalidURL, ValueError) as error:
@@ -58,7 +58,7 @@ class Client:
         return self._request("GET", path, params=_given(params))
 
     def whole(self, path: str) -> Document:
-        """Read a list to its end, page by page; from its beginning when it changed meanwhile."""
+        """Read a whole list, page by page; start again when it changes meanwhile."""
         for _ in range(_LIST_TRIES):
             try:
                 first = page = self.get(path)
@@ -72,7 +72,7 @@ class Client:
             return {**first, "next": None}
         raise CliError(
             "conflict",
-            "the list changed faster than it could be read",
+            "the list changes faster than it can be read",
             object=path,
             hint="try again",
         )
@@ -80,7 +80,7 @@ class Client:
     def post(
         self, path: str, body: Document | None = None, *, extra_s: float = 0.0, **params: Any
     ) -> Document:
-        """Send a change; ``extra_s`` is added to the time-out for work known to take long."""
+        """Send a change; ``extra_s`` extends the time-out for work known to take long."""
         timeout = httpx.Timeout(self._settings.timeout_s + extra_s, connect=_CONNECT_S)
         return self._request("POST", path, json=body, params=_given(params), timeout=timeout)
 
@@ -93,7 +93,7 @@ class Client:
         extra_s: float = 0.0,
         **params: Any,
     ) -> Document:
-        """Make or replace one object; with ``epoch`` only if the fabric is still at it."""
+        """Create or replace one object; with ``epoch`` only if the fabric is still at it."""
         timeout = httpx.Timeout(self._settings.timeout_s + extra_s, connect=_CONNECT_S)
         headers = {} if epoch is None else {"If-Match": f'"{epoch}"'}
         given = _given(params)
@@ -113,7 +113,7 @@ class Client:
 
     @staticmethod
     def part(name: str) -> str:
-        """Return ``name`` fit for a URL path."""
+        """Return ``name`` encoded for a URL path."""
         return quote(name, safe="")
 
     def lines(self, path: str, *, follow: bool, **params: Any) -> Iterator[Document]:
@@ -148,13 +148,13 @@ class Client:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise self._stranger()
+            raise self._not_a_controller()
         return document
 
     def _problem(self, response: httpx.Response) -> CliError:
         document = self._parsed(response.content)
         known = "detail" in document and "code" in document
-        return _from_problem(document) if known else self._stranger()
+        return _from_problem(document) if known else self._not_a_controller()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -168,34 +168,33 @@ class Client:
                 "unreachable",
                 f"no controller at {url}: {error or 'no connection'}",
                 object=url,
-                hint="start one with `lightloom testbed up` (emulated rack) or "
-                "`lightloom controller --site FILE`, or set LIGHTLOOM_URL",
+                hint=_where_to_ask(url),
             ) from None
         except httpx.TimeoutException:
             raise CliError(
                 "timeout",
                 f"the controller at {url} did not answer in time",
                 object=url,
-                hint="look at `lightloom get events`; give more time with --request-timeout",
+                hint="see `lightloom get events`; allow more time with --request-timeout",
             ) from None
         except httpx.HTTPError as error:
             raise CliError(
                 "unreachable",
-                f"the connection to {url} broke: {error or type(error).__name__}",
+                f"the connection to {url} was lost: {error or type(error).__name__}",
                 object=url,
-                hint="a change may or may not have been made; look before you repeat it",
+                hint="a change may or may not have been made; check before you repeat it",
             ) from None
 
     def _bad_url(self, error: Exception) -> CliError:
         return usage(
             f"{self._settings.url!r} is not a controller's URL: {error}",
-            "it looks like http://127.0.0.1:8470",
+            "for example http://127.0.0.1:8470",
         )
 
-    def _stranger(self) -> CliError:
+    def _not_a_controller(self) -> CliError:
         return CliError(
             "failed",
-            f"what answers at {self._settings.url} is not a lightloom controller",
+            f"the server at {self._settings.url} is not a lightloom controller",
             object=self._settings.url,
             hint="check LIGHTLOOM_URL",
         )
@@ -217,7 +216,19 @@ def _trust(settings: Settings) -> bool | ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise usage(f"{settings.ca_file} can not be used: {error}", "PEM certificates") from None
+        raise usage(
+            f"{settings.ca_file} cannot be used: {error}", "name a file of PEM certificates"
+        ) from None
+
+
+def _where_to_ask(url: str) -> str:
+    others = [rack for rack in running_racks() if rack != url]
+    if others:
+        return f"an emulated rack runs here: lightloom --url {' or '.join(others)}"
+    return (
+        "start one with `lightloom testbed up` (emulated rack) or "
+        "`lightloom controller --site FILE`, or set LIGHTLOOM_URL"
+    )
 
 
 def _given(params: Document) -> Document:

@@ -1,4 +1,4 @@
-"""Names for the shell's completion, asked of the controller; silent when it does not answer."""
+"""Shell completion: asks the controller for names; offers none when it does not answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MOST = 200
 
 
 def names(*kinds: str) -> Callable[[str], list[str]]:
-    """Return a completer of the names of one or more kinds of object."""
+    """Return a completer for the names of one or more kinds of object."""
 
     def complete(incomplete: str) -> list[str]:
-        # Whatever goes wrong, a shell that waits at TAB is worse than one that offers nothing.
+        # On any error offer nothing: a shell that hangs at TAB is worse.
         try:
             found = [name for kind in kinds for name in _names(kind)]
         except Exception:
@@ -25,7 +25,7 @@ def names(*kinds: str) -> Callable[[str], list[str]]:
 
 
 def of_kind(*, with_transactions: bool = False) -> Callable[[str], list[str]]:
-    """Return a completer of the kinds of object themselves."""
+    """Return a completer for the kinds of object."""
 
     def complete(incomplete: str) -> list[str]:
         from console.cli.show.kinds import KINDS  # noqa: PLC0415 - start-up time
@@ -38,7 +38,7 @@ def of_kind(*, with_transactions: bool = False) -> Callable[[str], list[str]]:
 
 
 def of_context(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete names of the kind that the command line says before."""
+    """Complete names of the kind given earlier on the command line."""
     kind = str(ctx.params.get("kind") or "")
     return names(kind if kind != "transaction" else "transactions")(incomplete)
 

@@ -1,4 +1,4 @@
-"""Errors of site and state files, as the command line shows them."""
+"""Turns errors of site, state and job files into errors of the command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from console.cli.errors import CliError, usage
 
 _SHOWN = 20
-"""Problems of one file that are shown; a large file can have one in every line."""
+"""Problems shown of one file; a large file can have one in every line."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while ``path`` is read into a CliError with exit code 2."""
+    """Turn errors while ``path`` is read into a CliError with exit code 2."""
     from sitefile import SiteFileError  # noqa: PLC0415 - start-up time
 
     try:
@@ -27,9 +27,9 @@ def reading(path: Path) -> Iterator[None]:
         fixes = "; ".join(dict.fromkeys(p.fix for p in shown if p.fix))
         raise CliError(
             "invalid",
-            f"{error.file} can not be used\n" + "\n".join(lines),
+            f"{error.file} cannot be used\n" + "\n".join(lines),
             object=error.file,
             hint=fixes,
         ) from None
     except OSError as error:
-        raise usage(f"{path} can not be read: {error.strerror or error}") from None
+        raise usage(f"{path} cannot be read: {error.strerror or error}") from None

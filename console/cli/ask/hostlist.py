@@ -11,7 +11,7 @@ _LIMIT = 65536
 
 
 def expand(text: str) -> list[str]:
-    """Return the names a host list stands for, in its order; CliError when it is malformed."""
+    """Return the names of a host list, in its order; CliError when it is malformed."""
     names: list[str] = []
     for item in re.split(r",(?![^\[]*\])", text):
         found = _ITEM.fullmatch(item)

@@ -1,4 +1,4 @@
-"""``submit -f``: a job file, with what the command line says over it."""
+"""``submit -f``: a job file; the command line overrides it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Document = dict[str, Any]
 
 FileOption = Annotated[
     Path | None,
-    typer.Option("-f", "--file", metavar="FILE", help="A job file; options here go over it."),
+    typer.Option(
+        "-f", "--file", metavar="FILE", help="A job file; options of the command line override it."
+    ),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print the request (-o yaml|json) and send nothing.")
@@ -23,16 +25,20 @@ DryRunOption = Annotated[
 
 CpuLimitOption = Annotated[
     float | None,
-    typer.Option("--cpu-limit", metavar="CORES", help="Cores that one container may use."),
+    typer.Option("--cpu-limit", metavar="CORES", help="Cores of one container."),
 ]
 MemoryLimitOption = Annotated[
     str | None,
-    typer.Option("--memory-limit", metavar="SIZE", help="Its memory beside its GPU's: 32GiB."),
+    typer.Option(
+        "--memory-limit", metavar="SIZE", help="Memory of one container, without its GPU's: 32GiB."
+    ),
 ]
 IoLimitOption = Annotated[
     str | None,
     typer.Option(
-        "--io-limit", metavar="RATE", help="What it may read, and write, a second of a disk: 500MB."
+        "--io-limit",
+        metavar="RATE",
+        help="Bytes a second that it may read, and write, per disk: 500MB.",
     ),
 ]
 _LIMITS = {"cpu": "--cpu-limit", "memory": "--memory-limit", "io": "--io-limit"}
@@ -40,9 +46,9 @@ _FIXES = {"cpu": "for example 4 or 0.5", "memory": "for example 32GiB", "io": "f
 
 
 def limits(**given: float | str | None) -> Document:
-    """Return what one container may use (``cpu``, ``memory``, ``io``), as the request says it.
+    """Return one container's limits (``cpu``, ``memory``, ``io``) as fields of the request.
 
-    Written as in a job file. CliError with exit code 2 for what is no figure.
+    They are written as in a job file. CliError with exit code 2 for an invalid one.
     """
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
@@ -55,15 +61,15 @@ def limits(**given: float | str | None) -> Document:
         model = LimitsModel.model_validate(said)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        raise usage(f"{_LIMITS[name]} {said[name]} is no limit", _FIXES[name]) from None
+        raise usage(f"{_LIMITS[name]} {said[name]} is not a limit", _FIXES[name]) from None
     return {"cpu": model.cpu, "memory_bytes": model.memory, "io_bps": model.io}
 
 
 def merged(path: Path | None, given: Document) -> Document:
-    """Return the request: the file's, and over it what the command line says.
+    """Return the request: the file's fields, overridden by those of the command line.
 
-    Variables go over the file's one by one, everything else as a whole. CliError with exit
-    code 2 for a file that can not be used, or when nobody says how many GPUs.
+    Environment variables override the file's one by one, every other field as a whole. CliError
+    with exit code 2 for a file that cannot be used, or when the number of GPUs is missing.
     """
     said: Document = {}
     if path is not None:
@@ -75,5 +81,5 @@ def merged(path: Path | None, given: Document) -> Document:
     request = {**said, **given, **({"env": env} if env else {})}
     if "count" not in request:
         fix = "give -n N" if path is None else f"give -n N, or resources.gpus in {path}"
-        raise usage("how many GPUs is not said", fix)
+        raise usage("the number of GPUs is missing", fix)
     return request

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from console.cli.ask.client import Client
 
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="How to print what was found.", show_default=True)
+    Output, typer.Option("--output", "-o", help="Output format.", show_default=True)
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Go on until interrupted.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Continue until interrupted.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def connect(ctx: typer.Context) -> Client:
-    """Return a client of the controller; use it as a context manager."""
+    """Return a client for the controller; use it as a context manager."""
     from console.cli.ask.client import Client  # noqa: PLC0415 - httpx is not needed for --help
 
     return Client(resolve(ctx.find_object(Flags) or Flags()))
 
 
 def one_of(output: Output, *allowed: Output) -> Output:
-    """Refuse an ``-o`` that the verb has no form for."""
+    """Refuse an ``-o`` that the verb does not support."""
     if output not in allowed:
         known = "|".join(allowed)
-        raise usage(f"-o {output} is not possible here", f"one of: -o {known}")
+        raise usage(f"this verb does not support -o {output}", f"one of: -o {known}")
     return output

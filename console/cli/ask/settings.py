@@ -1,4 +1,8 @@
-"""Where the controller is and who asks: flag > environment > file > default."""
+"""The controller's address and the caller's token.
+
+A flag wins over the environment, that over the configuration file, that over the emulated rack
+that runs on this machine, and that over the default.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,12 @@ class Settings:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """Longest wait for one answer."""
     ca_file: str | None = None
-    """Certificates that vouch for the controller, instead of the system's."""
+    """Authority of the controller's certificate, instead of the system's."""
 
 
 @dataclass(slots=True, frozen=True)
 class Flags:
-    """What the command line says; None leaves it to the environment and the file."""
+    """The options of the command line; None where one is absent."""
 
     url: str | None = None
     token: str | None = None
@@ -38,16 +42,16 @@ class Flags:
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Return where the configuration file lies, present or not."""
+    """Return the path of the configuration file, whether it exists or not."""
     base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "lightloom" / "config.yaml"
 
 
 def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings in force; CliError when the file can not be used."""
+    """Return the settings in force; CliError when the file cannot be used."""
     env = os.environ if environment is None else environment
     file = _read(config_path(env))
-    url = flags.url or env.get("LIGHTLOOM_URL") or file.get("url") or DEFAULT_URL
+    url = flags.url or env.get("LIGHTLOOM_URL") or file.get("url") or _rack() or DEFAULT_URL
     pause = flags.timeout_s or env.get("LIGHTLOOM_TIMEOUT") or file.get("timeout_s")
     url = url.rstrip("/")
     return Settings(
@@ -59,7 +63,7 @@ def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None
 
 
 def _token(env: Mapping[str, str], file: Mapping[str, str]) -> str | None:
-    """Return the token that the environment or the configuration names, itself or by its file."""
+    """Return the token that the environment or the configuration file contains or points to."""
     for token, path in (
         (env.get("LIGHTLOOM_TOKEN"), env.get("LIGHTLOOM_TOKEN_FILE")),
         (file.get("token"), file.get("token_file")),
@@ -76,9 +80,9 @@ def _token_in(path: Path) -> str:
         token = path.read_text(encoding="ascii").strip()
         mode = stat.S_IMODE(path.stat().st_mode)
     except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{path} can not be read: {error}") from None
+        raise usage(f"{path} cannot be read: {error}") from None
     if mode & 0o077:
-        raise usage(f"{path} holds a token and others can read it", f"chmod 600 {path}")
+        raise usage(f"{path} contains a token and others can read it", f"chmod 600 {path}")
     return token
 
 
@@ -96,8 +100,20 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
+def running_racks() -> list[str]:
+    """Return the addresses of the emulated racks that run on this machine."""
+    from testbed.token import running_racks  # noqa: PLC0415 - only when no URL is given
+
+    return running_racks()
+
+
+def _rack() -> str | None:
+    found = running_racks()
+    return found[0] if len(found) == 1 else None
+
+
 def _local(url: str) -> str | None:
-    from testbed.token import local_token  # noqa: PLC0415 - only when nobody says who it is
+    from testbed.token import local_token  # noqa: PLC0415 - only when no token is given
 
     return local_token(url)
 
@@ -108,7 +124,7 @@ def _seconds(value: float | str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 86400:
-        raise usage(f"a time-out of {value!r} is not possible", "give seconds, for example 30")
+        raise usage(f"{value!r} is not a valid time-out", "give seconds, for example 30")
     return seconds
 
 
@@ -119,7 +135,7 @@ def _read(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{path} can not be read: {error}") from None
+        raise usage(f"{path} cannot be read: {error}") from None
     import yaml  # noqa: PLC0415 - only needed when the file exists
 
     try:
@@ -127,10 +143,10 @@ def _read(path: Path) -> dict[str, str]:
     except yaml.YAMLError as error:
         raise usage(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict):
-        raise usage(f"{path} must hold keys and values", f"known keys: {', '.join(_KEYS)}")
+        raise usage(f"{path} must contain keys and values", f"known keys: {', '.join(_KEYS)}")
     for key in content:
         if key not in _KEYS:
             raise usage(f"{path}: unknown key {key!r}", f"known keys: {', '.join(_KEYS)}")
     if "token" in content and mode & 0o077:
-        raise usage(f"{path} holds a token and others can read it", f"chmod 600 {path}")
+        raise usage(f"{path} contains a token and others can read it", f"chmod 600 {path}")
     return {key: str(value) for key, value in content.items()}

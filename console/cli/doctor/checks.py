@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each check finds a fact, a verdict and a fix."""
+"""The checks of ``doctor``: each returns what it found, a verdict and a fix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST_MEMORY_BYTES = 4 * 2**30
 
 
 def examine() -> list[Finding]:
-    """Run every check; reads only, changes nothing, needs no root."""
+    """Run every check. Only reads; needs no root."""
     checks: Sequence[Callable[[], Finding]] = (
         _system,
         _python,
@@ -54,7 +54,7 @@ def _system() -> Finding:
     name = platform.system()
     found = f"{name} {platform.release()} {platform.machine()}"
     if name != "Linux":
-        return Finding("system", "missing", found, "use Linux: the rack is made of its namespaces")
+        return Finding("system", "missing", found, "use Linux: the rack needs its namespaces")
     return Finding("system", "ok", found)
 
 
@@ -83,7 +83,7 @@ def _docker() -> Finding:
         return Finding("Docker Engine", "ok", f"{_DOCKER_SOCKET}")
     if _which("dockerd") is None:
         return Finding("Docker Engine", "missing", "no dockerd", "apt-get install docker.io")
-    return Finding("Docker Engine", "ok", "none runs; the rack starts a private one")
+    return Finding("Docker Engine", "ok", "not running; the rack starts a private one")
 
 
 def _image_builder() -> Finding:
@@ -91,7 +91,7 @@ def _image_builder() -> Finding:
         return Finding(
             "image builder",
             "warning",
-            "no mmdebstrap; the image needs a reachable registry",
+            "no mmdebstrap; building the image needs a registry",
             "apt-get install mmdebstrap",
         )
     return Finding("image builder", "ok", "mmdebstrap")
@@ -113,7 +113,7 @@ def _cores() -> Finding:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     if count < 2:
-        return Finding("CPU cores", "warning", str(count), "the demo is laid out for 2 or more")
+        return Finding("CPU cores", "warning", str(count), "the demo is designed for 2 or more")
     return Finding("CPU cores", "ok", str(count))
 
 
@@ -132,7 +132,7 @@ def _disk() -> Finding:
     free = shutil.disk_usage(place).free
     found = f"{free / 2**30:.1f} GiB free at {place}"
     if free < _LEAST_DISK_BYTES:
-        return Finding("disk", "warning", found, "the trainer's image needs 6 GiB below /var/lib")
+        return Finding("disk", "warning", found, "the trainer's image needs 6 GiB under /var/lib")
     return Finding("disk", "ok", found)
 
 
@@ -148,8 +148,8 @@ def _nvml() -> Finding:
         return Finding(
             "NVML",
             "emulated",
-            "no libnvidia-ml.so; there are no figures of GPUs",
-            "it comes with the NVIDIA driver",
+            "no libnvidia-ml.so; no telemetry of GPUs",
+            "install the NVIDIA driver, which contains it",
         )
     return Finding("NVML", "ok", library)
 
@@ -158,6 +158,6 @@ def _switches() -> Finding:
     return Finding(
         "optical switch",
         "emulated",
-        "the rack starts an emulator that speaks TL1 and moves packets",
-        "for a real one: name its URL in the site file, try `lightloom ocs show URL`",
+        "the rack starts an emulator that speaks TL1 and forwards packets",
+        "for a real one: put its URL into the site file and try `lightloom ocs show URL`",
     )

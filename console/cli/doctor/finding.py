@@ -1,4 +1,4 @@
-"""One thing ``doctor`` looked at."""
+"""The result of one check of ``doctor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "emulated", "warning", "missing"]
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """One check. ``missing``: the emulated rack can not run; ``emulated``: a stand-in is used."""
+    """One result. ``missing``: the emulated rack cannot run; ``emulated``: a stand-in is used."""
 
     name: str
     state: State

@@ -1,7 +1,7 @@
-"""What ``doctor`` looks at on a GPU server: all that its agent will need, each with the fix.
+"""The checks of ``doctor`` on a GPU server: what its agent needs, each with the fix.
 
-Reads sysfs, procfs and files only, below ``root``: needs no privileges and changes nothing.
-A part that is not there is ``emulated``: the rack has a stand-in for it.
+Only reads sysfs, procfs and files, below ``root``, and needs no privileges. A part that is absent
+is ``emulated``: the rack has a stand-in for it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from container_mgr.hardware import sysfs as hardware
 from container_mgr.kernel import cgroup
 
 MODULES = ("ib_uverbs", "rdma_cm", "macvlan", "nvidia", "nvidia_uvm")
-"""Needed by RDMA, by macvlan attachment and by GPUs; each only where its part is used."""
+"""For RDMA, macvlan attachment and GPUs; each is needed only where its part is used."""
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 ROCE_MTU = 4200
-"""Least interface MTU for RoCE's largest path MTU, 4,096 bytes and headers."""
+"""Smallest interface MTU for RoCE's largest path MTU: 4,096 bytes and headers."""
 _TIMEOUT_S = 10
 
 Run = Callable[[Sequence[str]], str]
 
 
 def run(command: Sequence[str]) -> str:
-    """Return what a program says; empty when it is not there or fails."""
+    """Return a program's output; empty when it is absent or fails."""
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
@@ -67,7 +67,7 @@ def _driver(root: Path) -> Finding:
 def _cdi(root: Path, ask: Run) -> Finding:
     name = "GPU in containers"
     if not (root / "proc/driver/nvidia/version").exists():
-        return Finding(name, "emulated", "no GPU to give")
+        return Finding(name, "emulated", "no GPU")
     places = [str(root / place.lstrip("/")) for place in CDI_DIRECTORIES]
     devices = {d for d in gpu_binding.cdi_devices(places) if d.startswith("GPU-")}
     info = _docker_info(ask)
@@ -77,7 +77,7 @@ def _cdi(root: Path, ask: Run) -> Finding:
         return Finding(
             name,
             "warning",
-            "by Docker's request to the nvidia driver",
+            "by Docker's nvidia runtime",
             "for CDI: nvidia-ctk cdi generate --device-name-strategy=uuid "
             "--output=/etc/cdi/nvidia.yaml, Docker 25 or newer with features.cdi",
         )
@@ -113,7 +113,7 @@ def _rdma(root: Path) -> list[Finding]:
                 "RDMA namespaces",
                 "warning",
                 "shared: containers get no RDMA device",
-                "rdma system set netns exclusive; for good: "
+                "rdma system set netns exclusive; permanently: "
                 "options ib_core netns_mode=0 in /etc/modprobe.d/lightloom.conf",
             )
         )
@@ -149,11 +149,11 @@ def _memlock(root: Path) -> Finding:
         if hard == "unlimited":
             return Finding(name, "ok", "Docker may pin memory without limit")
         return Finding(name, "warning", f"Docker may pin {hard} bytes; RDMA needs more", fix)
-    return Finding(name, "emulated", "no Docker Engine runs", fix)
+    return Finding(name, "emulated", "Docker Engine is not running", fix)
 
 
 def _nics(root: Path, ask: Run) -> list[Finding]:
-    """MTU and priority flow control of every interface that has RDMA."""
+    """Check MTU and priority flow control of every interface that has RDMA."""
     found = []
     for device in hardware.rdma_devices(root / "sys"):
         for name in device.nics:
@@ -184,7 +184,9 @@ def _flow_control(nic: str, ask: Run) -> Finding:
         if good:
             return Finding(what, "ok", ", ".join(f"DSCP {mapped[p]} to queue {p}" for p in good))
         if on:
-            return Finding(what, "warning", f"lossless queue {on[0]}, but no DSCP leads to it", fix)
+            return Finding(
+                what, "warning", f"lossless queue {on[0]}, but no DSCP is mapped to it", fix
+            )
     return Finding(what, "warning", "no lossless queue: RoCE will lose packets", fix)
 
 
@@ -206,18 +208,20 @@ def _modules(root: Path) -> Finding:
 def _user_namespace(ask: Run) -> Finding:
     options = _docker_info(ask).get("SecurityOptions") or []
     if any("userns" in option for option in options):
-        return Finding("user namespace", "ok", "containers' root is nobody outside")
+        return Finding(
+            "user namespace", "ok", "root in a container is an unprivileged user outside"
+        )
     return Finding(
         "user namespace",
         "warning",
-        "containers' root is the machine's, without capabilities",
+        "root in a container is the machine's root, without capabilities",
         '"userns-remap": "default" in /etc/docker/daemon.json, then restart Docker; '
-        "ranks with RDMA stay outside it",
+        "ranks with RDMA do not use it",
     )
 
 
 def _freezer(root: Path) -> Finding:
-    """Whether an agent here can freeze without the engine, which takes 50 ms a container."""
+    """Check that an agent can freeze without the engine, which takes 50 ms a container."""
     name = "freezer"
     try:
         place = cgroup.freezer_mount(root / "proc")

@@ -1,4 +1,4 @@
-"""One object on a page: fields, then what is inside it, then its events."""
+"""``describe``: an object's fields, its parts and its events."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "phases": ("name", "started_at", "took_s"),
     "moves": ("endpoint", "from", "to"),
 }
-"""Fields that hold a list of objects, and the columns they are shown with."""
+"""Fields that contain a list of objects, and the columns of each."""
 
 _SECTIONS = frozenset({"wait", "placement", "steps", "gpu"})
-"""Fields that hold one object with a heading of its own."""
+"""Fields that contain one object, which gets its own heading."""
 
 
 def print_object(title: str, name: str, item: Document, events: Sequence[Document]) -> None:
@@ -86,7 +86,7 @@ def print_object(title: str, name: str, item: Document, events: Sequence[Documen
 
 
 def value_text(key: str, value: Any) -> str:
-    """Write one field; the unit is in its name."""
+    """Format one field; its name says the unit."""
     if value is None or value in ("", [], {}):
         return "dark" if key in _HOMES and value is None else NONE
     form = _FORMS.get(key)
@@ -116,7 +116,7 @@ def _command(value: Any) -> str:
 
 
 def _hint(plan: Any) -> str:
-    """A regroup that would let a waiting job in."""
+    """Describe a regroup that would make room for a waiting job."""
     jobs = names(plan["jobs_paused"]) if plan["jobs_paused"] else "no job"
     return (
         f"{plural(plan['running_moves'], 'running endpoint')} of {plan['moves']} moved, stalling"
@@ -150,7 +150,7 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _timed(entry: Document) -> Document:
-    """Add how long a phase took; people compare durations, not moments."""
+    """Add how long a phase took."""
     if entry.get("started_at") is None or "finished_at" not in entry:
         return entry
     end = entry["finished_at"]

@@ -1,4 +1,4 @@
-"""The kinds of objects that ``get`` lists: where they come from, how they are named and shown."""
+"""The kinds of objects that ``get`` lists: their names, columns and cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cell = Callable[[Document], object]
 
 @dataclass(slots=True, frozen=True)
 class Kind:
-    """One kind. ``wide`` columns come after ``columns`` with ``-o wide``."""
+    """One kind. With ``-o wide`` the ``wide`` columns follow ``columns``."""
 
     plural: str
     singular: str
@@ -71,7 +71,7 @@ def _clock(key: str) -> Cell:
 
 
 def _placed(key: str) -> Cell:
-    """A figure that means something only while the job has endpoints."""
+    """A value that is defined only while the job has endpoints."""
     return lambda item: item[key] if item.get("endpoints") else NONE
 
 
@@ -240,14 +240,14 @@ KINDS: Sequence[Kind] = (
 
 
 def find(word: str) -> Kind:
-    """Return the kind called ``word`` in either number; CliError when there is none."""
+    """Return the kind by its singular or plural; CliError when there is none."""
     for kind in KINDS:
         if word in (kind.plural, kind.singular):
             return kind
     known = ", ".join(kind.plural for kind in KINDS)
     if word in ("gpu", "gpus"):
         known += "; a GPU is an endpoint"
-    raise usage(f"there is no kind of object called {word!r}", f"one of: {known}")
+    raise usage(f"{word!r} is not a kind of object", f"one of: {known}")
 
 
 def split(word: str, name: str | None) -> tuple[Kind, str | None]:

@@ -1,24 +1,21 @@
-"""Light over time, for ``trace --since``."""
+"""Optical power over time, for ``trace --since``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from console.cli.show.text import NONE, sparkline, thinned
-
-if TYPE_CHECKING:
-    pass
 
 Document = dict[str, Any]
 LIGHT_HEADS = ("AT", "LIGHT", "LEAST DBM", "MOST DBM", "LAST DBM", "HISTORY")
 _WIDTH = 48
 _LEAST_SPAN_DB = 1.0
-"""Less than this is noise, and is not blown up to the height of a line."""
+"""A smaller range is noise and is not scaled up to the full height."""
 
 
 def light_rows(history: Sequence[Document]) -> list[tuple[object, ...]]:
-    """Return two rows a port: what goes into the switch there, and what comes out."""
+    """Return two rows a port: the light into the switch and the light out of it."""
     rows: list[tuple[object, ...]] = []
     for series in history:
         for word in ("in", "out"):

@@ -1,4 +1,4 @@
-"""stdout is data and nothing else, stderr is for people: every verb prints through here."""
+"""Prints: data, and only data, on stdout; messages on stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRAILING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
 
 
 class Output(StrEnum):
-    """What ``-o`` takes."""
+    """The output formats of ``-o``."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -35,12 +35,12 @@ class Output(StrEnum):
 
     @property
     def structured(self) -> bool:
-        """True for the forms that programs read."""
+        """True for the formats that programs read."""
         return self in (Output.JSON, Output.YAML)
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """True when the command line says ``-o json``; works on lines too broken to parse."""
+    """True when the command line asks for ``-o json``, also when it cannot be parsed."""
     own = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     pairs = pairwise(own)
     return any(a in ("-ojson", "--output=json") for a in own) or any(
@@ -67,10 +67,10 @@ def text_of(value: Any, output: Output) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return JSON or CSV with what could drive a terminal written as ``\\uXXXX``.
+    """Return JSON or CSV with all characters that could control a terminal as ``\\uXXXX``.
 
-    That is everything but line ends that is not printable: C1 controls and DEL, which JSON does
-    not escape, and format characters, which can show text in another order than it has.
+    These are all that are not printable, except line ends: C1 controls and DEL, which JSON does
+    not escape, and format characters, which can show text in another order.
     """
     if text.replace("\n", "").isprintable():
         return text
@@ -82,9 +82,9 @@ def _json(value: Any, **form: Any) -> str:
 
 
 def ask(question: str) -> None:
-    """Let the operator agree on the terminal. CliError when there is none, or no yes."""
+    """Ask for confirmation on the terminal. CliError without a terminal or a yes."""
     if not sys.stdin.isatty():
-        raise CliError("usage", "nobody is there to agree", hint="add --yes")
+        raise CliError("usage", "there is no terminal to confirm on", hint="add --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -92,13 +92,13 @@ def ask(question: str) -> None:
 
 
 def json_line(value: Any) -> None:
-    """Print one document on one line: what a watch prints at each change."""
+    """Print one document on one line, as a watch does at each change."""
     sys.stdout.write(_json(value, separators=(",", ":")))
     sys.stdout.flush()
 
 
 def say(message: str) -> None:
-    """Tell the operator something on stderr: progress, advice."""
+    """Print a message on stderr: progress, advice."""
     sys.stderr.write(plain(message) + "\n")
     sys.stderr.flush()
 
@@ -123,9 +123,9 @@ def complain(error: CliError, *, as_json: bool) -> None:
 
 
 def logs_to_stderr() -> None:
-    """Send what the parts log to stderr, warnings and worse; LIGHTLOOM_DEBUG=1 shows all.
+    """Send logs of level warning and above to stderr; LIGHTLOOM_DEBUG=1 shows all.
 
-    For verbs that run a part in this process: stdout stays data.
+    For verbs that run other packages in this process: stdout remains data.
     """
     import logging  # noqa: PLC0415 - start-up time
 
@@ -160,7 +160,7 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, head: bool = True) -> Table:
-    """Return a borderless table, one row a line, values escaped."""
+    """Return a table without borders, one row a line, with values escaped."""
     from rich.table import Table  # noqa: PLC0415 - start-up time
     from rich.text import Text  # noqa: PLC0415 - start-up time
 
@@ -182,10 +182,10 @@ def show_table(
 
 
 def show(renderable: RenderableType) -> None:
-    """Print something rich on stdout, without blanks at the ends of lines.
+    """Print a renderable of rich on stdout, without blanks at the ends of lines.
 
-    Lines are never folded to the terminal's width: folded columns can not be read, and a
-    row stays one line for whoever reads it next.
+    Lines are never folded to the terminal's width: folded columns are unreadable, and programs
+    expect one row a line.
     """
     target = console()
     with target.capture() as captured:

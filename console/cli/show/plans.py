@@ -8,16 +8,18 @@ from console.cli.show import output as out
 from console.cli.show.text import plural
 
 Document = dict[str, Any]
+RUNNING = frozenset({"running", "rolling_back"})
+"""States of a transaction that has not ended."""
 
 
 def print_plan(made: Document) -> None:
-    """Print what a plan changes, what it costs and what it gains."""
+    """Print a plan's changes, cost and gain."""
     if not made["moves"]:
         left = made["excess_span_before"]
         out.line(
             "Nothing to gain: every job has the least possible span."
             if left == 0
-            else f"Nothing to gain within these limits: excess span stays {left}."
+            else f"Nothing to gain within these limits: excess span remains {left}."
         )
         rows = _left_alone(made)
         if rows:
@@ -44,7 +46,7 @@ def print_plan(made: Document) -> None:
 
 
 def print_transaction(view: Document) -> None:
-    """Print how far a transaction is, or how it ended."""
+    """Print a transaction's progress, or how it ended."""
     state = view["state"]
     if state == "running":
         out.line(f"transaction/{view['id']} running: {view['phase']}")
@@ -79,7 +81,7 @@ def _batches(made: Document) -> str:
 
 
 def proof(made: Document) -> str:
-    """Say how good a plan is proven to be."""
+    """Describe the proven bound of a plan."""
     if made["optimal"]:
         return f"no plan does better ({made['solver_seconds']:.2f} s)"
     bound = made["bound"]
@@ -92,7 +94,7 @@ def proof(made: Document) -> str:
 
 
 def _gap(what: str, value: float, bound: float) -> str:
-    """Say how far a value is from the least that is proven."""
+    """Describe how far a value is from its proven lower bound."""
     if value <= bound + 1e-6:
         return f"{what} at the least"
     if bound <= 0:
@@ -111,7 +113,9 @@ def _changes(made: Document) -> list[tuple[str, str]]:
     flows = made["flows"]
     rows.append(("flows", f"{flows['add']} added, {flows['delete']} deleted"))
     rows.append(("dark time", f"{made['predicted_dark_time_s']:.3f} s predicted"))
-    rows += [(f"bears {budget['job']}", _budget(budget)) for budget in made.get("budgets") or []]
+    rows += [
+        (f"tolerance {budget['job']}", _budget(budget)) for budget in made.get("budgets") or []
+    ]
     rows += [(f"gain {gain['job']}", _gain(gain)) for gain in made["predicted_gain"]]
     if made.get("worth"):
         rows.append(("worth it", f"{made['worth']['verdict']}: {made['worth']['reason']}"))
@@ -127,10 +131,10 @@ def _left_alone(made: Document) -> list[tuple[str, str]]:
 
 
 def _budget(budget: Document) -> str:
-    """How a job bears its dark time."""
+    """Describe whether a job tolerates its dark time."""
     limit = budget.get("tolerance_s")
-    bears = "any time" if limit is None else f"{limit:.3g} s"
-    text = f"dark {budget['dark_s']:.3f} s, bears {bears} ({budget['policy']})"
+    tolerated = "any time" if limit is None else f"{limit:.3g} s"
+    text = f"dark {budget['dark_s']:.3f} s, tolerates {tolerated} ({budget['policy']})"
     why = budget.get("reason")
     return f"{text}; {budget['verdict']}: {why}" if why else text
 

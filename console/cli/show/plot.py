@@ -1,4 +1,4 @@
-"""Plots over time as inline SVG: no script, no font, nothing to fetch."""
+"""Plots over time as inline SVG, without scripts, fonts or external resources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
-"""Okabe and Ito: told apart by colour-blind people too."""
+"""Okabe and Ito: distinct for colour-blind readers, too."""
 _W, _H, _LEFT, _BOTTOM, _TOP = 900, 220, 70, 24, 22
 _POINTS = 900
-"""Most points of a line; longer ones show the mean of neighbours."""
+"""Most points of a line; of more samples, means are drawn."""
 
 
 Place = Callable[[float], float]
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(slots=True, frozen=True)
 class Marker:
-    """A moment worth a vertical line."""
+    """A vertical line at a moment."""
 
     time: float
     text: str
@@ -97,7 +97,7 @@ def plot(
 
 
 def _pieces(times: Sequence[float], values: Sequence[float], x: Place, y: Place) -> list[str]:
-    """Return the points of a line, cut at its gaps and thinned to what can be seen."""
+    """Return the points of a line, split at its gaps and reduced to ``_POINTS``."""
     stride = max(1, math.ceil(len(times) / _POINTS))
     pieces: list[list[str]] = [[]]
     for start in range(0, len(times), stride):
@@ -107,7 +107,7 @@ def _pieces(times: Sequence[float], values: Sequence[float], x: Place, y: Place)
             pieces[-1].append(f"{x(at):.1f},{y(mean):.1f}")
         elif pieces[-1]:
             pieces.append([])
-    # A single sample between two gaps is a dot: a line needs two ends.
+    # A polyline needs two points: double a single sample between two gaps.
     return [" ".join(p if len(p) > 1 else p * 2) for p in pieces if p]
 
 

@@ -1,4 +1,4 @@
-"""How values are written for people."""
+"""Formats values for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NONE = "-"
 
 
 def plain(value: object) -> str:
-    """Return ``value`` with control characters escaped, so that it can not drive a terminal."""
+    """Return ``value`` with control characters escaped, so that it cannot control a terminal."""
     text = str(value)
     if text.isprintable():
         return text
@@ -21,12 +21,12 @@ def plain(value: object) -> str:
 
 
 def rate(bps: float | None) -> str:
-    """Write a rate in decimal units: ``114 Mbit/s``."""
+    """Format a rate in decimal units: ``114 Mbit/s``."""
     return NONE if bps is None else _scaled(bps, 1000.0, "bit/s", ("", "k", "M", "G", "T"))
 
 
 def size(count: float | None) -> str:
-    """Write a size in binary units: ``12 GiB``."""
+    """Format a size in binary units: ``12 GiB``."""
     return NONE if count is None else _scaled(count, 1024.0, "B", ("", "Ki", "Mi", "Gi", "Ti"))
 
 
@@ -39,27 +39,27 @@ def _scaled(value: float, base: float, unit: str, prefixes: Sequence[str]) -> st
 
 
 def celsius(degrees: float | None) -> str:
-    """Write a temperature: ``61 °C``."""
+    """Format a temperature: ``61 °C``."""
     return NONE if degrees is None else f"{degrees:.0f} °C"
 
 
 def watts(power: float | None) -> str:
-    """Write a power: ``350 W``."""
+    """Format a power: ``350 W``."""
     return NONE if power is None else _scaled(power, 1000.0, "W", ("", "k", "M"))
 
 
 def hertz(clock: float | None) -> str:
-    """Write a clock: ``1.98 GHz``."""
+    """Format a clock: ``1.98 GHz``."""
     return NONE if clock is None else _scaled(clock, 1000.0, "Hz", ("", "k", "M", "G"))
 
 
 def percent(fraction: float | None) -> str:
-    """Write a fraction: ``38 %``."""
+    """Format a fraction: ``38 %``."""
     return NONE if fraction is None else f"{100 * fraction:.0f} %"
 
 
 def age(seconds: float | None) -> str:
-    """Write a duration in its two largest units: ``3m12s``."""
+    """Format a duration in its two largest units: ``3m12s``."""
     if seconds is None:
         return NONE
     left = max(0, int(seconds))
@@ -76,24 +76,24 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?
 
 
 def duration_s(text: str) -> float:
-    """Read a duration: ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; CliError when it is none."""
+    """Parse a duration: ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; CliError for other text."""
     found = _DURATION.fullmatch(text.strip())
     parts = [float(part) if part else 0.0 for part in found.groups()] if found else []
     total = sum(
         part * unit for part, unit in zip(parts, (86400.0, 3600.0, 60.0, 1.0), strict=False)
     )
     if total <= 0:
-        raise usage(f"{text!r} is no duration above 0", "for example 90, 15m, 1h30m or 2d")
+        raise usage(f"{text!r} is not a duration above 0", "for example 90, 15m, 1h30m or 2d")
     return total
 
 
 def spread(counts: Mapping[str, int] | None) -> str:
-    """Write endpoints per aggregator: ``as0:2 as1:2``."""
+    """Format endpoints per aggregator: ``as0:2 as1:2``."""
     return " ".join(f"{name}:{count}" for name, count in sorted((counts or {}).items())) or NONE
 
 
 def names(values: Sequence[object]) -> str:
-    """Write a list of names or figures."""
+    """Format a list of names or figures."""
     return ",".join(NONE if v is None else str(v) for v in values) or NONE
 
 
@@ -109,7 +109,7 @@ def sparkline(values: Sequence[float | None], floor: float = 0.0) -> str:
 
 
 def thinned(values: Sequence[float | None], count: int) -> list[float | None]:
-    """Return at most ``count`` means of what is known, in the order of ``values``."""
+    """Return at most ``count`` means of the known values, in order."""
     if len(values) <= count:
         return list(values)
     edges = [len(values) * i // count for i in range(count + 1)]
@@ -121,5 +121,5 @@ def thinned(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def plural(count: int, word: str) -> str:
-    """Write a count with its word: ``1 move``, ``2 moves``."""
+    """Format a count with its word: ``1 move``, ``2 moves``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"

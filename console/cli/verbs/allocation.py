@@ -1,4 +1,4 @@
-"""``export``, ``diff``, ``import``, ``move``, ``trace`` and ``events export``."""
+"""``export``, ``diff``, ``import``, ``move`` and ``events export``."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_transaction
+from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
-_FORMS = (Output.TABLE, Output.JSON, Output.YAML)
-_RUNNING = frozenset({"running", "rolling_back"})
+_FORMATS = (Output.TABLE, Output.JSON, Output.YAML)
 _WAIT_S = 60.0
 
-events = typer.Typer(no_args_is_help=True, help="The log of what happened.")
+events = typer.Typer(no_args_is_help=True, help="The event log.")
 
 FileOption = Annotated[Path, typer.Option("-f", "--file", help="A file that `export` wrote.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what changes; change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the changes; make none.")]
 
 
 def export(
     ctx: typer.Context,
     *,
     file: Annotated[
-        Path | None, typer.Option("--out", help="Write there instead of to stdout.")
+        Path | None, typer.Option("--out", help="Write to this file instead of stdout.")
     ] = None,
     output: OutputOption = Output.YAML,
 ) -> None:
-    """Print where every endpoint's light leads and who holds it, as `import` takes it."""
-    form = one_of(output, Output.YAML, Output.JSON)
+    """Print every endpoint's home and job. `import` reads this format."""
+    fmt = one_of(output, Output.YAML, Output.JSON)
     with connect(ctx) as client:
         found = client.get("/allocation")
     if file is None:
-        out.document(found, form)
+        out.document(found, fmt)
         return
     try:
-        file.write_text(out.text_of(found, form), encoding="utf-8")
+        file.write_text(out.text_of(found, fmt), encoding="utf-8")
     except OSError as error:
-        raise CliError("failed", f"{file} can not be written: {error.strerror}") from None
+        raise CliError("failed", f"{file} cannot be written: {error.strerror}") from None
     out.say(f"epoch {found['epoch']}: {len(found['homes'])} endpoints in {file}")
 
 
 def diff(ctx: typer.Context, *, file: FileOption, output: OutputOption = Output.TABLE) -> None:
-    """Show what an import of a file would change. Exit code 3 when that is something."""
-    one_of(output, *_FORMS)
+    """Show what importing a file would change. Exit code 3 when there are changes."""
+    one_of(output, *_FORMATS)
     view = _put(ctx, _read(file), dry_run=True)
     _show(view, output)
     if view["moves"]:
         raise typer.Exit(CHANGES_PENDING)
 
 
-def bring_back(
+def import_file(
     ctx: typer.Context,
     *,
     file: FileOption,
@@ -65,8 +64,8 @@ def bring_back(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move the light of every endpoint to where a file says, in one transaction or not at all."""
-    one_of(output, *_FORMS)
+    """Move every endpoint's light to its home in a file. Uses one transaction."""
+    one_of(output, *_FORMATS)
     _carry_out(ctx, _read(file), dry_run=dry_run, yes=yes, output=output)
 
 
@@ -76,7 +75,7 @@ def move(
         list[str],
         typer.Argument(
             metavar="ENDPOINT=AGGREGATOR...",
-            help="gpu3=as1; several are one transaction, so that two may change places.",
+            help="gpu3=as1; several are one transaction, so that two can change places.",
         ),
     ],
     *,
@@ -84,13 +83,13 @@ def move(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move the light of some endpoints by hand, with everything a regroup proves."""
-    one_of(output, *_FORMS)
+    """Move the light of some endpoints. Runs all checks of a regroup."""
+    one_of(output, *_FORMATS)
     homes: dict[str, str] = {}
     for text in moves:
         endpoint, sign, aggregator = text.removeprefix("endpoint/").partition("=")
         if not sign or not endpoint or not aggregator:
-            raise usage(f"{text!r} is no move", "for example: lightloom move gpu3=as1 gpu0=as0")
+            raise usage(f"{text!r} is not a move", "for example: lightloom move gpu3=as1 gpu0=as0")
         if endpoint in homes:
             raise usage(f"{endpoint} is named twice", "name each endpoint once")
         homes[endpoint] = aggregator
@@ -107,15 +106,15 @@ def export_events(
     form: Annotated[str, typer.Option("--format", help="jsonl or csv.")] = "jsonl",
     since: Annotated[int, typer.Option(min=0, help="Events after this id.")] = 0,
     severity: Annotated[
-        str | None, typer.Option(help="Only of this severity: info, warning or error.")
+        str | None, typer.Option(help="Only this severity: info, warning or error.")
     ] = None,
     words: Annotated[
-        str | None, typer.Option(help="Only with each of these words, in any field but the time.")
+        str | None, typer.Option(help="Only with all these words, in any field except the time.")
     ] = None,
 ) -> None:
-    """Print the events that are kept, one a line, with stable ids and severities."""
+    """Print the stored events, one a line, with stable ids and severities."""
     if form not in ("jsonl", "csv"):
-        raise usage(f"--format {form} is not possible", "jsonl or csv")
+        raise usage(f"{form!r} is not a format of events", "--format jsonl or csv")
     with connect(ctx) as client:
         query = {"format": form, "since": since, "severity": severity, "words": words}
         text = client.text("/events/export", **query)
@@ -139,7 +138,7 @@ def _carry_out(
         out.document(done, output)
     elif transaction is not None:
         print_transaction(transaction)
-    if transaction is not None and transaction["state"] not in {*_RUNNING, "committed"}:
+    if transaction is not None and transaction["state"] not in {*RUNNING, "committed"}:
         raise CliError(
             "failed",
             f"transaction {transaction['id']} ended {transaction['state']}: "

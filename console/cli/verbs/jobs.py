@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,73 +24,46 @@ from console.cli.show import output as out
 from console.cli.show.kinds import split
 from console.cli.show.output import Output
 from console.cli.show.text import duration_s, names, spread
-from console.cli.verbs.objects import fetch, path_part
+from console.cli.verbs.objects import fetch
+from controller.devices.engine import Pull
+from scheduler.model import Locality, Policy, RankOrder
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
 
 Document = dict[str, Any]
 ENDED = frozenset({"completed", "failed", "cancelled"})
-_LOOK_S = 0.3
-
-
-class Locality(StrEnum):
-    """What a job asks of its placement."""
-
-    STRICT = "strict"
-    PREFERRED = "preferred"
-    ANY = "any"
-    REGROUP = "regroup"
-
-
-class Policy(StrEnum):
-    """How the job is treated while its light is moved."""
-
-    LIVE = "live"
-    PAUSE = "pause"
-    RESTART = "restart"
-
-
-class Pull(StrEnum):
-    """When servers fetch the image from its registry."""
-
-    NEVER = "never"
-    MISSING = "missing"
-    ALWAYS = "always"
-
-
-class RankOrder(StrEnum):
-    """How endpoints become ranks."""
-
-    AGGREGATOR = "aggregator"
-    PLACED = "placed"
+_POLL_S = 0.3
 
 
 def submit(
     ctx: typer.Context,
     *,
-    count: Annotated[int | None, typer.Option("-n", "--count", help="How many GPUs.")] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", help="Number of GPUs.")] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="-- CMD...", help="Runs once per GPU; the image's own command when absent."
+            metavar="-- CMD...", help="Runs once per GPU; the image's own command if absent."
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Chosen by the controller if absent.")] = None,
-    project: Annotated[str | None, typer.Option(help="Project that owns the job.")] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(help="Project that owns the job; your only one, or `default`, if absent."),
+    ] = None,
     priority: Annotated[
         int | None,
-        typer.Option(min=-100, max=100, help="A level is worth an hour of waiting. [default: 0]"),
+        typer.Option(min=-100, max=100, help="One level is worth an hour of waiting. [default: 0]"),
     ] = None,
     time_limit: Annotated[
         str | None,
         typer.Option(
             "--time-limit",
             metavar="TIME",
-            help="Expected run time at most (90, 15m, 1h30m); lets it start early where it "
-            "delays nobody. It is not stopped when it takes longer.",
+            help="Longest expected run time (90, 15m, 1h30m); lets it start early where it "
+            "delays no other job. A job that takes longer is not stopped.",
         ),
     ] = None,
     pinned: Annotated[
@@ -100,7 +72,8 @@ def submit(
     preemptible: Annotated[
         bool,
         typer.Option(
-            "--preemptible", help="It may be stopped for a higher priority, if the site does that."
+            "--preemptible",
+            help="It may be stopped for a higher priority, if the site allows that.",
         ),
     ] = False,
     locality: Annotated[
@@ -120,7 +93,8 @@ def submit(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Only GPUs of this model.")] = None,
     memory_gib: Annotated[
-        float | None, typer.Option("--memory", min=0, metavar="GIB", help="Of each GPU at least.")
+        float | None,
+        typer.Option("--memory", min=0, metavar="GIB", help="Least memory of each GPU."),
     ] = None,
     cpu_limit: CpuLimitOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -136,14 +110,15 @@ def submit(
     restart: Annotated[
         str | None,
         typer.Option(
-            metavar="never|on-failure[:N]", help="When a rank dies: end the job, or start it again."
+            metavar="never|on-failure[:N]",
+            help="What to do when a rank fails: end the job, or start it again.",
         ),
     ] = None,
     pull: Annotated[
         Pull | None, typer.Option(help="When servers fetch the image. [default: never]")
     ] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end.")] = False,
     timeout_s: Annotated[
         float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
     ] = None,
@@ -160,14 +135,14 @@ def submit(
         "pinned": pinned or None,
         "preemptible": preemptible or None,
         "min_memory_bytes": None if memory_gib is None else int(memory_gib * 2**30),
-        "locality": locality,
-        "policy": policy,
-        "rank_order": rank_order,
+        "locality": locality and locality.value,
+        "policy": policy and policy.value,
+        "rank_order": rank_order and rank_order.value,
         "image": image,
         "model": model,
         "dark_tolerance_s": dark_tolerance_s,
         "restart": restart,
-        "pull": pull,
+        "pull": pull and pull.value,
         "command": command or None,
         "env": _environment(env) if env else None,
         "endpoints": expand(endpoints) if endpoints else None,
@@ -183,7 +158,7 @@ def submit(
             job = _wait_for_end(client, job, timeout_s)
     _print_job(job, output)
     if job["state"] == "pending":
-        out.say(f"what it waits for: lightloom describe job {job['name']}")
+        out.say(f"see why it waits: lightloom describe job {job['name']}")
     if wait and job["state"] != "completed":
         raise CliError(
             "failed",
@@ -198,7 +173,7 @@ def cancel(
     job: Annotated[str, typer.Argument(help="The job's name.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop a job, or take it out of the queue."""
+    """Stop a job, or remove it from the queue."""
     _act(ctx, job, "cancel", output)
 
 
@@ -216,7 +191,7 @@ def resume(
     job: Annotated[str, typer.Argument(help="The job's name.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a paused job go on."""
+    """Continue a paused job."""
     _act(ctx, job, "resume", output)
 
 
@@ -224,27 +199,31 @@ def logs(
     ctx: typer.Context,
     *,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    rank: Annotated[int | None, typer.Option(min=0, help="One rank; all without it.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines a rank.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="One rank; all if absent.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue until the job ends.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Only the last lines of each rank.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what the job's containers wrote. -o json prints one document a line."""
+    """Print the output of a job's containers. -o json prints one document a line."""
     one_of(output, Output.TABLE, Output.JSON)
     name = _bare(job)
     with connect(ctx) as client:
-        path = f"/jobs/{path_part(name)}/logs"
+        path = f"/jobs/{client.part(name)}/logs"
         entry = None
         for entry in client.lines(path, follow=follow, rank=rank, tail=tail):
             if output is Output.JSON:
                 out.json_line(entry)
             elif sys.stdout.isatty():
                 out.line(_prefix(entry, rank) + entry["text"])
-            else:  # what is piped on arrives as it was written
+            else:  # a pipe gets the output unchanged
                 sys.stdout.write(_prefix(entry, rank) + entry["text"] + "\n")
                 sys.stdout.flush()
         if entry is None and tail != 0:
-            out.say(f"job {name} has written nothing so far")
+            out.say(f"job {name} has no output so far")
 
 
 def wait(
@@ -255,18 +234,18 @@ def wait(
         str, typer.Option("--for", metavar="FIELD=VALUE", help="For example state=completed.")
     ],
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds; then exit code 124.")
+        float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
     ] = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Return when a field of an object has a value.
+    """Wait until a field of an object has a value.
 
-    Exit code 3 when that can not happen any more, 124 when time is up.
+    Exit code 3 when that has become impossible, 124 after the time-out.
     """
     kind, name = split(target, None)
     field, sign, value = condition.partition("=")
     if name is None or not sign or not field:
-        raise usage("say what to wait for", "lightloom wait job/red --for state=completed")
+        raise usage("the condition is incomplete", "lightloom wait job/red --for state=completed")
     deadline = time.monotonic() + timeout_s
     with connect(ctx) as client:
         while True:
@@ -280,7 +259,7 @@ def wait(
             if kind.singular == "job" and item["state"] in ENDED:
                 raise CliError(
                     "unmet",
-                    f"job {name} {item['state']}; {field} stays {state or 'empty'}",
+                    f"job {name} {item['state']}; {field} remains {state or 'empty'}",
                     object=target,
                     hint=f"lightloom describe job {name}",
                 )
@@ -290,7 +269,7 @@ def wait(
                     f"{field} of {target} is {state or 'empty'} after {timeout_s:g} s",
                     object=target,
                 )
-            time.sleep(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
     if output.structured:
         out.document(item, output)
     else:
@@ -300,7 +279,7 @@ def wait(
 def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
     one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     with connect(ctx) as client:
-        view = client.post(f"/jobs/{path_part(_bare(job))}/{verb}", extra_s=60.0)
+        view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)
 
 
@@ -328,10 +307,10 @@ def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Doc
                 "timeout",
                 f"job {job['name']} is {state} after {timeout_s:g} s",
                 object=f"job/{job['name']}",
-                hint=f"it goes on; lightloom wait job/{job['name']} --for state=completed",
+                hint=f"it continues; lightloom wait job/{job['name']} --for state=completed",
             )
-        time.sleep(_LOOK_S)
-        job = client.get(f"/jobs/{path_part(job['name'])}")
+        time.sleep(_POLL_S)
+        job = client.get(f"/jobs/{client.part(job['name'])}")
     return job
 
 

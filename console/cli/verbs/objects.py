@@ -1,4 +1,4 @@
-"""``get`` and ``describe``: what is there, and one object with all it has."""
+"""``get`` lists objects, ``describe`` shows one with all its parts."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def get(
         ),
     ],
     name: Annotated[
-        str | None, typer.Argument(help="One object; all without it.", autocompletion=of_context)
+        str | None, typer.Argument(help="One object; all if absent.", autocompletion=of_context)
     ] = None,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, help="Seconds between looks with -w.")
+        float, typer.Option("--interval", min=0.1, help="Seconds between updates with -w.")
     ] = 1.0,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End -w after this many looks.")
+        int | None, typer.Option("--count", min=1, help="End -w after this many updates.")
     ] = None,
 ) -> None:
-    """List objects, or show one in a line.
+    """List objects, or show one on one line.
 
     With -w and -o json, every change is one JSON document on one line.
     """
@@ -66,9 +66,9 @@ def get(
 
 
 def fetch(client: Client, kind: Kind, name: str) -> Document:
-    """Return one object; CliError ``not_found`` when there is none of this name."""
+    """Return one object; CliError ``not_found`` when it does not exist."""
     if kind.singular == "job":
-        return client.get(f"/jobs/{path_part(name)}")
+        return client.get(f"/jobs/{client.part(name)}")
     items: list[Document] = _page(client, kind)["items"]
     for item in items:
         if str(kind.name(item)) == name:
@@ -80,13 +80,6 @@ def fetch(client: Client, kind: Kind, name: str) -> Document:
         object=f"{kind.singular}/{name}",
         hint=f"there are: {', '.join(some)}" if some else f"there are no {kind.plural}",
     )
-
-
-def path_part(name: str) -> str:
-    """Return ``name`` fit for a URL path."""
-    from urllib.parse import quote  # noqa: PLC0415 - start-up time
-
-    return quote(name, safe="")
 
 
 def describe(
@@ -110,7 +103,7 @@ def describe(
         raise usage("describe needs a name", f"for example: lightloom describe {kind} NAME")
     with connect(ctx) as client:
         if kind in ("transaction", "transactions"):
-            title, item = "transaction", client.get(f"/transactions/{path_part(name)}")
+            title, item = "transaction", client.get(f"/transactions/{client.part(name)}")
         else:
             found = find(kind)
             title, item = found.singular, fetch(client, found, name)
@@ -125,7 +118,7 @@ def describe(
 
 
 def _page(client: Client, kind: Kind, since: int = 0) -> Document:
-    """Return a whole list; of events, those after ``since``."""
+    """Return a whole list; for events, those after ``since``."""
     if kind.singular != "event":
         return client.whole(f"/{kind.plural}")
     events = _events(client, since)
@@ -168,26 +161,26 @@ def _watch(
     interval_s: float,
     count: int | None,
 ) -> None:
-    """Show every object once, then each again when it changes."""
+    """Print every object once, then each one that changes."""
     shown: dict[str, Document] = {}
-    wide, looks, since = output is Output.WIDE, 0, 0
+    wide, updates, since = output is Output.WIDE, 0, 0
     while True:
         found = [fetch(client, kind, name)] if name else _page(client, kind, since)["items"]
-        fresh = [item for item in found if shown.get(str(kind.name(item))) != item]
-        if kind.singular == "event":  # they never change: only newer ones are asked for
+        changed = [item for item in found if shown.get(str(kind.name(item))) != item]
+        if kind.singular == "event":  # events never change: request the newer ones only
             since = max((item["id"] for item in found), default=since)
         else:
             shown = {str(kind.name(item)): item for item in found}
         if output is Output.JSON:
-            for item in fresh:
+            for item in changed:
                 out.json_line(item)
         elif output is Output.NAME:
-            for item in fresh:
+            for item in changed:
                 out.line(f"{kind.singular}/{kind.name(item)}")
-        elif fresh:
-            rows = [kind.row(item, wide) for item in fresh]
-            out.show_table(kind.heads(wide), rows, head=looks == 0 or sys.stdout.isatty())
-        looks += 1
-        if count is not None and looks >= count:
+        elif changed:
+            rows = [kind.row(item, wide) for item in changed]
+            out.show_table(kind.heads(wide), rows, head=updates == 0 or sys.stdout.isatty())
+        updates += 1
+        if count is not None and updates >= count:
             return
         time.sleep(interval_s)

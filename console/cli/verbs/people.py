@@ -1,4 +1,4 @@
-"""``whoami``, ``token``, ``project`` and ``audit``: who may do what, and who did what."""
+"""``whoami``, ``token``, ``project`` and ``audit``: permissions and the audit trail."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Document = dict[str, Any]
 _SPAN = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([smhd])$")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-token = typer.Typer(no_args_is_help=True, help="Tokens: who may do what. For admins.")
-project = typer.Typer(no_args_is_help=True, help="Projects: who jobs belong to.")
+token = typer.Typer(no_args_is_help=True, help="Tokens and their permissions. For admins.")
+project = typer.Typer(no_args_is_help=True, help="Projects, which own jobs.")
 audit = typer.Typer(no_args_is_help=True, help="The audit trail: who did what. For admins.")
 
 
 def whoami(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
-    """Show who you are to the controller and what you may do."""
+    """Show the identity and the permissions of your token."""
     answer(ctx, output, lambda client: client.get("/whoami"), _show_whoami)
 
 
@@ -39,7 +39,7 @@ def _show_whoami(view: Document) -> None:
         ("role", names(view["roles"])),
         ("projects", names(view["projects"])),
         ("may", " ".join(view["may"])),
-        ("token", view["token"] or "none: the controller asks for none"),
+        ("token", view["token"] or "none: the controller requires none"),
         ("expires", _left(view["expires_at"])),
     ]
     out.show_table(("", ""), rows, head=False)
@@ -48,21 +48,24 @@ def _show_whoami(view: Document) -> None:
 @token.command("create")
 def create_token(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="The person or program that gets it: alice.")],
+    name: Annotated[str, typer.Argument(help="Its owner, a person or a program: alice.")],
     *,
     role: Annotated[str, typer.Option(help="admin, operator, user or viewer.")] = "user",
     projects: Annotated[
         list[str] | None, typer.Option("--project", help="A project; may be repeated; * is all.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="Life time: 12h, 30d. Without it: until revoked.")
+        str | None, typer.Option(help="Lifetime: 12h, 30d; until revoked if absent.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="Write the token there (mode 0600), not here.")
+        Path | None,
+        typer.Option(
+            "--file", help="Write the token to this file (mode 0600) and do not print it."
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a token. It is shown once: the controller keeps only its hash."""
+    """Create a token. It is shown once: the controller stores only its hash."""
     body: Document = {"name": name, "role": role, "projects": projects or []}
     if expires is not None:
         body["expires_s"] = _seconds(expires)
@@ -72,21 +75,21 @@ def create_token(
     def make(client: Client) -> Document:
         view = client.post("/tokens", body)
         if file is not None:
-            _keep(file, view.pop("token"))
+            _write_secret(file, view.pop("token"))
             out.say(f"the token is in {file}")
         return view
 
     def show(view: Document) -> None:
         if "token" in view:
             out.line(view["token"])
-            out.say(f"token {view['id']} of {name}: keep it, it is not shown again")
+            out.say(f"token {view['id']} of {name}: save it, it is not shown again")
 
     answer(ctx, output, make, show)
 
 
 @token.command("list")
 def list_tokens(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
-    """List all tokens; never their secrets."""
+    """List all tokens, without their secrets."""
     columns: Columns = {
         "ID": lambda t: t["id"],
         "NAME": lambda t: t["name"],
@@ -107,7 +110,7 @@ def revoke_token(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End a token at once and for good."""
+    """Revoke a token, immediately and permanently."""
     answer(
         ctx,
         output,
@@ -119,13 +122,17 @@ def revoke_token(
 @project.command("create")
 def put_project(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Its name; again to change its weight and quota.")],
+    name: Annotated[
+        str, typer.Argument(help="Its name; that of an existing one changes its weight and quota.")
+    ],
     *,
-    weight: Annotated[float, typer.Option(min=0.001, help="Share relative to others.")] = 1.0,
-    quota: Annotated[int | None, typer.Option(min=0, help="Endpoints at once.")] = None,
+    weight: Annotated[
+        float, typer.Option(min=0.001, help="Share relative to other projects.")
+    ] = 1.0,
+    quota: Annotated[int | None, typer.Option(min=0, help="Most endpoints at once.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a project, or change its weight and quota."""
+    """Create a project, or change its weight and quota."""
     body = {"name": name, "weight": weight, "quota": quota}
     answer(
         ctx,
@@ -153,12 +160,12 @@ def show_audit(
     ctx: typer.Context,
     *,
     since: Annotated[
-        int | None, typer.Option(min=0, help="Records after this one; default: the newest.")
+        int | None, typer.Option(min=0, help="Records after this one; the newest if absent.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most records to show.")] = 200,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show who asked for what, and how it ended."""
+    """Show who requested what, and the result."""
     columns: Columns = {
         "SEQ": lambda r: r["seq"],
         "TIME": lambda r: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r["time"])),
@@ -184,11 +191,11 @@ def verify_audit(
         str, typer.Option(help="A head printed by an earlier verify: SEQ:HASH.")
     ] = "",
     file: Annotated[
-        Path | None, typer.Option("--file", help="Check this trail, without a controller.")
+        Path | None, typer.Option("--file", help="Check this file, without a controller.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check that no record of the trail was changed, taken out or cut off. Exit code 3 if so."""
+    """Check that no record was changed, removed or cut off. Exit code 3 if one was."""
     if file is None:
         view = answer(
             ctx,
@@ -203,7 +210,7 @@ def verify_audit(
     if not view["ok"]:
         raise CliError(
             "unmet",
-            f"the audit trail is not whole: {view['problem']}",
+            f"the audit trail is not intact: {view['problem']}",
             object="audit",
             hint="keep the files as evidence",
         )
@@ -211,14 +218,14 @@ def verify_audit(
 
 def _show_verdict(view: Document) -> None:
     if view["ok"]:
-        out.line(f"{view['records']} records, whole; head {view['head']}")
+        out.line(f"{view['records']} records, intact; head {view['head']}")
 
 
 def _verified(file: Path, expect: str) -> Document:
     from controller.people.audit_files import verify  # noqa: PLC0415 - start-up time
 
     if not file.is_file():
-        raise usage(f"{file} can not be read", "it is audit.jsonl in the state directory")
+        raise usage(f"{file} cannot be read", "it is audit.jsonl in the state directory")
     verdict = verify(file, expect)
     return {
         "ok": verdict.ok,
@@ -236,7 +243,7 @@ def _epochs(record: Document) -> str:
 def _seconds(text: str) -> float:
     found = _SPAN.match(text)
     if found is None:
-        raise usage(f"{text!r} is no life time", "for example 12h or 30d")
+        raise usage(f"{text!r} is not a lifetime", "for example 12h or 30d")
     return float(found.group(1)) * _UNITS_S[found.group(2)]
 
 
@@ -251,17 +258,17 @@ def _ago(moment: float | None) -> str:
     return NONE if moment is None else f"{age(time.time() - moment)} ago"
 
 
-def _keep(file: Path, secret: str) -> None:
+def _write_secret(file: Path, secret: str) -> None:
     import os  # noqa: PLC0415 - start-up time
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="ascii") as kept:
-            kept.write(secret + "\n")
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="ascii") as target:
+            target.write(secret + "\n")
     except OSError as error:
         raise CliError(
             "failed",
-            f"{file} can not be written: {error.strerror}",
+            f"{file} cannot be written: {error.strerror}",
             object=str(file),
-            hint="the token was made: revoke it, then try another file",
+            hint="the token exists: revoke it, then try another file",
         ) from None

@@ -1,11 +1,10 @@
-"""``plan``, ``apply`` and ``defrag``: see a regroup, carry one out."""
+"""``plan``, ``apply`` and ``defrag``: compute a regroup, carry one out."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,43 +14,36 @@ from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_plan, print_transaction
+from console.cli.show.plans import RUNNING, print_plan, print_transaction
+from scheduler.model import Objective
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
 
 Document = dict[str, Any]
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _LINE_S = 30.0
-"""Longest wait for the plans that the controller computes first."""
-_RUNNING = frozenset({"running", "rolling_back"})
-
-
-class Objective(StrEnum):
-    """What a plan spares, after it has lowered the excess span."""
-
-    PAUSES = "pauses"
-    MOVES = "moves"
+"""Longest wait for plans that the controller computes before this one."""
 
 
 JobOption = Annotated[
     str | None,
-    typer.Option("--job", help="Bring this job together only, or make room for it if it waits."),
+    typer.Option("--job", help="Regroup only this job, or make room for it if it waits."),
 ]
 MaxPausedOption = Annotated[
-    int | None, typer.Option("--max-jobs-paused", min=0, help="Budget of paused jobs.")
+    int | None, typer.Option("--max-jobs-paused", min=0, help="Most jobs to pause.")
 ]
 MaxMovesOption = Annotated[
-    int | None, typer.Option("--max-moves", min=0, help="Budget of moved running GPUs.")
+    int | None, typer.Option("--max-moves", min=0, help="Most GPUs of running jobs to move.")
 ]
 ObjectiveOption = Annotated[
-    Objective | None, typer.Option(help="What to spare after the excess span. [default: pauses]")
+    Objective | None, typer.Option(help="What to minimise after the excess span. [default: pauses]")
 ]
 TimeLimitOption = Annotated[
     float | None, typer.Option("--time-limit", min=0.01, help="Seconds to search. [default: 10]")
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Ignore cool-down and pause budgets; pins still hold.")
+    bool, typer.Option("--force", help="Ignore cool-down and pause budgets, but not pins.")
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
@@ -73,21 +65,21 @@ def plan(
     max_dark: Annotated[
         int | None,
         typer.Option(
-            "--max-dark", min=1, help="With --state: order the moves, so many dark at once."
+            "--max-dark", min=1, help="With --state: order the moves; most endpoints dark at once."
         ),
     ] = None,
     split_jobs: Annotated[
-        bool, typer.Option("--split-jobs", help="With --max-dark: a job may pause repeatedly.")
+        bool, typer.Option("--split-jobs", help="With --max-dark: a job may pause more than once.")
     ] = False,
     file: Annotated[
         Path | None, typer.Option("--out", help="Save the plan for `lightloom apply`.")
     ] = None,
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit code 3 when there is a gain.")
+        bool, typer.Option("--detailed-exitcode", help="Exit code 3 when the plan has moves.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compute a regroup and show what it would change. Changes nothing."""
+    """Compute a regroup and show its changes. Makes none."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
     if state is not None:
@@ -116,18 +108,18 @@ def apply(
     file: Annotated[Path, typer.Argument(help="A plan saved with --out; - reads stdin.")],
     *,
     yes: YesOption = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout_s: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Carry out a saved plan, exactly as saved.
 
-    Refused with exit code 6 when the fabric moved since the plan was made.
+    Refused with exit code 6 when the fabric has changed since the plan was made.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     saved = _load(file)
     if not saved["moves"]:
-        out.say("the plan moves nothing; there is nothing to do")
+        out.say("the plan has no moves; there is nothing to do")
         if output.structured:
             out.document(None, output)
         return
@@ -152,13 +144,13 @@ def defrag(
     timeout_s: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Plan a regroup and carry it out; returns when it has ended.
+    """Plan a regroup, carry it out and wait for its end.
 
-    -o json prints {"plan", "transaction"}; the transaction is null when there was no gain.
+    -o json prints {"plan", "transaction"}; the transaction is null when the plan has no moves.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if not yes and not sys.stdin.isatty():
-        raise usage("defrag moves light under running jobs", "say --yes, or ask at a terminal")
+        raise usage("defrag moves light of running jobs", "add --yes, or confirm at a terminal")
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
     done: Document | None = None
     with connect(ctx) as client:
@@ -190,7 +182,7 @@ def _request(
         "job": job.removeprefix("job/") if job else None,
         "max_jobs_paused": max_jobs_paused,
         "max_moves": max_moves,
-        "objective": objective,
+        "objective": objective and objective.value,
         "time_limit_s": time_limit_s,
         "force": force or None,
     }
@@ -202,12 +194,12 @@ def _make(client: Client, request: Document) -> Document:
 
 
 def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Document:
-    """Start a transaction; with a time-out, watch its phases until it ended."""
+    """Start a transaction; with a time-out, report its phases until it has ended."""
     view = client.post("/transactions", {"plan": made}, extra_s=60.0)
     if timeout_s is None:
         return view
     deadline, phase = time.monotonic() + timeout_s, ""
-    while view["state"] in _RUNNING:
+    while view["state"] in RUNNING:
         if view["phase"] != phase:
             phase = view["phase"]
             held = f", waiting for {view['waiting_for']}" if view.get("waiting_for") else ""
@@ -217,16 +209,16 @@ def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Docum
                 "timeout",
                 f"transaction {view['id']} is in phase {phase} after {timeout_s:g} s",
                 object=f"transaction/{view['id']}",
-                hint=f"it goes on; lightloom describe transaction {view['id']}",
+                hint=f"it continues; lightloom describe transaction {view['id']}",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         view = client.get(f"/transactions/{view['id']}")
     return view
 
 
 def _judge(view: Document) -> None:
-    """Raise when a transaction ended otherwise than planned."""
-    if view["state"] in _RUNNING or view["state"] == "committed":
+    """Raise CliError when a transaction ended without a commit."""
+    if view["state"] in RUNNING or view["state"] == "committed":
         return
     ports = view.get("quarantined_ports") or []
     raise CliError(
@@ -255,7 +247,7 @@ def _save(made: Document, file: Path) -> None:
     try:
         file.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise usage(f"{file} can not be written: {error.strerror}") from None
+        raise usage(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _load(file: Path) -> Document:
@@ -263,14 +255,14 @@ def _load(file: Path) -> Document:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         saved = json.loads(text)
     except OSError as error:
-        raise usage(f"{file} can not be read: {error.strerror}") from None
+        raise usage(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
         raise usage(f"{file} is not a saved plan", "make one: lightloom plan --out FILE") from None
     if not isinstance(saved, dict) or not isinstance(saved.get("moves"), list):
         raise usage(f"{file} is not a saved plan", "make one: lightloom plan --out FILE")
     if "epoch" not in saved:
         raise usage(
-            f"{file} was planned from a state file; it belongs to no live fabric",
-            "plan without --state to get one that can be applied",
+            f"{file} was planned from a state file, not from a live fabric",
+            "plan without --state to get a plan that can be applied",
         )
     return saved

@@ -1,4 +1,4 @@
-"""``attach``, ``detach``, ``abort``, ``repair`` and ``quarantine``: the operator's own hand."""
+"""``attach``, ``detach``, ``abort``, ``repair`` and ``quarantine``: manual operations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import print_transaction
+from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
-_RUNNING = frozenset({"running", "rolling_back"})
 
 EndpointArgument = Annotated[str, typer.Argument(help="An endpoint: gpu3.")]
 WaitOption = Annotated[
@@ -26,12 +25,12 @@ quarantine = typer.Typer(no_args_is_help=True, help="Ports and endpoints that ar
 def attach(
     ctx: typer.Context,
     endpoint: EndpointArgument,
-    aggregator: Annotated[str, typer.Argument(help="The aggregator it should be under: as1.")],
+    aggregator: Annotated[str, typer.Argument(help="Its new aggregator: as1.")],
     *,
     timeout_s: WaitOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move one endpoint's light to an aggregator, with everything a regroup proves."""
+    """Move one endpoint's light to an aggregator. Runs all checks of a regroup."""
     _move(ctx, endpoint, aggregator, timeout_s, output)
 
 
@@ -42,7 +41,7 @@ def detach(
     timeout_s: WaitOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Darken an endpoint that carries no job; it stays dark until it is attached or placed."""
+    """Darken an endpoint without a job. It is dark until it is attached or gets a job."""
     _move(ctx, endpoint, None, timeout_s, output)
 
 
@@ -52,9 +51,9 @@ def abort(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Turn a running transaction back to the old paths.
+    """Roll a running transaction back to the old paths.
 
-    Refused with exit code 6 once its new paths are proven.
+    Refused with exit code 6 after its new paths are qualified.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     ident = transaction.removeprefix("transaction/")
@@ -72,9 +71,9 @@ def repair(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take an optical switch's map as it is, and move back what jobs lack.
+    """Accept an optical switch's circuits as they are. Restores those that jobs lack.
 
-    Needed only after most of its circuits vanished at once, which is never repaired unasked.
+    Needed only after most of its circuits vanished at once: those are not repaired automatically.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     name = switch.removeprefix("switch/")
@@ -83,7 +82,7 @@ def repair(
     if output.structured:
         out.document(view, output)
     else:
-        out.line(f"switch/{name} taken over with {view['circuits']} circuits")
+        out.line(f"switch/{name} accepted with {view['circuits']} circuits")
 
 
 @quarantine.command("list")
@@ -105,7 +104,7 @@ def release_quarantine(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put a port or an endpoint back into use, after somebody mended it."""
+    """Put a port or an endpoint back into use, after its repair."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     with connect(ctx) as client:
         view = client.post(f"/quarantine/{name}/release", extra_s=30.0)
@@ -131,7 +130,7 @@ def _move(
         out.document(view, output)
     else:
         print_transaction(view)
-    if view["state"] not in _RUNNING and view["state"] != "committed":
+    if view["state"] not in RUNNING and view["state"] != "committed":
         raise CliError(
             "failed",
             f"transaction {view['id']} ended {view['state']}: {view['error'] or view['result']}",

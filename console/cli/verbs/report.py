@@ -1,11 +1,11 @@
-"""``report``: one job's record as one self-contained page, with plots and a timeline."""
+"""``report``: one job's record as a self-contained page with plots, events and last output."""
 
 from __future__ import annotations
 
 import html
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,8 @@ Document = dict[str, Any]
 _MARGIN_S = 10.0
 _LONGEST_S = 31 * 86400.0
 _EVENTS = 1000
+_LINES = 20
+"""Of each rank's output, the last."""
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
@@ -32,6 +34,7 @@ color:#1b1f24;background:#fff}
 h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid #d8dee4}
+pre{overflow-x:auto;font-size:.85rem}
 .small{color:#57606a;font-size:.85rem}svg{width:100%;height:auto}
 .legend span{display:inline-block;margin-right:1rem}.legend i{display:inline-block;width:1.4rem;
 height:3px;vertical-align:middle;margin-right:.3rem}
@@ -46,10 +49,10 @@ def report(
     job: Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))],
     *,
     file: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The page; JOB.html if absent.")
+        Path | None, typer.Option("-o", "--out", help="File of the page; JOB.html if absent.")
     ] = None,
 ) -> None:
-    """Write a job's record as one page: placement, throughput, utilisation, what happened."""
+    """Write a job's record as one page: placement, curves, events, output."""
     name = job.removeprefix("job/")
     target = file or Path(f"{name}.html")
     with connect(ctx) as client:
@@ -58,24 +61,25 @@ def report(
         series = client.get("/series", since_s=back_s, job=name)
         found = _events(client)
         moves = client.whole("/transactions")["items"]
+        output = _last_output(client, name)
     about = f"job/{name}"
     own = [e for e in found if e["object"] == about and e["time"] >= record["submitted_at"] - 1]
     touched = [t for t in moves if name in t["jobs"]]
     try:
-        target.write_text(page(record, series, own, touched), encoding="utf-8")
+        target.write_text(page(record, series, own, touched, output), encoding="utf-8")
     except OSError as error:
         raise CliError(
-            "failed", f"{target} can not be written: {error.strerror}", object=str(target)
+            "failed", f"{target} cannot be written: {error.strerror}", object=str(target)
         ) from None
     out.line(str(target))
 
 
 def _events(client: Client) -> list[Document]:
-    """Return all events that are kept, oldest first."""
+    """Return all stored events, oldest first."""
     found: list[Document] = client.get("/events", limit=_EVENTS)["items"]
     if len(found) < _EVENTS:
         return found
-    found = []  # those were the latest only: from the beginning, page by page
+    found = []  # those are only the latest: read all, page by page
     last = 1
     while items := client.get("/events", since=last, limit=_EVENTS)["items"]:
         found += items
@@ -83,13 +87,29 @@ def _events(client: Client) -> list[Document]:
     return found
 
 
+def _last_output(client: Client, job: str) -> dict[int, list[str]]:
+    """Return the last lines of each rank that has any."""
+    found: dict[int, list[str]] = {}
+    try:
+        for line in client.lines(f"/jobs/{client.part(job)}/logs", follow=False, tail=_LINES):
+            found.setdefault(line["rank"], []).append(line["text"])
+    except CliError as error:
+        if error.code != "unavailable":  # a server does not answer, or the job never ran
+            raise
+    return dict(sorted(found.items()))
+
+
 def page(
-    job: Document, series: Document, events: Sequence[Document], moves: Sequence[Document]
+    job: Document,
+    series: Document,
+    events: Sequence[Document],
+    moves: Sequence[Document],
+    output: Mapping[int, Sequence[str]],
 ) -> str:
-    """Return the page. Everything that came from outside is escaped; nothing is fetched."""
+    """Return the page. All text from outside is escaped; the page fetches nothing."""
     title = f"Job {job['name']}"
     markers = [Marker(t["started_at"], _words(t)) for t in moves]
-    plots = "".join(_plots(series, markers)) or '<p class="small">No samples are kept.</p>'
+    plots = "".join(_plots(series, markers)) or '<p class="small">There are no samples.</p>'
     parts = [
         f"<h1>{_e(title)}</h1>",
         f'<p class="small">{_e(_headline(job))}</p>',
@@ -131,6 +151,12 @@ def page(
             ("Time", "Severity", "Reason", "Message"),
             [(_clock(e["time"]), e["severity"], e["reason"], e["message"]) for e in events],
         ),
+        "<h2>Last output</h2>",
+        *(
+            f"<h3>Rank {rank}</h3><pre>{_e(chr(10).join(lines))}</pre>"
+            for rank, lines in output.items()
+        ),
+        "" if output else '<p class="small">None.</p>',
         f'<p class="small">Written by lightloom at {_e(_clock(time.time()))}. Samples of '
         f"{series['interval_s']:g} s each.</p>",
     ]
@@ -205,5 +231,5 @@ def _clock(moment: float) -> str:
 
 
 def _e(value: object) -> str:
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
     return html.escape(text, quote=True)

@@ -58,36 +58,36 @@ def top(
             _full_screen(client, what, wide=output is Output.WIDE, count=count)
             return
         history = _remembered(client, what) if watch and not output.structured else {}
-        looks = 0
+        updates = 0
         while True:
             _show(client.get("/top"), what, output, history, watch=watch)
-            looks += 1
-            if not watch or (count is not None and looks >= count):
+            updates += 1
+            if not watch or (count is not None and updates >= count):
                 return
             time.sleep(1.0)
 
 
 def _full_screen(client: Client, what: What, *, wide: bool, count: int | None) -> None:
-    """Show the whole screen anew each second until interrupted, and leave it as it was."""
+    """Redraw the whole screen each second until interrupted, then restore it."""
     from rich.console import Group  # noqa: PLC0415 - start-up time
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     history = _remembered(client, what)
-    looks = 0
+    updates = 0
     with Live(console=out.console(), screen=True, auto_refresh=False) as screen:
-        while count is None or looks < count:
+        while count is None or updates < count:
             view = client.get("/top")
             rows: list[Document] = view[what.value]
             heads, cells = _with_history(what, rows, history, wide=wide)
             title = Text(f"lightloom top {what.value}   {_foot(view)}   Ctrl-C ends", style="bold")
             screen.update(Group(title, Text(""), out.table(heads, cells)), refresh=True)
-            looks += 1
+            updates += 1
             time.sleep(1.0)
 
 
 def _remembered(client: Client, what: What) -> History:
-    """Return the last half minute as the controller kept it: the first screen has a line too."""
+    """Return the last half minute from the controller, so that the first screen has a line."""
     found: dict[str, list[float | None]] = {}
     for line in client.get("/series", since_s=_SAMPLES)["containers"]:
         name = {
@@ -106,7 +106,7 @@ def _remembered(client: Client, what: What) -> History:
 def _with_history(
     what: What, rows: list[Document], history: History, *, wide: bool
 ) -> tuple[list[str], list[list[object]]]:
-    """Return the table with a sparkline of what each row received in the last half minute."""
+    """Return the table with a sparkline of each row's received rate, of the last half minute."""
     for row in rows:
         history.setdefault(row["name"], deque(maxlen=_SAMPLES)).append(row["rx_bps"])
     for name in history.keys() - {row["name"] for row in rows}:
@@ -157,7 +157,7 @@ def _table(what: What, rows: list[Document], wide: bool) -> tuple[list[str], lis
     }[what]
     if wide and what is not What.JOBS:
         heads.append("MEMORY")
-    # Only where some GPU tells: a column of dashes helps nobody.
+    # Omit a column that no GPU reports.
     heads += [h for h, (key, _) in _GPU.items() if any(row.get(key) is not None for row in rows)]
     return heads, [[_cell(row, head) for head in heads] for row in rows]
 

@@ -1,12 +1,11 @@
-"""``trace``: where an endpoint's light goes, now and over time."""
+"""``trace``: the path of an endpoint's light, and its power over time."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.cli.ask.client import Client
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError
@@ -15,11 +14,14 @@ from console.cli.show.light import LIGHT_HEADS, Document, light_rows
 from console.cli.show.output import Output
 from console.cli.show.text import NONE, duration_s
 
-_FORMS = (Output.TABLE, Output.JSON, Output.YAML)
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+_FORMATS = (Output.TABLE, Output.JSON, Output.YAML)
 
 
 def power_series(client: Client, at: str, since_s: float) -> Document:
-    """Return the light at ``ocs0/1.1.1`` over the last ``since_s`` seconds."""
+    """Return the optical power at ``ocs0/1.1.1`` over the last ``since_s`` seconds."""
     switch, port = at.split("/", 1)
     path = f"/switches/{client.part(switch)}/ports/{client.part(port)}/power"
     found: Document = client.get(path, since_s=since_s)
@@ -34,12 +36,12 @@ def trace(
     *,
     since: Annotated[
         str | None,
-        typer.Option(help="Show the light at the switch over this time too: 1h, 2d, 30d."),
+        typer.Option(help="Show the power at the switch over this time, too: 1h, 2d, 30d."),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow an endpoint's light to its aggregator, hop by hop, with what is lost on the way."""
-    one_of(output, *_FORMS)
+    """Follow an endpoint's light to its aggregator. Shows the loss of each hop."""
+    one_of(output, *_FORMATS)
     name = endpoint.removeprefix("endpoint/")
     back_s = None if since is None else duration_s(since)
     with connect(ctx) as client:

@@ -48,11 +48,30 @@ async def submit_job(
     request: JobRequest,
     response: Response,
 ) -> JobView:
-    """Queue a job: 403 if its priority is above the site's limit for users."""
+    """Queue a job: 403 if its priority is above the site's limit for users.
+
+    The job of a user who belongs to one project only need not name it.
+    """
+    request = _with_project(caller.principal, request)
     _check_priority(queries, caller.principal, request)
     view = await change(CHANGE_S, f"job/{request.name or ''}", commands.submit(request))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
+
+
+def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
+    """Fill in the project of a request that names none and may not have the default one."""
+    if "project" in request.model_fields_set or principal.sees(request.project):
+        return request
+    own = sorted(principal.projects)
+    if len(own) == 1:
+        return request.model_copy(update={"project": own[0]})
+    raise ServiceError(
+        "invalid",
+        "the job names no project",
+        object=f"job/{request.name or ''}",
+        hint=f"name one of yours: {', '.join(own)}",
+    )
 
 
 def _check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:

@@ -11,6 +11,7 @@ from controller.api.deadlines import within
 from controller.api.encoding import whole
 from controller.api.problems import responses
 from controller.schema.live import SeriesView, TopView
+from sitefile import names
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
 
@@ -28,7 +29,7 @@ async def get_series(
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 300.0,
     job: Annotated[
-        str | None, Query(pattern=r"^[a-z0-9-]{1,63}$", description="one job; default all")
+        str | None, Query(pattern=f"^{names.NAME}$", description="one job; default all")
     ] = None,
 ) -> Response:
     """Show samples and markers: every 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.

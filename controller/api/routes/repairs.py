@@ -12,12 +12,13 @@ from controller.api.problems import responses
 from controller.schema.base import Page
 from controller.schema.fabric import SwitchView
 from controller.schema.plans import QuarantineView
+from sitefile import names
 
 router = APIRouter(tags=["repairs"], responses=responses("unavailable"))
 
 Object = Annotated[
     str,
-    Path(pattern=r"^[a-z0-9-]{1,63}(/[0-9]{1,9})?$", description="a port (as0/3) or an endpoint"),
+    Path(pattern=f"^{names.NAME}(/[0-9]{{1,9}})?$", description="a port (as0/3) or an endpoint"),
 ]
 
 

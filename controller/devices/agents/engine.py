@@ -289,17 +289,32 @@ class AgentEngine:
         return statuses
 
     async def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
         """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
 
         Only servers that hold the job, or held it last, are asked; all where that is not known.
+        A rank whose container is removed is read from the server that ``placed`` names: its
+        agent may still hold the log.
         """
-        servers = self._holders(job) or self._places_of_ended.get(job) or self._stubs.keys()
+        known = {r: s for r, s in (placed or {}).items() if s in self._stubs and rank in (None, r)}
+        servers = (
+            self._holders(job)
+            or set(known.values())
+            or self._places_of_ended.get(job)
+            or self._stubs.keys()
+        )
         where = [
             (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
         ]
-        if not where and rank is not None:  # removed: an agent may still hold its log
+        seen_ranks = {number for _, number in where}
+        where += [(server, number) for number, server in known.items() if number not in seen_ranks]
+        if not where and rank is not None:
             where = [(server, rank) for server in servers]
         # Batches, not lines: an agent keeps each below 1 MiB of text.
         room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)

@@ -278,6 +278,8 @@ class FakeEngine:
     """The servers have seen a newer controller."""
     unlisted: set[str] = field(default_factory=set)
     """Images of registries that no server lists."""
+    written: set[tuple[str, int, str]] = field(default_factory=set)
+    """Job, rank and server of every log that was ever begun."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Servers that were asked whether this controller still commands them, a call an entry."""
 
@@ -300,6 +302,7 @@ class FakeEngine:
                 container_id=f"c-{spec.job}-{spec.rank}",
             )
             self.statuses[spec.job, spec.rank] = status
+            self.written.add((spec.job, spec.rank, spec.server))
             started.append(status)
         self.specs[ranks[0].job] = list(ranks)
         return started
@@ -325,10 +328,18 @@ class FakeEngine:
         return [s for s in self.statuses.values() if s.server not in self.lost]
 
     async def logs(
-        self, job: str, rank: int | None, tail: int | None, follow: bool
+        self,
+        job: str,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        placed: Mapping[int, str] | None = None,
     ) -> AsyncIterator[LogLine]:
-        for line in ("one", "two"):
-            yield LogLine(rank or 0, time.time(), "stdout", line)
+        """As agents do: a rank that ran on another server has no log here."""
+        for number, server in sorted((placed or {}).items()):
+            if rank in (None, number) and (job, number, server) in self.written:
+                for line in ("one", "two"):
+                    yield LogLine(number, time.time(), "stdout", line)
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         for s in list(self.statuses.values()):

@@ -5,5 +5,5 @@ from testbed.demo import jobs
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller in memory has done everything by the next look."""
+    """Skip waits: an in-memory controller has finished everything by the next poll."""
     monkeypatch.setattr(jobs, "LOOK_S", 0.0)

@@ -1,4 +1,4 @@
-"""A controller in memory: enough of the REST API for one run of the experiment."""
+"""Implements an in-memory controller: enough of the REST API for one run of the experiment."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ STEPS_SHOWN_OF_BLUE = 6
 
 
 class FakeController:
-    """Answers as the REST API does. Steps take 0.25 s under one aggregator."""
+    """Responds like the REST API. Steps take 0.25 s under one aggregator."""
 
     def __init__(self, homes: dict[str, str]) -> None:
         self.homes = dict(homes)

@@ -15,7 +15,7 @@ SITE = load_site(PAPER_SITE)
 MEASURED = Calibration(0.18, 4_088_680, 0.0)
 
 
-def test_kept_measurement_is_found_by_image_and_share(tmp_path: Path) -> None:
+def test_a_stored_measurement_is_found_by_image_and_share(tmp_path: Path) -> None:
     file = tmp_path / "cache" / "rates.json"
     key = calibrate.cache_key("ll-trainer:1", 0.25)
     calibrate.save(file, key, MEASURED)
@@ -36,9 +36,14 @@ def test_both_cases_use_one_measurement(tmp_path: Path, monkeypatch: pytest.Monk
     fake = FakeController(dict(SITE.homes))
     said: list[str] = []
     with Controller("http://127.0.0.1:8470", fake.transport()) as controller:
-        for anew, expected in ((False, 2), (False, 2), (True, 4)):
+        for recalibrate, expected in ((False, 2), (False, 2), (True, 4)):
             found = calibrate.known_or_measured(
-                Jobs(controller), SITE, "ll-trainer:1", run_id="1", anew=anew, progress=said.append
+                Jobs(controller),
+                SITE,
+                "ll-trainer:1",
+                run_id="1",
+                recalibrate=recalibrate,
+                progress=said.append,
             )
             assert len(fake.submitted) == expected
             assert found.gradient_bytes == 4_088_680

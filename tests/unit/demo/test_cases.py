@@ -68,5 +68,5 @@ def test_unknown_or_no_arms_are_refused(names: list[str]) -> None:
 
 
 def test_unknown_case_is_refused() -> None:
-    with pytest.raises(DemoError, match="no case 'c'"):
+    with pytest.raises(DemoError, match="unknown case 'c'"):
         find_case("c")

@@ -1,4 +1,4 @@
-"""A whole run with the rack's and the controller's place taken by values in memory."""
+"""Tests a complete run with in-memory stand-ins for the rack and the controller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ def test_a_rack_that_is_up_is_left_as_it_was(
     result = run("a", out_dir=tmp_path / "new" / "out", progress=machine.said.append)
     assert list(result["arms"]) == ["fragmented", "reordered", "regrouped", "live"]
     assert machine.calls == []
-    # The trainer's gradient (0.2 s) and update give the rates of both links; then the old ones.
+    # The gradient (0.2 s) and the update determine both link rates; then the old rates return.
     access = 8 * 4_088_680 / (0.725 * 0.2)
     assert machine.rates == [
         (pytest.approx(access, abs=1), pytest.approx(access / 2.2, abs=1)),
@@ -126,7 +126,7 @@ def test_a_broken_rack_is_refused(machine: FakeRack, tmp_path: Path, state: str,
 
 
 def test_the_rack_of_another_site_is_refused(machine: FakeRack, tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match="that of") as caught:
+    with pytest.raises(DemoError, match="another site file") as caught:
         run("a", out_dir=tmp_path, site_path=tmp_path / "x.yaml", progress=machine.said.append)
     assert caught.value.code == "conflict"
 
@@ -139,17 +139,17 @@ def test_a_rack_in_use_is_refused(machine: FakeRack, fake: FakeController, tmp_p
     assert fake.jobs["green"]["state"] == "running"
 
 
-def test_a_folder_that_can_not_be_made_is_refused(machine: FakeRack, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(machine: FakeRack, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DemoError, match="can not be made a folder") as caught:
+    with pytest.raises(DemoError, match="cannot be created") as caught:
         run("a", out_dir=tmp_path / "file" / "out", progress=machine.said.append)
     assert caught.value.code == "invalid"
 
 
-def test_last_lines_that_the_followed_output_lacks_are_read_once_more(
+def test_missing_last_lines_of_followed_output_are_read_again(
     fake: FakeController, machine: FakeRack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output is followed until the job has ended, which may be before it all came."""
+    """The output is followed until the job ends, which may be before all output has arrived."""
     logs = Controller.logs
 
     def cut_short(

@@ -1,4 +1,4 @@
-"""Every arm against a controller in memory, and the document, table and plots made from it."""
+"""Tests every arm with an in-memory controller, and the resulting document, table and plots."""
 
 import json
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_fragmented_arm(experiment: Experiment, fake: FakeController) -> None:
     assert [job["state"] for job in fake.jobs.values()] == ["cancelled", "completed"]
 
 
-def test_homes_are_put_back_between_arms(experiment: Experiment, fake: FakeController) -> None:
+def test_homes_are_restored_between_arms(experiment: Experiment, fake: FakeController) -> None:
     run_arm(experiment, Arm.REGROUPED)
     assert fake.homes != SITE.homes
     run_arm(experiment, Arm.REORDERED)
@@ -97,7 +97,7 @@ def test_blue_that_fails_ends_the_arm(experiment: Experiment, fake: FakeControll
     experiment.jobs.end_all()
 
 
-def test_left_over_jobs_are_cancelled(experiment: Experiment, fake: FakeController) -> None:
+def test_remaining_jobs_are_cancelled(experiment: Experiment, fake: FakeController) -> None:
     run_arm(experiment, Arm.FRAGMENTED)
     fake.jobs["red-a-fragmented-beef"]["state"] = "running"
     experiment.jobs._open.append("red-a-fragmented-beef")
@@ -165,12 +165,12 @@ def test_without_the_fragmented_arm_there_is_no_reduction(arms: list[Measured]) 
 @pytest.mark.parametrize(
     ("arm", "change", "message"),
     [
-        (Arm.LIVE, {"final_loss": 0.376}, "did not train the same"),
+        (Arm.LIVE, {"final_loss": 0.376}, "trained differently"),
         (Arm.LIVE, {"container_restarts": 1}, "restarted"),
         (Arm.FRAGMENTED, {"completion_s": 59.0}, "less than 60 s"),
     ],
 )
-def test_void_figures_are_an_error(
+def test_invalid_figures_are_an_error(
     arms: list[Measured], arm: Arm, change: dict[str, float], message: str
 ) -> None:
     figures = {measured.arm: measured.figures for measured in arms}
@@ -182,6 +182,6 @@ def test_void_figures_are_an_error(
     assert caught.value.object == f"arm/{arm}"
 
 
-def test_unknown_utilisation_is_told_as_unknown(arms: list[Measured]) -> None:
+def test_unknown_utilisation_is_reported_as_unknown(arms: list[Measured]) -> None:
     figures = {Arm.FRAGMENTED: {**arms[0].figures, "utilisation": None}}
     render(report.document(CASE, "paper", RATES, figures, plots=[], emulated=[]))

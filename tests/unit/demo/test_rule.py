@@ -26,7 +26,7 @@ def test_rates_at_the_reference_measurement() -> None:
     assert rates.inter_aggregator_bps / 1e6 == pytest.approx(113.9, abs=0.1)
 
 
-def test_rule_says_what_went_in() -> None:
+def test_the_rule_names_its_inputs() -> None:
     rule = derive_rates(MEASURED).rule
     for part in ("0.725", "t_c = 0.180 s", "M = 32.71 Mbit", "h = 0.00", "48 images"):
         assert part in rule
@@ -40,7 +40,7 @@ def test_full_overlap_still_gives_a_rate() -> None:
     ("step_s", "overlap"),
     [(0.5, 0.0), (0.4, 0.5), (0.3, 1.0), (0.6, 0.0), (0.1, 1.0)],
 )
-def test_overlap_is_what_the_parts_exceed_the_step_by(step_s: float, overlap: float) -> None:
+def test_overlap_is_the_excess_of_the_parts_over_the_step(step_s: float, overlap: float) -> None:
     assert measured_overlap(0.2, 0.3, step_s) == pytest.approx(overlap)
 
 

@@ -1,4 +1,4 @@
-"""The parts of the trainer that need no TensorFlow."""
+"""Tests the parts of the trainer that do not need TensorFlow."""
 
 import json
 import os
@@ -30,9 +30,9 @@ def test_place_in_the_ring() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", "[]", "no JSON", tf_config(4, 4), tf_config(-1, 4), tf_config(0, 4, "chief")]
+    "text", ["{}", "[]", "not JSON", tf_config(4, 4), tf_config(-1, 4), tf_config(0, 4, "chief")]
 )
-def test_a_place_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         read_ring(text)
 
@@ -67,7 +67,7 @@ def test_images_keep_corners_and_range_when_enlarged() -> None:
     assert large.max() <= small.max()
 
 
-def test_model_has_the_size_the_docs_say() -> None:
+def test_the_model_has_the_documented_size() -> None:
     assert sum(int(np.prod(shape)) for shape in parameter_shapes()) == 1_022_170
     start = initial_parameters(1)
     assert start.nbytes == 4_088_680
@@ -86,7 +86,7 @@ def test_model_has_the_size_the_docs_say() -> None:
         ["--samples", "192", "--global-batch", "0"],
     ],
 )
-def test_sizes_that_do_not_fit_together_are_a_usage_error(arguments: list[str]) -> None:
+def test_inconsistent_sizes_are_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse_arguments(arguments, Ring(0, 4))
     assert caught.value.code == 2

@@ -42,11 +42,11 @@ def test_collects_all_ranks() -> None:
 @pytest.mark.parametrize(
     "text", ["", "WARNING: absl", "[1]", '"x"', '{"a": 1}', '{"event": "ready"}']
 )
-def test_passes_over_what_is_not_the_trainers(text: str) -> None:
+def test_skips_lines_of_other_programs(text: str) -> None:
     assert TrainerLog("red", ranks=1).add(0, text) is None
 
 
-def test_passes_over_a_step_seen_before() -> None:
+def test_skips_a_repeated_step() -> None:
     log = TrainerLog("red", ranks=1)
     log.add(0, step_line(4, 1.0))
     assert log.add(0, step_line(4, 1.0)) is None
@@ -54,7 +54,7 @@ def test_passes_over_a_step_seen_before() -> None:
     assert len(log.steps[0]) == 1
 
 
-def test_training_that_failed_is_an_error_with_the_trainers_words() -> None:
+def test_failed_training_is_an_error_with_the_trainers_message() -> None:
     text = json.dumps({"event": "error", "kind": "UnavailableError", "error": "reset by peer"})
     with pytest.raises(DemoError, match="rank 2: UnavailableError: reset by peer") as caught:
         TrainerLog("red", ranks=4).add(2, text)
@@ -71,7 +71,7 @@ def test_training_that_failed_is_an_error_with_the_trainers_words() -> None:
     ],
 )
 def test_a_line_of_another_version_is_an_error(text: str) -> None:
-    with pytest.raises(DemoError, match="can not be read"):
+    with pytest.raises(DemoError, match="cannot be parsed"):
         TrainerLog("red", ranks=1).add(0, text)
 
 

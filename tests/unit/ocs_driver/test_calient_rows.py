@@ -38,7 +38,7 @@ def test_states(words: str, state: CircuitState) -> None:
     assert circuit.state is state
 
 
-def test_rows_that_name_no_ports_are_passed_over() -> None:
+def test_rows_without_ports_are_skipped() -> None:
     assert rows.circuits(["MATRIXUSED=4", "x:SRCPORT=1.1.1"]) == ()
 
 

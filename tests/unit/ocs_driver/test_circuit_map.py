@@ -1,4 +1,4 @@
-"""Looking circuits up in a map gives what comparing their light paths one by one gives."""
+"""Tests that a lookup in a map equals a comparison of the light paths one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

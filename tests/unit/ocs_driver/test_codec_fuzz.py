@@ -1,4 +1,4 @@
-"""No reply of a SCPI or NETCONF switch breaks a codec, and none makes it hold much."""
+"""Tests that no reply of a SCPI or NETCONF switch breaks a codec or exceeds its memory bound."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The loop that brings a change about, on a switch of which every answer is scripted."""
+"""Tests the convergence loop with a switch whose responses are all scripted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WANTED = CircuitRequest("1", "2")
 
 
 class Scripted(ConvergingDriver):
-    """Shows what ``states`` says at each reading of a circuit once made, the last one for ever."""
+    """Reports ``states`` in successive reads of a made circuit, and repeats the last one."""
 
     def __init__(self, *states: CircuitState) -> None:
         super().__init__("switch", "lightloom")
@@ -80,7 +80,7 @@ class Scripted(ConvergingDriver):
         raise NotImplementedError
 
 
-def test_a_look_that_is_never_answered_does_not_outlast_the_deadline() -> None:
+def test_a_poll_without_response_ends_at_the_deadline() -> None:
     async def story() -> None:
         driver = Scripted(CircuitState.TUNING)
         driver.look_s = LONG_S
@@ -91,19 +91,19 @@ def test_a_look_that_is_never_answered_does_not_outlast_the_deadline() -> None:
     run(story())
 
 
-def test_a_bulk_that_waits_on_and_on_does_not_outlast_the_deadline() -> None:
+def test_an_endless_bulk_ends_at_the_deadline() -> None:
     async def story() -> None:
         driver = Scripted(CircuitState.TUNED)
         driver.bulk_s = LONG_S
         done = await driver.apply([], [WANTED], deadline_s=4.0)
-        assert done.ok, "the map says so, whatever the bulk said"
+        assert done.ok, "the map decides, not the reply to the bulk"
         assert asyncio.get_running_loop().time() <= 4.0
 
     run(story())
 
 
-def test_each_failure_is_given_its_own_time_to_pass() -> None:
-    """Mirrors that settle may show a failure for a moment, more than once."""
+def test_each_failure_has_its_own_grace_time() -> None:
+    """Settling mirrors may report a failure for a moment, more than once."""
     failed, tuning = CircuitState.FAILED, CircuitState.TUNING
 
     async def story() -> None:
@@ -114,7 +114,7 @@ def test_each_failure_is_given_its_own_time_to_pass() -> None:
     run(story())
 
 
-def test_a_failure_that_lasts_is_told_long_before_the_deadline() -> None:
+def test_a_lasting_failure_is_reported_long_before_the_deadline() -> None:
     async def story() -> None:
         done = await Scripted(CircuitState.FAILED).apply([], [WANTED], deadline_s=60.0)
         assert done.results[0].code == "circuit_failed"

@@ -25,7 +25,7 @@ def ask(a: str, b: str, *, duplex: bool = True) -> CircuitRequest:
     return CircuitRequest(a, b, duplex)
 
 
-def test_what_is_already_so_is_not_touched() -> None:
+def test_circuits_in_the_requested_state_are_not_touched() -> None:
     before = state(circuit("1", "2"))
     assert not diff(before, [], [ask("1", "2")], mode=Mode.SAFE, group=OURS)
     assert not diff(before, [], [ask("2", "1")], mode=Mode.SAFE, group=OURS)
@@ -33,7 +33,7 @@ def test_what_is_already_so_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize("dead", [CircuitState.PROVISIONED, CircuitState.FAILED])
-def test_own_circuit_without_light_is_made_anew(dead: CircuitState) -> None:
+def test_own_circuit_without_light_is_made_again(dead: CircuitState) -> None:
     stale = circuit("1", "2", state=dead)
     changes = diff(state(stale), [], [ask("1", "2")], mode=Mode.SAFE, group=OURS)
     assert changes.deletes == (stale,)
@@ -72,7 +72,7 @@ def test_foreign_circuits_are_never_touched(mode: Mode) -> None:
             diff(before, delete, make, mode=mode, group=OURS)
 
 
-def test_overwrite_displaces_only_what_stands_in_the_way() -> None:
+def test_overwrite_displaces_only_conflicting_circuits() -> None:
     there = circuit("1", "3", owner=THEIRS)
     bystander = circuit("7", "8", owner=THEIRS)
     changes = diff(state(there, bystander), [], [ask("1", "4")], mode=Mode.OVERWRITE, group=OURS)

@@ -1,4 +1,4 @@
-"""The verbatim replies of real switches, as recorded in public sources, through the codecs."""
+"""Tests the codecs with verbatim replies of real switches from public sources."""
 
 from ocs_driver import CircuitState, Pair
 from ocs_driver.calient import rows as calient

@@ -12,19 +12,19 @@ def ledger(folder: Path, now: list[float], group: str = "lightloom") -> Ledger:
     return Ledger(folder, "SN1@host:5025", group, lambda: now[0])
 
 
-def test_claims_survive_and_are_forgotten_with_their_circuit(tmp_path: Path) -> None:
+def test_claims_survive_and_are_dropped_with_their_circuit(tmp_path: Path) -> None:
     now = [1000.0]
     ledger(tmp_path, now).claim(["1,26", "2,25"])
     again = ledger(tmp_path, now)
     assert again.owners({"1,26", "7,9"}) == {"1,26": "lightloom"}
-    # Seen once and gone: the next one to make it is somebody else.
+    # Seen once and gone: the next circuit on these ports has another owner.
     assert again.owners(set()) == {}
     assert again.owners({"1,26"}) == {}
-    # Never seen: it may still be in the making, for a while.
+    # Never seen: its make may still be in progress for a while.
     assert again.owners({"2,25"}) == {"2,25": "lightloom"}
 
 
-def test_a_claim_that_came_to_nothing_expires(tmp_path: Path) -> None:
+def test_an_unused_claim_expires(tmp_path: Path) -> None:
     now = [1000.0]
     ledger(tmp_path, now).claim(["1,26"])
     now[0] += 120.0
@@ -45,10 +45,10 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         ledger(tmp_path, [0.0]).owners(set())
 
 
-def test_a_claim_made_anew_by_another_process_is_not_forgotten(
+def test_a_claim_renewed_by_another_process_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at an old claim, whose circuit has gone, and its removal."""
+    """The renewal happens between the read of an old claim without circuit and its removal."""
     now = [1000.0]
     ours, other = ledger(tmp_path, now), ledger(tmp_path, now)
     ours.claim(["1,2"])
@@ -66,10 +66,10 @@ def test_a_claim_made_anew_by_another_process_is_not_forgotten(
     assert ours.owners({"1,2"}) == {"1,2": "lightloom"}
 
 
-def test_a_claim_outlives_a_power_cut_also_by_its_name(
+def test_a_claim_survives_a_power_failure_with_its_file_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder is synced after the rename: else the old list may be there again."""
+    """The folder is synced after the rename: otherwise the old list may return."""
     synced: list[str] = []
     sync = os.fsync
 

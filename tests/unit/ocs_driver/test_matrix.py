@@ -1,4 +1,4 @@
-"""A reading that was begun before a change and ends amid it takes nothing of the change away."""
+"""Tests that a read that starts before a change and ends during it does not affect the change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIGHT_AFTER_S = 0.8
 
 
 class Measuring(MatrixDriver):
-    """A switch with power monitors whose light comes late, and that is slow to take a command."""
+    """A switch with power monitors whose light is late, and that accepts commands slowly."""
 
     def __init__(self, state_dir: Path) -> None:
         profile = Profile(settle_s=1.0)
@@ -54,7 +54,7 @@ class Measuring(MatrixDriver):
         raise AssertionError("nothing is removed here")
 
 
-def test_light_that_is_late_is_still_waited_for(tmp_path: Path) -> None:
+def test_the_driver_waits_for_late_light(tmp_path: Path) -> None:
     async def story() -> None:
         driver = Measuring(tmp_path)
         changing = asyncio.create_task(driver.apply([], [WANTED]))
@@ -68,7 +68,7 @@ def test_light_that_is_late_is_still_waited_for(tmp_path: Path) -> None:
 
 
 class Instrument:
-    """A session with a Polatis: commands take effect when ``go_on`` is set; mirrors never rest."""
+    """A Polatis session: commands take effect when ``go_on`` is set; mirrors never settle."""
 
     def __init__(self) -> None:
         self.standing: list[Pair] = []
@@ -96,7 +96,7 @@ class Instrument:
     async def close(self) -> None: ...
 
 
-def test_mirrors_that_move_are_not_taken_for_settled(tmp_path: Path) -> None:
+def test_moving_mirrors_do_not_count_as_settled(tmp_path: Path) -> None:
     async def story() -> None:
         address = OcsAddress.parse("polatis+scpi://switch")
         driver = PolatisScpiDriver(address)

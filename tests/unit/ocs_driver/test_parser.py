@@ -81,7 +81,7 @@ def test_acknowledgement_then_answer() -> None:
     assert isinstance(reply, Response)
 
 
-def test_prompt_and_echo_are_passed_over() -> None:
+def test_prompt_and_echo_are_skipped() -> None:
     echo = b'agent>ENT-CRS::1.1.1,2.2.2:3::"a;b>c",2WAY;'
     assert only_response(b"\r\nagent>" + echo + t.CIRCUITS + b"\r\nagent>").ctag == "7"
 

@@ -64,8 +64,8 @@ _ANSWERS = st.lists(_BLOCK, max_size=6).map("".join)
 
 @given(_ANSWERS, st.integers(40, 400))
 @settings(max_examples=120)
-def test_what_is_read_at_one_go_is_read_alike_byte_by_byte(text: str, most: int) -> None:
-    """Plain answers take a short way through the parser; its bound on memory holds there too."""
+def test_fast_and_bytewise_parsing_agree(text: str, most: int) -> None:
+    """Plain responses take a fast path through the parser, with the same memory bound."""
     slow, fast = Tl1Parser(most), Tl1Parser(most)
     data = text.encode()
     one_by_one = [m for byte in data for m in slow.feed(bytes([byte]))]
@@ -102,7 +102,7 @@ def test_memory_is_bounded_and_the_parser_recovers(noise: bytes) -> None:
     assert len(held["_line"]) <= 4096
     assert held["_held"] <= 2000
     assert len(held["_continued"]) <= 2000
-    # An open comment or continuation may swallow what follows until the bound is reached.
+    # An open comment or continuation may consume the following data up to the bound.
     messages = parser.feed(b"\r\n" * 2001 + b"*/;;" + t.CIRCUITS + t.CIRCUITS)
     assert any(getattr(m, "ctag", "") == "7" and getattr(m, "ok", False) for m in messages)
 

@@ -46,7 +46,7 @@ def test_malformed_ports() -> None:
         ANY.inward(CircuitRequest("2", "2"))
 
 
-def test_facing_pairs_of_one_owner_are_one_circuit() -> None:
+def test_opposite_pairs_of_one_owner_are_one_circuit() -> None:
     pairs = [
         WirePair(Pair("1", "26")),
         WirePair(Pair("2", "25"), CircuitState.FAILED, "dark"),

@@ -1,4 +1,4 @@
-"""Replies recorded from real switches in 2016 (Calient S162, software 6.0-3), as on the wire."""
+"""Contains wire replies of real switches, recorded in 2016 (Calient S162, software 6.0-3)."""
 
 LOGIN = (
     b"\r\n\n   CALIENT01TS 16-10-31 15:01:34\r\n"

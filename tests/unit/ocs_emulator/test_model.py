@@ -34,7 +34,7 @@ def test_a_late_circuit_of_a_bulk_still_needs_its_mirror_time() -> None:
     assert model.circuits[names[8]].ready_at == pytest.approx(100.215)
 
 
-def test_life_of_a_circuit() -> None:
+def test_lifecycle_of_a_circuit() -> None:
     model, (name,) = model_with(1)
     circuit = model.circuit(name)
     assert model.state(circuit) is Mirrors.IDLE
@@ -82,7 +82,7 @@ def test_refusals() -> None:
             model.enter("d", a, b, duplex=False, group="g")
         assert caught.value.fault is fault
     with pytest.raises(ModelError):
-        model.activate("nobody", 0.0)
+        model.activate("unknown", 0.0)
 
 
 def test_one_way_circuits_share_ports_by_side() -> None:

@@ -25,7 +25,7 @@ def refused(directory: Path, name: str = agent_name("srv0"), now: datetime = NOW
     return error.value
 
 
-def test_an_issued_certificate_is_good_for_its_name(authority: Authority, tmp_path: Path) -> None:
+def test_an_issued_certificate_is_valid_for_its_name(authority: Authority, tmp_path: Path) -> None:
     issued = authority.issue_agent("srv0", tmp_path / "a", now=NOW)
     found = Credentials.load(tmp_path / "a", agent_name("srv0"), now=NOW)
     assert found.name == issued.name == "srv0.agent.lightloom"
@@ -34,7 +34,7 @@ def test_an_issued_certificate_is_good_for_its_name(authority: Authority, tmp_pa
     assert "PRIVATE" not in repr(found)
 
 
-def test_keys_are_for_their_owner_only(authority: Authority, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_keys(authority: Authority, tmp_path: Path) -> None:
     authority.issue_controller(tmp_path / "c", now=NOW)
     for key in (tmp_path / "ca" / "ca-key.pem", tmp_path / "c" / "key.pem"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -52,7 +52,7 @@ def test_an_authority_is_never_overwritten(authority: Authority, tmp_path: Path)
     assert (tmp_path / "ca" / "ca-key.pem").read_bytes() == before
 
 
-def test_an_authority_that_a_crash_left_half_made_can_be_made_again(
+def test_an_incomplete_authority_after_a_crash_can_be_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = authority_module._write
@@ -85,7 +85,7 @@ def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
     assert short.issue_controller(tmp_path / "c", now=NOW).expires == NOW + timedelta(days=10)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     error = refused(tmp_path)
     assert error.code == "not_found"
     assert "ca.pem" in error.object
@@ -94,12 +94,14 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert "pki init" in none.value.hint
 
 
-def test_anothers_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
+def test_the_certificate_of_another_server_is_refused(authority: Authority, tmp_path: Path) -> None:
     authority.issue_agent("srv1", tmp_path / "a", now=NOW)
-    assert "srv1.agent.lightloom, not of srv0" in refused(tmp_path / "a").message
+    assert "names srv1.agent.lightloom, not srv0" in refused(tmp_path / "a").message
 
 
-def test_another_authoritys_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
+def test_the_certificate_of_another_authority_is_refused(
+    authority: Authority, tmp_path: Path
+) -> None:
     authority.issue_agent("srv0", tmp_path / "a", now=NOW)
     Authority.create(tmp_path / "ca2", "paper", now=NOW)
     (tmp_path / "a" / "ca.pem").write_bytes((tmp_path / "ca2" / "ca.pem").read_bytes())
@@ -110,7 +112,7 @@ def test_a_key_of_another_certificate_is_refused(authority: Authority, tmp_path:
     authority.issue_agent("srv0", tmp_path / "a", now=NOW)
     authority.issue_agent("srv0", tmp_path / "b", now=NOW)
     (tmp_path / "a" / "key.pem").write_bytes((tmp_path / "b" / "key.pem").read_bytes())
-    assert "not of the key beside it" in refused(tmp_path / "a").message
+    assert "does not match key.pem" in refused(tmp_path / "a").message
 
 
 def test_a_clock_that_is_behind_is_named(authority: Authority, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_clock_that_is_behind_is_named(authority: Authority, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("server", ["", "SRV0", "../x", "a" * 64, "srv0\n", "srv 0"])
-def test_a_name_that_is_none_gets_nothing(
+def test_an_invalid_name_gets_no_certificate(
     authority: Authority, tmp_path: Path, server: str
 ) -> None:
     with pytest.raises(TrustError) as error:
@@ -129,16 +131,16 @@ def test_a_name_that_is_none_gets_nothing(
     assert not (tmp_path / "a").exists()
 
 
-def test_rubbish_is_no_certificate(authority: Authority, tmp_path: Path) -> None:
+def test_invalid_data_is_not_a_certificate(authority: Authority, tmp_path: Path) -> None:
     authority.issue_agent("srv0", tmp_path / "a", now=NOW)
     (tmp_path / "a" / "cert.pem").write_text("rubbish")
     assert refused(tmp_path / "a").code == "invalid"
 
 
-def test_an_aggregators_certificate_cannot_pose_as_a_controller(
+def test_an_aggregators_certificate_cannot_impersonate_a_controller(
     authority: Authority, tmp_path: Path
 ) -> None:
-    """Switches look at the purpose and not at the name: Open vSwitch checks the chain alone."""
+    """Switches check the purpose and not the name: Open vSwitch verifies only the chain."""
     issued = authority.issue_aggregators(["as0", "as1"], tmp_path / "s", now=NOW)
     assert issued.name == "as0.aggregator.lightloom, as1.aggregator.lightloom"
     certificate = x509.load_pem_x509_certificate((tmp_path / "s" / "cert.pem").read_bytes())
@@ -146,5 +148,5 @@ def test_an_aggregators_certificate_cannot_pose_as_a_controller(
     assert list(use) == [ExtendedKeyUsageOID.CLIENT_AUTH]
     for name in ("as0", "as1"):
         Credentials.load(tmp_path / "s", aggregator_name(name), now=NOW)
-    with pytest.raises(TrustError, match="no aggregator's name"):
+    with pytest.raises(TrustError, match="not a valid aggregator name"):
         authority.issue_aggregators(["as0", "AS 1"], tmp_path / "t", now=NOW)

@@ -1,4 +1,4 @@
-"""Job files: what they become, and what is wrong with bad ones."""
+"""Tests job files: the resulting requests, and the problems of invalid files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.devices.engine import Pull
 from controller.schema.jobs import JobRequest
 from sitefile import SiteFileError, job_schema, load_job
 from sitefile.jobfile import MAX_BYTES, JobFileModel, command
@@ -51,7 +52,7 @@ def problems(file: Path, text: str) -> list[tuple[str, str, str]]:
     return [(p.path, p.message, p.fix) for p in caught.value.problems]
 
 
-def test_everything_a_file_can_say(file: Path) -> None:
+def test_all_keys_of_a_file(file: Path) -> None:
     file.write_text(WHOLE)
     assert load_job(file) == {
         "name": "red",
@@ -79,13 +80,13 @@ def test_everything_a_file_can_say(file: Path) -> None:
     }
 
 
-def test_the_controller_takes_all_that_a_file_can_say(file: Path) -> None:
+def test_the_controller_accepts_all_keys_of_a_file(file: Path) -> None:
     file.write_text(WHOLE)
     request = JobRequest.model_validate(load_job(file))
     assert request.model_dump(exclude_unset=True, mode="json") == load_job(file)
 
 
-def test_what_is_not_said_is_not_asked_for(file: Path) -> None:
+def test_absent_keys_are_not_requested(file: Path) -> None:
     file.write_text("resources: {gpus: 2}\n")
     assert load_job(file) == {"count": 2}
 
@@ -104,7 +105,7 @@ def test_what_is_not_said_is_not_asked_for(file: Path) -> None:
         ("env: {SEED: yes}", "env.SEED", "quote it", "schema job"),
         ("env: {path: x}", "env.path.[key]", "pattern", "schema job"),
         ("limits: {cpu: -1}", "limits.cpu", "greater than 0", "schema job"),
-        ("limits: {cpu: true}", "limits.cpu", "no figures", "schema job"),
+        ("limits: {cpu: true}", "limits.cpu", "not numbers", "schema job"),
         ("limits: {io: 0}", "limits.io", "greater than 0", "schema job"),
         ("policy: shoot", "policy", "'live', 'pause' or 'restart'", "schema job"),
         ("restart: always", "restart", "pattern", "schema job"),
@@ -122,7 +123,7 @@ def test_errors_name_the_path_and_the_fix(
     assert fix in found[0][2]
 
 
-def test_all_problems_are_told_at_once(file: Path) -> None:
+def test_all_problems_are_reported_together(file: Path) -> None:
     assert len(problems(file, "name: A B\npolicy: x\nresources: {gpus: -1}\n")) == 3
 
 
@@ -140,18 +141,18 @@ def test_a_yaml_bomb_is_refused(file: Path) -> None:
     [
         ("- a list", "not a mapping"),
         ("", "not a mapping"),
-        ("name: red\nname: blue", "stands twice"),
+        ("name: red\nname: blue", "is listed twice"),
         ("run: [a, b", "expected"),
         ("name: !!python/object/apply:os.system [id]", "is not accepted"),
         ("run: " + "[" * 5000, ""),
         ("run: " + "x" * MAX_BYTES, "larger than"),
     ],
 )
-def test_what_is_no_plain_yaml_is_refused(file: Path, text: str, message: str) -> None:
+def test_yaml_that_is_not_plain_is_refused(file: Path, text: str, message: str) -> None:
     assert message in problems(file, text)[0][1]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SiteFileError, match="No such file"):
         load_job(tmp_path / "absent.yaml")
 
@@ -162,7 +163,7 @@ def test_a_list_runs_without_a_shell() -> None:
     assert command("true", None) == ["/bin/sh", "-ec", "true"]
 
 
-def test_setup_goes_first_and_its_failure_ends_the_job() -> None:
+def test_setup_runs_first_and_its_failure_ends_the_job() -> None:
     def ran(setup: str | None, run: str | list[str]) -> tuple[int, str]:
         done = subprocess.run(command(setup, run), capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
@@ -181,5 +182,13 @@ def test_the_schema_describes_the_model() -> None:
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_the_examples_are_good(example: Path) -> None:
+def test_the_examples_are_valid(example: Path) -> None:
     assert load_job(example)["count"] >= 2
+
+
+def test_a_file_knows_every_way_to_fetch_an_image() -> None:
+    """The site file's package may not import the enum itself."""
+    for way in Pull:
+        assert JobFileModel(pull=way.value).pull == way
+    (listed,) = [p["enum"] for p in job_schema()["properties"]["pull"]["anyOf"] if "enum" in p]
+    assert listed == list(Pull)

@@ -1,4 +1,4 @@
-"""The site file's sections on projects, queue and automatic regroups."""
+"""Tests the site file's sections on projects, queue and automatic regroups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(tmp_path: Path, **sections: Any) -> Path:
     return file
 
 
-def test_without_a_word_there_is_one_project_and_no_trigger() -> None:
+def test_the_default_is_one_project_without_triggers() -> None:
     scheduling = load_site(PAPER).scheduling
     assert scheduling.projects == (Project("default"),)
     assert not scheduling.named

@@ -1,4 +1,4 @@
-"""Site files: the paper's rack loads; each kind of mistake is named with path and fix."""
+"""Tests site files: the paper's rack loads; every mistake is reported with path and fix."""
 
 from __future__ import annotations
 
@@ -78,24 +78,24 @@ def edit(document: dict[str, Any], path: str, value: Any) -> None:
         ("endpoints/2/gpus", 1, "endpoints[2].gpus: unknown key"),
         ("fibers/1", ["gpu1", "ocs0/1.1.1"], "fibers[1]: port ocs0/1.1.1 is used twice"),
         ("fibers/7", ["as0/1", "ocs0/2.1.2"], "fibers[7]: port as0/1 is used twice"),
-        ("fibers/0", ["gpu0", "ocs7/1.1.1"], "fibers[0]: fiber to nowhere: no device 'ocs7'"),
-        ("fibers/0", ["gpu9", "ocs0/1.1.1"], "fibers[0]: 'gpu9' is no endpoint"),
+        ("fibers/0", ["gpu0", "ocs7/1.1.1"], "fibers[0]: fiber to an unknown device 'ocs7'"),
+        ("fibers/0", ["gpu9", "ocs0/1.1.1"], "fibers[0]: 'gpu9' is not an endpoint"),
         ("fibers/0", ["gpu0", "gpu1"], "are both endpoints"),
-        ("fibers/6", ["as0/x", "ocs0/2.1.1"], "an aggregator's port is a number"),
+        ("fibers/6", ["as0/x", "ocs0/2.1.1"], "an aggregator's port must be a number"),
         ("fibers/6", ["as0/1", "as1/7"], "cables between aggregators go under uplinks"),
         ("fibers/6", ["ocs0/2.1.1", "ocs0/2.1.9"], "cross-connects are circuits, not fibers"),
         ("fibers/1", ["gpu0", "ocs0/1.1.2"], "fibers[1]: endpoint gpu0 has two fibers"),
         ("uplinks/0", ["as0/8", "as0/9"], "does not join two aggregators"),
         ("uplinks/0", ["as0/1", "as1/8"], "uplinks[0]: port as0/1 is used twice"),
-        ("endpoints/0/ip", "10.78.0.1", "endpoints[0].ip: 10.78.0.1 is no host address"),
-        ("endpoints/0/ip", "10.77.0.11", "ip 10.77.0.11 stands twice"),
-        ("endpoints/0/mac", "02:4c:4c:00:00:11", "mac 02:4c:4c:00:00:11 stands twice"),
+        ("endpoints/0/ip", "10.78.0.1", "endpoints[0].ip: 10.78.0.1 is not a host address"),
+        ("endpoints/0/ip", "10.77.0.11", "ip 10.77.0.11 is listed twice"),
+        ("endpoints/0/mac", "02:4c:4c:00:00:11", "mac 02:4c:4c:00:00:11 is listed twice"),
         ("endpoints/0/mac", "03:4c:4c:00:00:21", "is a multicast address"),
-        ("endpoints/0/name", "as0", "name as0 stands twice"),
-        ("endpoints/0/server", "srv9", "endpoints[0].server: no server 'srv9'"),
-        ("aggregators/1/dpid", 0xA0, "dpid 160 stands twice"),
-        ("homes/gpu9", "as0", "homes.gpu9: no endpoint 'gpu9'"),
-        ("homes/gpu0", "as9", "homes.gpu0: no aggregator 'as9'"),
+        ("endpoints/0/name", "as0", "name as0 is listed twice"),
+        ("endpoints/0/server", "srv9", "endpoints[0].server: unknown server 'srv9'"),
+        ("aggregators/1/dpid", 0xA0, "dpid 160 is listed twice"),
+        ("homes/gpu9", "as0", "homes.gpu9: unknown endpoint 'gpu9'"),
+        ("homes/gpu0", "as9", "homes.gpu0: unknown aggregator 'as9'"),
         ("switches/0/password", {"env": "A", "file": "B"}, "give either env or file"),
         ("switches/0/url", "telnet:nowhere", "switches[0].url"),
     ],
@@ -122,7 +122,7 @@ def test_a_missing_fiber_is_named(tmp_path: Path, document: dict[str, Any]) -> N
     [
         ("[1, 2]", "not a mapping"),
         ("name: ]", "line 1"),
-        ("name: a\nname: b\n", "key 'name' stands twice"),
+        ("name: a\nname: b\n", "key 'name' is listed twice"),
         ("a: &x 1\nb: *x\n", "aliases"),
         (
             "a: !!python/object/apply:os.getcwd []\n",
@@ -130,7 +130,7 @@ def test_a_missing_fiber_is_named(tmp_path: Path, document: dict[str, Any]) -> N
         ),
         ("? [a, b]\n: 1\n", "a key must be a plain value"),
         ("[" * 3000, "nested too deeply"),
-        ("name: a\n---\nname: b\n", "line 2, column 1: a second document"),
+        ("name: a\n---\nname: b\n", "line 2, column 1: a file must contain only one document"),
         ("name: 2026-13-45\n", "line 1, column 7: '2026-13-45'"),
         ("a: !!map [1]\n", ""),
     ],
@@ -176,9 +176,7 @@ def aggregators_of(tmp_path: Path, document: Any) -> list[Any]:
     return list(load_site(file).aggregators)
 
 
-def test_aggregators_speak_tls_unless_the_site_says_otherwise(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_aggregators_use_tls_by_default(tmp_path: Path, document: dict[str, Any]) -> None:
     del document["controller"]
     assert [a.tls for a in aggregators_of(tmp_path, document)] == [True, True]
     document["aggregators"][0]["tls"] = False
@@ -205,13 +203,13 @@ def test_pins_of_aggregators(tmp_path: Path, document: dict[str, Any]) -> None:
     ("wrong", "said"),
     [
         ({"fingerprint": "ab" * 32, "certificate": "x.example"}, "either certificate or"),
-        ({"tls": False, "certificate": "x.example"}, "over TLS only"),
+        ({"tls": False, "certificate": "x.example"}, "a certificate needs TLS"),
         ({"fingerprint": "ab" * 31}, "fingerprint"),
         ({"address": "tor7"}, "address"),
         ({"certificate": "a b"}, "certificate"),
     ],
 )
-def test_pins_that_cannot_be_kept(
+def test_invalid_pins(
     tmp_path: Path, document: dict[str, Any], wrong: dict[str, Any], said: str
 ) -> None:
     document["aggregators"][0] |= wrong

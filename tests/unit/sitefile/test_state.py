@@ -1,4 +1,4 @@
-"""State files: the planner's offline input, in the short and in the full form of a site."""
+"""Tests state files, the planner's offline input, in the short and in the full form of a site."""
 
 from __future__ import annotations
 
@@ -59,14 +59,17 @@ def test_site_by_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"homes": {"gpu7": "as0"}}, "homes.gpu7: no endpoint 'gpu7'"),
-        ({"homes": {"gpu0": "as7"}}, "homes.gpu0: no aggregator 'as7'"),
+        ({"homes": {"gpu7": "as0"}}, "homes.gpu7: unknown endpoint 'gpu7'"),
+        ({"homes": {"gpu0": "as7"}}, "homes.gpu0: unknown aggregator 'as7'"),
         ({"homes": {"gpu2": "as0"}}, "gpu2 is hard-wired to as1"),
         ({"jobs": [{"name": "a", "endpoints": ["gpu0", "gpu0"]}]}, "gpu0 already belongs to a"),
-        ({"jobs": [{"name": "a", "endpoints": ["gpu9"]}]}, "jobs[0].endpoints[0]: no endpoint"),
+        (
+            {"jobs": [{"name": "a", "endpoints": ["gpu9"]}]},
+            "jobs[0].endpoints[0]: unknown endpoint",
+        ),
         (
             {"jobs": [{"name": "a", "endpoints": ["gpu0"]}, {"name": "a", "endpoints": ["gpu1"]}]},
-            "job 'a' stands twice",
+            "job 'a' is listed twice",
         ),
         ({"jobs": [{"name": "a", "endpoints": []}]}, "jobs[0].endpoints: List should have"),
         (

@@ -12,7 +12,7 @@ from testbed.image.errors import ImageError
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_trainer_goes_in_with_all_it_imports(tmp_path: Path) -> None:
+def test_the_image_has_the_trainer_with_all_its_imports(tmp_path: Path) -> None:
     (tmp_path / "pkg" / "sub").mkdir(parents=True)
     for name, text in {
         "pkg/__init__.py": "",
@@ -65,7 +65,7 @@ def test_only_the_distributions_own_sources_are_used(
     listing = (
         "Debian|deb http://mirror/debian/ bookworm main\n"
         "Debian|deb http://mirror/debian/ bookworm main\n"
-        "Somebody|deb http://elsewhere/ stable main\n"
+        "Vendor|deb http://elsewhere/ stable main\n"
         "$(ORIGIN)|deb http://never-updated/ x y\n"
     )
     apt = tmp_path / "apt-get"

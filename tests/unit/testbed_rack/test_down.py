@@ -1,4 +1,4 @@
-"""What taking a rack down does in the moments in which something else is not done yet."""
+"""Tests that a rack is taken down while other operations are still in progress."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from testbed import processes
 from testbed.rack import RackError, network, preflight, procfs, record, remains
 from testbed.rack.process import marked
 
-down = importlib.import_module("testbed.rack.down")  # the name is its function's, too
+down = importlib.import_module(
+    "testbed.rack.down"
+)  # the package exports a function of the same name
 
 
 def entry(proc: Path, pid: int, *, cmdline: bytes, flags: int = 0, born_s: float = 99.0) -> Path:
-    """A process in a /proc of our own, on a machine that is up for 100 s."""
+    """Create a process in a private /proc, on a machine that is up for 100 s."""
     folder = proc / str(pid)
     folder.mkdir()
     ticks = int(born_s * os.sysconf("SC_CLK_TCK"))
@@ -41,7 +43,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_process_amid_exec_is_waited_for_until_it_has_a_name(proc: Path) -> None:
+def test_waits_for_a_process_in_exec_until_it_has_a_name(proc: Path) -> None:
     named = entry(proc, 7, cmdline=b"") / "cmdline"
     timer = threading.Timer(0.3, lambda: named.write_bytes(b"dockerd\0--pidfile\0/run/rack\0"))
     timer.start()
@@ -50,15 +52,15 @@ def test_a_process_amid_exec_is_waited_for_until_it_has_a_name(proc: Path) -> No
     timer.join()
 
 
-def test_those_that_never_have_a_name_are_not_waited_for(proc: Path) -> None:
+def test_does_not_wait_for_processes_without_a_name(proc: Path) -> None:
     entry(proc, 7, cmdline=b"", flags=0x00200000)  # a kernel thread
-    entry(proc, 8, cmdline=b"", born_s=1.0)  # one that wiped its arguments long ago
+    entry(proc, 8, cmdline=b"", born_s=1.0)  # a process that cleared its arguments long ago
     began = time.monotonic()
     processes.await_named(within_s=600)
     assert time.monotonic() - began < 300
 
 
-def test_what_is_started_amid_a_start_can_be_told_by_its_marker(
+def test_processes_of_a_start_have_the_marker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(procfs.MARKER, raising=False)
@@ -70,21 +72,21 @@ def test_what_is_started_amid_a_start_can_be_told_by_its_marker(
 
 
 def test_a_namespace_may_take_longer_than_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does while the kernel buries those of an earlier rack."""
+    """The kernel is slow while it removes the namespaces of an earlier rack."""
     monkeypatch.setattr("pyroute2.netns._create", lambda *_: time.sleep(2.5) or b"")
     assert network.PATIENCE_S > 30
     netns.create("ll-late")
 
 
-def test_a_start_killed_before_its_first_record_was_whole_can_be_taken_down(
+def test_a_start_killed_during_its_first_record_can_be_taken_down(
     tmp_path: Path,
 ) -> None:
     (tmp_path / record.DRAFT).write_text("{")
     assert preflight.is_ours(tmp_path)
 
 
-def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what is left by one that was killed would belong to nobody."""
+def test_the_record_is_removed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the remains of a killed command would have no owner."""
     run_dir = tmp_path / "rack"
     for name in ("docker", "logs", "ovs"):
         (run_dir / name).mkdir(parents=True)
@@ -106,7 +108,7 @@ def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not run_dir.exists()
 
 
-def test_logs_that_can_not_be_kept_do_not_keep_the_rack(
+def test_the_rack_is_removed_even_if_its_logs_cannot_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = importlib.import_module("testbed.rack.up")
@@ -116,7 +118,7 @@ def test_logs_that_can_not_be_kept_do_not_keep_the_rack(
     assert (said.message, said.hint) == ("no space", "see the log")
 
 
-def test_what_a_dying_process_starts_is_ended_too(
+def test_processes_started_by_a_dying_process_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = [((1, 10), (2, 20)), ((3, 30),), ()]
@@ -129,7 +131,7 @@ def test_what_a_dying_process_starts_is_ended_too(
 
 
 class FakeContainer:
-    """One of the host engine's."""
+    """A container of the host's engine."""
 
     def __init__(self, engine: FakeEngine, name: str, *, refuses: int = 0) -> None:
         self.engine, self.name, self.refuses, self.status = engine, name, refuses, "running"
@@ -142,7 +144,7 @@ class FakeContainer:
 
 
 class FakeEngine:
-    """Stands for docker.DockerClient."""
+    """Stands in for docker.DockerClient."""
 
     def __init__(self) -> None:
         self.there: list[FakeContainer] = []
@@ -163,14 +165,14 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeEngi
     yield fake
 
 
-def test_a_container_that_is_being_removed_does_not_save_the_others(engine: FakeEngine) -> None:
+def test_a_container_in_removal_does_not_stop_the_removal_of_others(engine: FakeEngine) -> None:
     going = FakeContainer(engine, "ll-red-0", refuses=2)
     engine.there += [going, FakeContainer(engine, "ll-red-1")]
     assert down._remove_host_containers() == ()
     assert engine.there == []
 
 
-def test_a_container_that_stays_is_named(
+def test_a_remaining_container_is_named(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down, "GOING_S", 0.05)

@@ -1,4 +1,4 @@
-"""The private engine's start: a dockerd that ends is told from one that is slow."""
+"""Tests that the private engine's start distinguishes an ended dockerd from a slow one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.engine import Engine, EngineError
 
 
 def fake_dockerd(folder: Path, script: str) -> None:
-    """Put a program named dockerd in ``folder``."""
+    """Write a program with the name dockerd to ``folder``."""
     program = folder / "dockerd"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
@@ -23,7 +23,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(tmp_path / "run", tmp_path / "data", prefer_host=False, cgroup="ll-none")
 
 
-def test_a_dockerd_that_ends_is_reported_with_status_and_last_words(
+def test_a_dockerd_that_ends_is_reported_with_status_and_last_line(
     engine: Engine, tmp_path: Path
 ) -> None:
     fake_dockerd(tmp_path, "echo no space left >&2; exit 3")
@@ -31,10 +31,10 @@ def test_a_dockerd_that_ends_is_reported_with_status_and_last_words(
         engine.start()
 
 
-def test_a_dockerd_without_a_command_line_yet_is_not_taken_for_dead(
+def test_a_dockerd_without_a_command_line_does_not_count_as_dead(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In the middle of exec a process shows no command line; here nothing ever does.
+    # In the middle of exec a process has no command line; here no process ever has one.
     monkeypatch.setattr(processes, "running", lambda program, path: [])
     fake_dockerd(tmp_path, "sleep 1; echo late >&2; exit 4")
     with pytest.raises(EngineError, match="ended with status 4: late"):
@@ -44,7 +44,7 @@ def test_a_dockerd_without_a_command_line_yet_is_not_taken_for_dead(
 def test_an_engine_that_is_slow_to_answer_is_not_ended(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy machine: with the engine all containers of the rack would end."""
+    """On a busy machine, ending the engine would end all containers of the rack."""
     answers = iter((False, False, True))
     monkeypatch.setattr("testbed.engine._answers", lambda url: next(answers))
     monkeypatch.setattr(processes, "running", lambda program, path: [1])

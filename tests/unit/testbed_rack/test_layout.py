@@ -73,14 +73,14 @@ def test_two_nics_of_one_server_with_one_name_are_refused(site: CabledSite) -> N
     assert caught.value.object == "e-gpu0"
 
 
-def test_a_server_may_not_take_the_racks_own_namespace(site: CabledSite) -> None:
+def test_a_server_cannot_use_the_racks_own_namespace(site: CabledSite) -> None:
     servers = (Server("fab", "127.0.0.1:7701"),)
     with pytest.raises(RackError) as caught:
         lay_out(dataclasses.replace(site, servers=servers, endpoints=()))
     assert caught.value.code == "invalid"
 
 
-def test_a_fixed_cable_is_patched_for_good_and_is_no_optical_port() -> None:
+def test_a_fixed_cable_has_a_permanent_patch_and_no_optical_port() -> None:
     endpoint = EndpointCable(
         name="gpu9",
         server="s",

@@ -22,6 +22,6 @@ def test_one_transaction_makes_a_secure_userspace_bridge_with_numbered_ports() -
     ]
 
 
-def test_a_bridge_with_tls_calls_over_it() -> None:
+def test_a_bridge_with_tls_connects_with_tls() -> None:
     arguments = ovs.bridge_arguments([Bridge("ll-as0", 0xA0, {}, tls=True)], "127.0.0.1:6653")
     assert "ssl:127.0.0.1:6653" in arguments

@@ -31,12 +31,12 @@ def layout() -> Layout:
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which nothing of any rack is found."""
+    """A machine without objects of any rack."""
     monkeypatch.setattr(remains, "find", lambda _: Remains())
 
 
 def me(*, alive: bool) -> Process:
-    """This very process as a rack's; one that ended when not ``alive``."""
+    """Return this process as a rack's process, or an ended one if not ``alive``."""
     ticks = preflight.remains.procfs.start_ticks(os.getpid())
     assert ticks is not None
     return Process("x", os.getpid(), ticks if alive else ticks - 1, "", (), 0.0)
@@ -48,7 +48,7 @@ def written(phase: str, process: Process) -> Record:
 
 
 @pytest.mark.parametrize("command", ["up", "down", "rates"])
-def test_without_root_nothing_is_begun(
+def test_nothing_starts_without_root(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -64,7 +64,7 @@ def test_without_root_nothing_is_begun(
     assert not (tmp_path / "rack").exists()
 
 
-def test_missing_programs_are_named_with_the_remedy(
+def test_missing_programs_are_named_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -98,7 +98,7 @@ def test_a_crashed_rack_must_be_taken_down_first(
     assert "testbed down" in caught.value.hint
 
 
-def test_a_namespace_of_our_name_is_a_remain(
+def test_a_namespace_with_the_racks_prefix_is_a_remain(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remains, "find", lambda _: Remains(namespaces=("ll-srv0",)))
@@ -108,7 +108,7 @@ def test_a_namespace_of_our_name_is_a_remain(
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_a_folder_of_somebody_else_is_not_taken(
+def test_a_folder_of_another_owner_is_not_used(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "MAX_RUN_DIR", 4000)
@@ -136,7 +136,7 @@ def test_an_address_in_use_is_named() -> None:
 def test_a_real_site_is_not_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     real = tmp_path / "real.yaml"
-    real.write_text(PAPER.read_text().split("# Read only by the emulated rack")[0])
+    real.write_text(PAPER.read_text().split("# Only the emulated rack reads")[0])
     with pytest.raises(RackError) as caught:
         up(real, tmp_path / "rack", progress=quiet)
     assert caught.value.code == "invalid"

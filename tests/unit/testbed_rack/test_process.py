@@ -28,7 +28,7 @@ def sleeper(tmp_path: Path) -> Iterator[Process]:
 
 
 def stubborn(log_dir: Path) -> Process:
-    """A process that ignores SIGTERM, once it says so."""
+    """Return a process that ignores SIGTERM once it has printed a line."""
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         "print('deaf', flush=True); time.sleep(600)"
@@ -38,7 +38,7 @@ def stubborn(log_dir: Path) -> Process:
     return process
 
 
-def test_stat_is_read_past_a_hostile_command_name() -> None:
+def test_stat_is_parsed_with_a_hostile_command_name() -> None:
     numbers = " ".join(str(n) for n in range(5, 60))
     assert procfs.parse_stat(f"42 (a) S 1 (b) R 7 {numbers}") == ("R", 7, 22)
 
@@ -47,7 +47,7 @@ def test_a_started_process_is_alive_marked_and_in_its_own_session(sleeper: Proce
     assert sleeper.alive()
     deadline = time.monotonic() + 20
     while procfs.environment_value(sleeper.pid, procfs.MARKER) is None:
-        assert time.monotonic() < deadline  # in the middle of exec a process has no environment
+        assert time.monotonic() < deadline  # during exec a process has no environment
         time.sleep(0.01)
     assert procfs.environment_value(sleeper.pid, procfs.MARKER) == MARKER
     assert procfs.environment_value(sleeper.pid, "COLOUR") == "red"
@@ -68,7 +68,7 @@ def test_a_stopped_process_is_gone(sleeper: Process) -> None:
         os.kill(sleeper.pid, 0)  # reaped, not left as a zombie
 
 
-def test_one_that_ignores_a_polite_signal_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     process = stubborn(tmp_path)
     end_all([(process.pid, process.ticks)], grace_s=0.2)
     assert not process.alive()
@@ -81,7 +81,7 @@ def test_a_process_killed_from_outside_is_not_alive(sleeper: Process) -> None:
     assert not sleeper.alive()  # a zombie counts as gone
 
 
-def test_one_that_dies_at_once_is_quoted(tmp_path: Path) -> None:
+def test_the_log_of_a_process_that_dies_immediately_is_quoted(tmp_path: Path) -> None:
     code = "print('first'); print('no such device', flush=True); raise SystemExit(3)"
     process = spawn(Program("brief", (sys.executable, "-c", code)), tmp_path, MARKER)
     with pytest.raises(RackError) as caught:
@@ -92,13 +92,13 @@ def test_one_that_dies_at_once_is_quoted(tmp_path: Path) -> None:
     assert str(tmp_path / "brief.log") in caught.value.hint
 
 
-def test_one_that_is_never_ready_is_a_timeout(sleeper: Process) -> None:
+def test_a_process_that_is_never_ready_is_a_timeout(sleeper: Process) -> None:
     with pytest.raises(RackError) as caught:
         wait_ready(sleeper, lambda: False, timeout_s=0.1)
     assert caught.value.code == "timeout"
 
 
-def test_a_program_that_is_not_installed_names_the_remedy(tmp_path: Path) -> None:
+def test_a_program_that_is_not_installed_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(RackError) as caught:
         spawn(Program("x", ("no-such-program-anywhere",)), tmp_path, MARKER)
     assert caught.value.code == "unavailable"
@@ -112,12 +112,12 @@ def test_only_the_last_lines_of_a_log_are_quoted(tmp_path: Path) -> None:
     assert quote(tmp_path / "absent.log") == ""
 
 
-def test_the_own_line_reaches_from_here_upwards() -> None:
+def test_own_line_has_this_process_and_its_ancestors() -> None:
     assert {os.getpid(), os.getppid()} <= procfs.own_line()
 
 
 def test_a_keeper_is_dead_only_when_its_child_is(tmp_path: Path) -> None:
-    """The child is killed by the kernel, as a controller is, and takes a while to go."""
+    """The kernel kills the child, like a controller, and the child takes a while to end."""
     code = (
         "import ctypes, os, signal, sys, time\n"
         "keeper = os.getpid()\n"

@@ -47,12 +47,12 @@ URLS = {
 }
 
 
-def test_every_driver_has_somebody_to_play_its_switch() -> None:
+def test_every_driver_has_an_emulator() -> None:
     assert set(programs.PLAYERS) == set(ocs_driver.DRIVERS) == set(URLS)
 
 
 @pytest.mark.parametrize("url", URLS.values(), ids=URLS.keys())
-def test_by_its_url_alone_another_switch_takes_the_same_fibers(
+def test_another_switch_uses_the_same_fibers_by_its_url_alone(
     site: CabledSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     assert site.emulation is not None
@@ -99,7 +99,7 @@ def test_an_agent_serves_the_endpoints_of_its_server(site: CabledSite, tmp_path:
     assert options["--nic-netns"] == "ll-srv1"
 
 
-def test_a_switch_nobody_plays_is_named(site: CabledSite, tmp_path: Path) -> None:
+def test_a_switch_without_emulator_is_named(site: CabledSite, tmp_path: Path) -> None:
     assert site.emulation is not None
     for url in ("acme+tl1://127.0.0.1:1", "polatis+scpi://127.0.0.1", "calient+tl1://h:65535", "x"):
         switch = dataclasses.replace(site.switches[0], url=url)
@@ -109,7 +109,7 @@ def test_a_switch_nobody_plays_is_named(site: CabledSite, tmp_path: Path) -> Non
         assert caught.value.hint
 
 
-def test_what_is_remembered_of_switches_goes_with_the_rack(tmp_path: Path) -> None:
+def test_ledgers_are_removed_with_the_rack(tmp_path: Path) -> None:
     started = programs.controller(tmp_path, PAPER, "image", {"A": "b"})
     assert started.env["A"] == "b"
     assert started.env["LIGHTLOOM_OCS_STATE_DIR"].startswith(str(tmp_path))
@@ -143,7 +143,7 @@ def test_addresses_come_from_the_site(site: CabledSite) -> None:
     }
 
 
-def test_an_address_that_others_could_reach_is_refused() -> None:
+def test_an_address_reachable_from_other_machines_is_refused() -> None:
     with pytest.raises(RackError) as caught:
         preflight.need_free([("controller", ("0.0.0.0", 0))])
     assert caught.value.code == "invalid"
@@ -151,12 +151,12 @@ def test_an_address_that_others_could_reach_is_refused() -> None:
 
 @pytest.fixture
 def own_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that neither a rack on this machine nor a test in another process holds."""
+    """Use a lock that neither a rack on this machine nor another test process holds."""
     monkeypatch.setattr(preflight, "LOCK_ADDRESS", f"\0lightloom-unit-test-{os.getpid()}")
 
 
 @pytest.mark.usefixtures("own_lock")
-def test_two_commands_never_work_on_the_rack_at_once() -> None:
+def test_two_commands_never_change_the_rack_concurrently() -> None:
     with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one():
         pass
     assert caught.value.code == "conflict"
@@ -184,21 +184,21 @@ def test_set_up_waits_for_another_command_and_says_so(monkeypatch: pytest.Monkey
     other.start()
     assert held.wait(60)
     with preflight.only_one(wait_s=60, progress=say):
-        assert let_go.is_set(), "it got its turn only after the other one was done"
+        assert let_go.is_set(), "it continued only after the other command had finished"
     other.join(60)
     assert len(told) == 1
     assert "waiting" in told[0]
 
 
 @pytest.mark.usefixtures("own_lock")
-def test_waiting_for_another_command_has_an_end() -> None:
+def test_the_wait_for_another_command_is_bounded() -> None:
     with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one(wait_s=0.05):
         pass
     assert caught.value.code == "conflict"
     assert "waited 0.05 s" in caught.value.message
 
 
-def test_everything_that_is_played_is_listed(site: CabledSite) -> None:
+def test_all_emulated_parts_are_listed(site: CabledSite) -> None:
     parts = emulated_parts(site)
     assert {part.source for part in parts} == {"emulated"}
     names = {part.name for part in parts}
@@ -215,7 +215,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert record.load(tmp_path / "absent") is None
 
 
-def test_a_broken_record_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_a_broken_record_is_an_error_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / record.FILE).write_text("{")
     with pytest.raises(RackError) as caught:
         record.load(tmp_path)

@@ -1,4 +1,4 @@
-"""The ring of TCP senders, on two loopback addresses."""
+"""Tests the ring of TCP senders on two loopback addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESSES = "127.0.71.1,127.0.71.2"
 
 @pytest.fixture
 def pair() -> Iterator[list[subprocess.Popen[str]]]:
-    """Both ranks, running."""
+    """Yield both running ranks."""
     env = {**os.environ, "LIGHTLOOM_ADDRESSES": ADDRESSES}
     ranks = [
         subprocess.Popen(
@@ -38,7 +38,7 @@ def pair() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def told(process: subprocess.Popen[str], event: str) -> dict[str, float]:
-    """The next line about ``event``."""
+    """Return the next line with ``event``."""
     assert process.stdout is not None
     for line in process.stdout:
         document = json.loads(line)
@@ -55,7 +55,7 @@ def test_a_frozen_rank_is_a_gap_at_its_neighbour(pair: list[subprocess.Popen[str
     time.sleep(0.3)
     first.send_signal(signal.SIGCONT)
     gap = told(second, "gap")
-    while gap["gap_s"] < 0.25:  # a busy machine may make small ones of its own
+    while gap["gap_s"] < 0.25:  # a busy machine may cause small gaps
         gap = told(second, "gap")
     first.kill()
     text = (second.stdout.readline() for _ in range(3)) if second.stdout else ()
@@ -66,10 +66,10 @@ def test_a_frozen_rank_is_a_gap_at_its_neighbour(pair: list[subprocess.Popen[str
     assert ring.longest_gap_s(ranks, 0, 1) == 0
 
 
-def test_a_rank_that_tells_of_nothing_but_gaps_still_counts(
+def test_a_rank_that_reports_only_gaps_still_counts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine so slow that every message comes late."""
+    """A slow machine, on which every message is late."""
     monkeypatch.setattr(ring_rank, "COUNT_EVERY_S", 3600)
     monkeypatch.setattr(ring_rank, "GAP_S", 0.0)
     ours, theirs = socket.socketpair()
@@ -80,16 +80,16 @@ def test_a_rank_that_tells_of_nothing_but_gaps_still_counts(
         ours.shutdown(socket.SHUT_WR)
         ring_rank.serve(theirs, 0, seen)
     ours.close()
-    unused, nobody = socket.socketpair()
+    unused, closed = socket.socketpair()
     unused.close()
-    with nobody:
-        ring_rank.serve(nobody, 0, seen)
+    with closed:
+        ring_rank.serve(closed, 0, seen)
     ranks = ring.read({"text": line} for line in capsys.readouterr().out.splitlines())
     assert (ranks[1].rx_bytes, ranks[1].connections) == (3 * ring_rank.SIZE, 1)
     assert len(ranks[1].gaps) == 3
 
 
-def test_messages_left_out_and_come_again_are_counted() -> None:
+def test_skipped_and_repeated_messages_are_counted() -> None:
     seen = ring_rank.Seen(0)
     for number in (7, 8, 11, 11, 9, 10):
         seen.follows(number)

@@ -36,7 +36,7 @@ def test_one_link_takes_root_class_and_queue() -> None:
     ]
 
 
-def test_a_change_touches_classes_alone(layout: Layout) -> None:
+def test_a_change_touches_only_classes(layout: Layout) -> None:
     lines = shaping.change_lines(layout, 1_000_000, 500_000)
     assert all(line.startswith("class change dev ") for part in lines.values() for line in part)
 

@@ -1,4 +1,4 @@
-"""Guests: their command line, the talk over the serial port, what they are made of."""
+"""Tests guests: their command line, the serial protocol, and their packages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SAID = """\
 
 @pytest.fixture
 def line() -> Iterator[tuple[Guest, socket.socket]]:
-    """A guest without a machine behind it, and the other end of its serial line."""
+    """Yield a guest without a machine, and the other end of its serial line."""
     near, far = socket.socketpair()
-    nobody = Process("ll-red-0", os.getpid(), 0, "/run/x/ll-red-0.log", (), 0.0)
+    process = Process("ll-red-0", os.getpid(), 0, "/run/x/ll-red-0.log", (), 0.0)
     with near, far:
-        yield Guest("ll-red-0", "ll-c-red-0-1", nobody, near), far
+        yield Guest("ll-red-0", "ll-c-red-0-1", process, near), far
 
 
 def test_a_command_gives_its_output_and_status(line: tuple[Guest, socket.socket]) -> None:
@@ -46,8 +46,8 @@ def test_a_command_gives_its_output_and_status(line: tuple[Guest, socket.socket]
     assert far.recv(100) == b"first\nsecond\n"
 
 
-def test_a_socket_that_nobody_listens_at_yet_is_waited_for(tmp_path: Path) -> None:
-    """QEMU binds it, which makes the file, and listens a moment later."""
+def test_waits_until_a_socket_accepts_connections(tmp_path: Path) -> None:
+    """QEMU binds the socket, which creates the file, and listens a moment later."""
     path = tmp_path / "ll-red-0.sock"
     me = Process("ll-red-0", os.getpid(), procfs.start_ticks(os.getpid()) or 0, "", (), 0.0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -77,7 +77,7 @@ def test_a_guest_that_ended_is_an_error(line: tuple[Guest, socket.socket]) -> No
         guest.run("true", timeout_s=5)
 
 
-def test_a_guest_is_its_endpoint() -> None:
+def test_a_guest_has_the_addresses_of_its_endpoint() -> None:
     address = Address("10.77.0.10", 24, "02:4c:4c:00:00:10")
     made = Parts(Path("/k"), Path("/i"))
     argv = command_line("ll-red-0", address, made, Path("/c.sock"), Path("/c.log"))
@@ -121,12 +121,12 @@ def test_the_kernel_is_the_one_debian_has_now(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(packages, "_call", lambda *_: shown)
     assert packages.names()[0] == "linux-image-6.1.0-56-amd64"
     monkeypatch.setattr(packages, "_call", lambda *_: "")
-    with pytest.raises(RoceError, match="knows no package linux-image-amd64") as caught:
+    with pytest.raises(RoceError, match="apt knows no package linux-image-amd64") as caught:
         packages.names()
     assert "Debian" in caught.value.hint
 
 
-def test_a_cached_guest_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_guest_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
 
     def unpack(names: object, root: Path) -> None:
@@ -147,5 +147,5 @@ def test_a_cached_guest_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     second = parts.ensure(tmp_path)
     assert second != first
     assert second.kernel.read_text() == "kernel"
-    assert not first.kernel.exists(), "what is out of date does not pile up"
+    assert not first.kernel.exists(), "outdated parts are removed"
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([second.kernel.parent.name, "lock"])

@@ -1,4 +1,4 @@
-"""Verbs that hand over to a program with options of its own: ``controller`` and ``agent``."""
+"""``controller`` and ``agent``: verbs that run a program with its own options."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from sitefile import CabledSite
 
 FORWARD = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Context settings of a verb whose options belong to the program behind it."""
+"""Context settings of a verb that passes all options on to its program."""
 
 
-def hand_over(module: str, arguments: Sequence[str]) -> None:
-    """Run ``python -m module`` in this process; its exit status becomes ours."""
+def run_program(module: str, arguments: Sequence[str]) -> None:
+    """Run ``python -m module`` in this process and end with its exit status."""
     sys.argv = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -35,22 +35,22 @@ def hand_over(module: str, arguments: Sequence[str]) -> None:
 
 def controller(ctx: typer.Context) -> None:
     """Run the controller in the foreground: --site FILE, see --help."""
-    hand_over("controller", ctx.args)
+    run_program("controller", ctx.args)
 
 
 def agent(ctx: typer.Context) -> None:
-    """Run the per-server agent in the foreground: --server NAME, see --help.
+    """Run a server's agent in the foreground: --server NAME, see --help.
 
-    With ``--site FILE`` its endpoints and its port are read from the site file.
+    With ``--site FILE`` it takes its endpoints and its port from the site file.
     """
-    hand_over("container_mgr", from_site(ctx.args))
+    run_program("container_mgr", from_site(ctx.args))
 
 
 def from_site(arguments: Sequence[str]) -> list[str]:
-    """Replace ``--site FILE`` by what the file says of the agent's server.
+    """Replace ``--site FILE`` by the agent's options for its server, read from the file.
 
-    The agent itself knows containers and never the site. CliError when the file has no
-    such server; what else is given wins over the file.
+    The agent itself never reads site files. Other options override the file. CliError when the
+    file has no such server.
     """
     words = list(arguments)
     path = _take(words, "--site")
@@ -80,7 +80,7 @@ def from_site(arguments: Sequence[str]) -> list[str]:
 
 
 def served(site: CabledSite, server: str) -> list[dict[str, object]]:
-    """Return a server's endpoints as the agent's ``--endpoints`` takes them."""
+    """Return a server's endpoints in the format of the agent's ``--endpoints``."""
     return [
         {
             "name": e.name,

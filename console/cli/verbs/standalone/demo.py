@@ -36,19 +36,19 @@ def demo(
     ),
     site: Annotated[Path | None, typer.Option(help="Site file; the paper's if absent.")] = None,
     recalibrate: Annotated[
-        bool, typer.Option("--recalibrate", help="Measure this machine anew.")
+        bool, typer.Option("--recalibrate", help="Measure this machine again.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run the paper's experiment on the emulated rack: table, JSON, plots. Needs root.
+    """Run the paper's experiment on the emulated rack. Needs root; writes JSON and plots.
 
-    A rack that is up is used and left up; otherwise one is brought up and taken down again.
+    Uses a rack that is up, and leaves it up; otherwise brings one up and takes it down again.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     from testbed import demo as experiment  # noqa: PLC0415 - loads rack, Docker and plots
 
-    _end_like_an_interrupt()
+    _interrupt_on_sigterm()
     chosen = None if arms is None else [name.strip() for name in arms.split(",")]
     with reading(site or experiment.PAPER_SITE):
         result = experiment.run(
@@ -65,11 +65,11 @@ def demo(
         out.show(experiment.render(result))
 
 
-def _end_like_an_interrupt() -> None:
-    """Make a plain kill clean up the rack and its jobs as an interrupt does.
+def _interrupt_on_sigterm() -> None:
+    """Clean up the rack and its jobs on SIGTERM as on SIGINT.
 
-    Also for a start in the background, where shells ignore SIGINT. Libraries fork helpers that
-    inherit the handler and are ended by SIGTERM; those must go at once, and clean up nothing.
+    SIGINT is set again because shells ignore it in background processes. Libraries fork helpers
+    that inherit the handler and are ended by SIGTERM; they exit at once and clean up nothing.
     """
     owner = os.getpid()
 

@@ -1,11 +1,9 @@
-"""Verbs that need no controller: the daemons themselves, the schema, ``doctor``, ``version``."""
+"""``schema``, ``doctor`` and ``version``, which need no controller."""
 
 from __future__ import annotations
 
 import platform
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from typing import Annotated
 
 import typer
@@ -26,16 +24,16 @@ class SchemaOf(StrEnum):
 def schema(
     what: Annotated[SchemaOf, typer.Argument(help="Which file.")] = SchemaOf.SITE,
 ) -> None:
-    """Print the JSON Schema of the site file or of a job file, for editors and checkers."""
+    """Print the JSON Schema of a site or job file. Editors and checkers use it."""
     from sitefile import job_schema, site_schema  # noqa: PLC0415 - start-up time
 
     out.document(job_schema() if what is SchemaOf.JOB else site_schema(), Output.JSON)
 
 
 def doctor(output: OutputOption = Output.TABLE) -> None:
-    """Say what this machine has and lacks for the emulated rack and for real devices.
+    """Check this machine for the emulated rack and for real devices.
 
-    Exit code 1 when something the emulated rack needs is missing.
+    Exit code 1 when something that the emulated rack needs is missing.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from console.cli.doctor.checks import examine  # noqa: PLC0415 - start-up time
@@ -63,9 +61,11 @@ def doctor(output: OutputOption = Output.TABLE) -> None:
 def version(output: OutputOption = Output.TABLE) -> None:
     """Print the version of this command."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    from importlib import metadata  # noqa: PLC0415 - start-up time
+
     try:
-        own = installed_version("lightloom")
-    except PackageNotFoundError:
+        own = metadata.version("lightloom")
+    except metadata.PackageNotFoundError:
         own = "unknown"
     if output.structured:
         out.document({"version": own, "python": platform.python_version()}, output)

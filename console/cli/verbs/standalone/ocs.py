@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket as socketlib
@@ -18,29 +17,29 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import NONE
-from console.cli.verbs.standalone.daemons import FORWARD, hand_over
+from console.cli.verbs.standalone.daemons import FORWARD, run_program
 
 if TYPE_CHECKING:
     from ocs_driver import OcsError
 
 Document = dict[str, Any]
 _LIMIT_S = 120.0
-"""Longest a verb may take; the inventory of a large switch takes up to a minute."""
+"""Time limit of a verb; the inventory of a large switch takes up to a minute."""
 
 _CONTROL_S = 5.0
-"""How long an emulator may take to confirm a fault."""
+"""Longest wait for an emulator to confirm a fault."""
 
 app = typer.Typer(help="Work with one optical switch directly.", no_args_is_help=True)
 
 UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="For example calient+tl1://admin@10.0.0.5:3082")
 ]
-PortA = Annotated[str, typer.Argument(metavar="A", help="One port, as the switch calls it.")]
+PortA = Annotated[str, typer.Argument(metavar="A", help="One port, by the switch's name for it.")]
 PortB = Annotated[str, typer.Argument(metavar="B", help="The other port.")]
 
 
 class Mode(StrEnum):
-    """What may happen to circuits in the way."""
+    """What may happen to circuits that use the same ports."""
 
     SAFE = "safe"
     UPDATE = "update"
@@ -50,7 +49,7 @@ class Mode(StrEnum):
 ModeOption = Annotated[
     Mode,
     typer.Option(
-        help="safe: nothing in the way is touched; update: own circuits; overwrite: any circuit."
+        help="Circuits on these ports that may be removed. safe: none; update: own; overwrite: any."
     ),
 ]
 
@@ -67,7 +66,7 @@ def show(url: UrlArgument, output: OutputOption = Output.TABLE) -> None:
         return
     out.show_table(("", ""), [(k, v or NONE) for k, v in found["device"].items()], head=False)
     ports = found["ports"]
-    if output is Output.TABLE:  # hundreds of dark ports say little
+    if output is Output.TABLE:  # omit the dark ports, of which there may be hundreds
         ports = [p for p in ports if p["health"] not in ("blocked",) or p["label"]]
         out.line(f"ports      {len(found['ports'])} ({len(ports)} shown; all with -o wide)")
     if ports:
@@ -98,7 +97,7 @@ def connect(
     mode: ModeOption = Mode.SAFE,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a circuit between two ports and print the map read back."""
+    """Make a circuit between two ports and print all circuits read back."""
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
@@ -118,7 +117,7 @@ def disconnect(
     mode: ModeOption = Mode.SAFE,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Remove what joins two ports and print the map read back."""
+    """Remove the circuits between two ports and print all circuits read back."""
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
@@ -129,8 +128,8 @@ def disconnect(
 
 @app.command(context_settings=FORWARD)
 def emulate(ctx: typer.Context) -> None:
-    """Serve an emulated switch until interrupted: --personality P --listen HOST:PORT."""
-    hand_over("testbed.ocs_emulator", ctx.args)
+    """Run an emulated switch until interrupted: --personality P --listen HOST:PORT."""
+    run_program("testbed.ocs_emulator", ctx.args)
 
 
 @app.command()
@@ -139,7 +138,10 @@ def fault(
         Path, typer.Argument(metavar="SOCKET", help="The emulator's --control socket.")
     ],
     kind: Annotated[
-        str, typer.Argument(metavar="FAULT", help="deny, stuck, dark, reboot, ...; clear ends all.")
+        str,
+        typer.Argument(
+            metavar="FAULT", help="deny, stuck, dark, reboot, ...; clear ends all faults."
+        ),
     ],
     settings: Annotated[
         list[str] | None,
@@ -148,7 +150,7 @@ def fault(
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Break an emulated switch on purpose."""
+    """Inject a fault into an emulated switch."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     order = {"fault": kind}
     for setting in settings or []:
@@ -173,14 +175,15 @@ def probe(
         bool, typer.Option("--destructive", help="Make and remove circuits on the spare ports.")
     ] = False,
     spare_ports: Annotated[
-        str, typer.Option(metavar="P,P,P,P", help="Ports nobody uses, with light; four or more.")
+        str, typer.Option(metavar="P,P,P,P", help="Unused ports with light, four or more.")
     ] = "",
     out_file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.json", help="Write the personality here.")
+        Path | None,
+        typer.Option("--out", metavar="FILE.json", help="Write the personality to this file."),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Find out how a switch behaves; only reads, unless told otherwise."""
+    """Measure how a switch behaves. Only reads, without --destructive."""
     from ocs_driver.probe import probe as find_out  # noqa: PLC0415 - start-up time
 
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
@@ -188,7 +191,7 @@ def probe(
     if destructive != bool(ports):
         raise usage(
             "--destructive and --spare-ports go together",
-            "without both the probe only reads; with both it switches those ports and no others",
+            "without both the probe only reads; with both it switches only those ports",
         )
     found = _run(find_out(url, password=_password(), spare_ports=ports))
     if out_file is not None:
@@ -210,7 +213,7 @@ def probe(
 
 
 def _order(socket: Path, order: Document) -> Document:
-    """Send one order to an emulator's control socket and return its answer."""
+    """Send one request to an emulator's control socket and return its answer."""
     hint = "start the emulator with --control SOCKET"
     try:
         with socketlib.socket(socketlib.AF_UNIX) as line:
@@ -232,6 +235,8 @@ def _password() -> str | None:
 
 
 def _run(work: Coroutine[Any, Any, Document]) -> Document:
+    import asyncio  # noqa: PLC0415 - start-up time
+
     from ocs_driver import OcsError  # noqa: PLC0415 - start-up time
 
     out.logs_to_stderr()
@@ -263,9 +268,13 @@ def _translated(error: OcsError) -> CliError:
         (
             OcsLogin,
             "forbidden",
-            "the user stands in the URL, the password in LIGHTLOOM_OCS_PASSWORD",
+            "put the user into the URL and the password into LIGHTLOOM_OCS_PASSWORD",
         ),
-        (OcsConflict, "conflict", "see what is in the way: lightloom ocs show URL; or use --mode"),
+        (
+            OcsConflict,
+            "conflict",
+            "see which circuits use these ports: lightloom ocs show URL; or use --mode",
+        ),
         (OcsDenied, "failed", f"the switch says {error.code}"),
     )
     for kind, code, hint in kinds:

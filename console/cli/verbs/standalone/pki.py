@@ -16,7 +16,7 @@ from console.cli.show.output import Output
 
 app = typer.Typer(
     name="pki",
-    help="Certificates for the controller, the agents and the aggregators (mutual TLS).",
+    help="Certificates of controller, agents and aggregators, for TLS.",
     no_args_is_help=True,
 )
 DEFAULT_DIR = Path("/etc/lightloom/pki")
@@ -30,17 +30,17 @@ class Role(StrEnum):
     CONTROLLER = "controller"
 
 
-DirOption = Annotated[Path, typer.Option("--dir", help="Where the authority lies.")]
+DirOption = Annotated[Path, typer.Option("--dir", help="Folder of the authority.")]
 
 
 @app.command()
 def init(
     directory: DirOption = DEFAULT_DIR,
     site: Annotated[str, typer.Option(help="The site's name.")] = "site",
-    days: Annotated[int, typer.Option(min=1, max=36500, help="How long it is good.")] = 3650,
+    days: Annotated[int, typer.Option(min=1, max=36500, help="Days until it expires.")] = 3650,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make the authority. Its key signs all daemons: keep it off the servers."""
+    """Create the authority. Its key signs all daemons: keep it off the servers."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from pki import Authority  # noqa: PLC0415 - start-up time
 
@@ -48,7 +48,7 @@ def init(
     if output.structured:
         out.document({"authority": str(directory)}, output)
     else:
-        out.line(f"authority of {site} in {directory}; ca-key.pem is its secret")
+        out.line(f"authority of {site} in {directory}; ca-key.pem is its secret key")
 
 
 @app.command()
@@ -66,14 +66,14 @@ def issue(
     target: Annotated[
         Path | None, typer.Option("--out", help="Default: DIR/NAME or DIR/controller.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is good.")] = 397,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days until it expires.")] = 397,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write cert.pem, key.pem and ca.pem for one daemon; again: renew them."""
+    """Write cert.pem, key.pem and ca.pem for one daemon, or renew them."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if (role is Role.CONTROLLER) == (name is not None):
         raise usage(
-            "an agent needs its server's name, an aggregator its own; a controller has none",
+            "an agent needs its server's name, an aggregator its own, a controller none",
             "lightloom pki issue agent SERVER | aggregator NAME | controller",
         )
     from pki import Authority  # noqa: PLC0415 - start-up time
@@ -97,4 +97,4 @@ def issue(
             output,
         )
     else:
-        out.line(f"{issued.name} in {issued.directory}, good until {issued.expires:%Y-%m-%d}")
+        out.line(f"{issued.name} in {issued.directory}, valid until {issued.expires:%Y-%m-%d}")

@@ -21,10 +21,10 @@ Document = dict[str, Any]
 def plan_state(
     path: Path, request: Document, *, max_dark: int | None = None, whole: bool = True
 ) -> Document:
-    """Plan for a state file; options of the command line win over the file's limits.
+    """Plan for a state file; options of the command line override the file's limits.
 
-    With ``max_dark`` the plan is put in order as well, and says so under ``batches``: lists of
-    endpoints that are dark together. Where idle endpoints end then follows from the order.
+    With ``max_dark`` the moves are also ordered: ``batches`` lists the endpoints that are dark
+    together. The final homes of idle endpoints then follow from the order.
     """
     with reading(path):
         fabric, limits = load_state(path)
@@ -59,7 +59,7 @@ def plan_state(
 
 
 def document(made: Plan) -> Document:
-    """Return a plan under the names of the command line's contract."""
+    """Return a plan as a document with the field names of the REST API."""
     return {
         "moves": [
             {"endpoint": move.endpoint, "from": move.source, "to": move.target}

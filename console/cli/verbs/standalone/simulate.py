@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from scheduler.sim.trace import Trace
 
 _TABLE_NAME = "simulation_throughputs.json"
-"""What Gavel calls its table; found beside a trace it is used without being named."""
-
+"""Gavel's name of its table, which is found beside a trace without --gavel-table."""
 
 _SMOOTHED = 21
-"""Samples of the fragmentation curve that are drawn as one."""
+"""Samples of the fragmentation curve in one running mean."""
 
 
 class SlowdownOf(StrEnum):
-    """Where the slowdown of a scattered job comes from."""
+    """Source of a scattered job's slowdown."""
 
     GAVEL = "gavel"
     MODEL = "model"
@@ -67,19 +66,23 @@ def simulate(
     ] = 600.0,
     oversubscription: Annotated[
         float,
-        typer.Option(min=0.001, help="Model: an aggregator's ports for one port's rate out."),
+        typer.Option(
+            min=0.001, help="Of the model: an aggregator's ports per port of uplink rate."
+        ),
     ] = 4.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Replay the first N jobs only.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Replay only the first N jobs.")] = None,
     max_gpus: Annotated[
-        int | None, typer.Option("--max-gpus", min=1, help="Leave larger jobs out.")
+        int | None, typer.Option("--max-gpus", min=1, help="Omit larger jobs.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws models for jobs without one.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed that selects models for jobs without one.")
+    ] = 0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw completion times and fragmentation to this file.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replay a workload trace and print what each policy made of it. Needs no controller."""
+    """Replay a workload trace and print each policy's results. Needs no controller."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     from scheduler.sim.cluster import Settings  # noqa: PLC0415 - start-up time
     from scheduler.sim.engine import replay  # noqa: PLC0415 - start-up time
@@ -90,7 +93,7 @@ def simulate(
     names = [name.strip() for name in policy.split(",") if name.strip()]
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names or len(set(names)) < len(names):
-        raise usage(f"--policy {policy} can not be used", f"some of: {','.join(POLICIES)}")
+        raise usage(f"--policy {policy} cannot be used", f"some of: {','.join(POLICIES)}")
     with reading(site):
         cabled = load_planner_site(site)
     settings = Settings(pause_s=pause_s, restart_s=restart_s, checkpoint_s=checkpoint_s)
@@ -170,7 +173,7 @@ def _read_file(path: Path, table: GavelTable | None) -> Trace:
 def _prepare(
     trace: Trace, site: Site, load: float | None, jobs: int | None, max_gpus: int | None
 ) -> Trace:
-    """Cut and compress; the load is that of the jobs that are left."""
+    """Select jobs, then compress arrivals to the load."""
     if max_gpus is not None:
         trace = trace.up_to(max_gpus)
     if jobs is not None:
@@ -181,7 +184,7 @@ def _prepare(
     try:
         return trace.at_load(load, endpoints)
     except ValueError as error:
-        raise usage(str(error), "leave --load out") from None
+        raise usage(str(error), "omit --load") from None
 
 
 def _slowdown(
@@ -193,7 +196,7 @@ def _slowdown(
     ratio: float,
     seed: int,
 ) -> Slowdown:
-    """Return a fresh one: it keeps account of one replay's placements."""
+    """Return a new slowdown: it accumulates the placements of one replay."""
     from scheduler.sim.slowdown import (  # noqa: PLC0415 - start-up time
         GavelSlowdown,
         ModelSlowdown,
@@ -246,7 +249,7 @@ def _smooth(values: Sequence[float]) -> list[float]:
 
 
 def _plot(replays: Sequence[Replay], path: Path) -> None:
-    """Draw the distribution of completion times, and what lies scattered over time."""
+    """Draw the distribution of completion times, and fragmentation over time."""
     import matplotlib as mpl  # noqa: PLC0415 - only plots need it
 
     mpl.use("Agg")
@@ -273,7 +276,7 @@ def _plot(replays: Sequence[Replay], path: Path) -> None:
         figure.savefig(path)
     except (OSError, ValueError) as error:
         raise usage(
-            f"{path} can not be written: {error}", "a file name in .png, .svg or .pdf"
+            f"{path} cannot be written: {error}", "a file name in .png, .svg or .pdf"
         ) from None
     finally:
         plt.close(figure)

@@ -1,4 +1,4 @@
-"""``testbed`` and ``demo``: the emulated rack on this machine and the experiment run on it."""
+"""``testbed``: the emulated rack on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 RunDirOption = Annotated[
-    Path, typer.Option("--run-dir", help="Where the rack keeps processes, sockets and logs.")
+    Path, typer.Option("--run-dir", help="Folder of the rack's records, sockets and logs.")
 ]
 
 
@@ -55,7 +55,7 @@ def up(
 
 @app.command()
 def down(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
-    """Take the rack down; leaves no process, namespace, link or container behind."""
+    """Take the rack down, and all its processes, namespaces, links and containers."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     from testbed import rack  # noqa: PLC0415 - start-up time
@@ -66,7 +66,7 @@ def down(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) 
 
 @app.command("status")
 def show(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
-    """Say what runs and which parts are emulated."""
+    """Show which processes run and which parts are emulated."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     from testbed import rack  # noqa: PLC0415 - start-up time

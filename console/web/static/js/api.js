@@ -1,10 +1,10 @@
-// The REST API over HTTP: JSON in, JSON out, every failure one Problem that a person can read.
+// The REST API over HTTP: JSON in, JSON out, every failure becomes a readable Problem.
 
 const PREFIX = "/api/v1";
 const TIMEOUT_MS = 30_000;
 const CHANGE_TIMEOUT_MS = 90_000;
 
-/** A problem document (RFC 9457) of the controller, or what stands for one when it is away. */
+/** A problem document (RFC 9457) of the controller, or a substitute when it does not answer. */
 export class Problem extends Error {
   constructor(status, document) {
     super(document.detail || `HTTP status ${status}`);
@@ -18,7 +18,7 @@ export class Problem extends Error {
 /** Read a document; `query` entries that are null are left out. */
 export const get = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS);
 
-/** Read a list to its end, page by page; from its beginning when it changed meanwhile. */
+/** Read a whole list, page by page; start over when it changes in between. */
 export async function whole(path) {
   for (let tries = 0; ; tries++) {
     try {
@@ -41,22 +41,22 @@ export const lines = (path, query = {}) => ask("GET", path + search(query), unde
 /** Read text as it is. */
 export const text = (path, query = {}) => ask("GET", path + search(query), undefined, TIMEOUT_MS, (found) => found);
 
-/** Ask for a change; `extra_s` is what it may take beyond what changes take. */
+/** Request a change; `extra_s` extends the time limit. */
 export const post = (path, body = undefined, extra_s = 0) =>
   ask("POST", path, body, CHANGE_TIMEOUT_MS + 1000 * extra_s);
 
-/** Take something away. */
+/** Delete an object. */
 export const remove = (path) => ask("DELETE", path, undefined, TIMEOUT_MS);
 
 /** Open the stream of server-sent events. */
 export const stream = () => new EventSource(`${PREFIX}/stream`);
 
-/** Make an object's name fit for a path. */
+/** Encode an object's name for a path. */
 export const part = (name) => encodeURIComponent(name);
 
 async function ask(method, path, body, timeout, read = parsed) {
   const headers = { Accept: "application/json" };
-  // Proves that a page of this origin asks: other origins' pages cannot set the header.
+  // Proves that the request comes from this origin: pages of other origins cannot set the header.
   if (method !== "GET") headers["X-Lightloom"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
@@ -74,18 +74,18 @@ async function ask(method, path, body, timeout, read = parsed) {
     throw new Problem(0, {
       code: late ? "timeout" : "unavailable",
       detail: late ? "the controller did not answer in time" : "the controller does not answer",
-      hint: "what runs goes on without it; this page tries again",
+      hint: "running jobs continue without it; this page tries again",
     });
   }
   if (!response.ok) throw new Problem(response.status, parsed(text) ?? { detail: response.statusText });
   const found = text ? read(text) : null;
   if (text && found === undefined) {
-    throw new Problem(0, { detail: "what answered is not the controller", hint: "is there a proxy between, that asks for something first?" });
+    throw new Problem(0, { detail: "the response is not from the controller", hint: "is there a proxy that requires a sign-in?" });
   }
   return found;
 }
 
-/** The document, undefined when it is none. */
+/** The document, undefined if it is not JSON. */
 function parsed(text) {
   try {
     return JSON.parse(text);

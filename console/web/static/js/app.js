@@ -1,4 +1,4 @@
-// The frame around the views: navigation, what everybody sees, keys; and what views share.
+// The frame around the views: navigation, status, keys; and state that views share.
 
 import { closeAll, notice, open } from "./ui/dialog.js";
 import { h, show } from "./ui/dom.js";
@@ -46,36 +46,36 @@ export class App {
     this.who = who;
     this.looks = new Looks();
     this.notice = notice;
-    /** The plan that is laid over the topology, null when none is. */
+    /** The plan that the topology shows as an overlay, null without one. */
     this.plan = null;
     this.planFor = null;
-    /** Id of the transaction that this page started last. */
+    /** Id of the last transaction that this page started. */
     this.applied = null;
     this.#over = { expired, another };
   }
 
-  /** The transaction under way, null when there is none. */
+  /** The running transaction, null when there is none. */
   get running() {
     return this.data.running;
   }
 
-  /** The transaction to show: the one that this page started, else one under way. */
+  /** The transaction to show: the one that this page started, else the running one. */
   get transaction() {
     const mine = this.data.transactions.get(this.applied);
     return mine && !mine.finished_at ? mine : (this.running ?? mine ?? null);
   }
 
-  /** Follow a transaction that this page has just started, and say how it ended. */
+  /** Follow a transaction that this page has just started, and show how it ended. */
   started(view) {
     if (!view) return;
     this.applied = view.id;
     this.data.follow(view);
-    // The stream may have told its end before the answer to our question came.
+    // The stream may report its end before the response arrives.
     const known = this.data.transactions.get(view.id);
     if (known?.finished_at) this.#tell("transaction", known);
   }
 
-  /** Why somebody may not do something (a verb of /whoami), "" when they may. */
+  /** Why the user may not do something (a verb of /whoami), "" when they may. */
   mayNot(verb, project = null) {
     const { may, roles, projects } = this.who;
     if (!may.includes(verb)) return `your role (${roles.join(", ")}) does not allow this`;
@@ -84,13 +84,13 @@ export class App {
     return "";
   }
 
-  /** Say that a plan is asked for; what is returned says whether that is still the latest. */
+  /** Register a request for a plan; returns a function that tells whether it is the latest. */
   asking() {
     const mine = ++this.#asked;
     return () => mine === this.#asked;
   }
 
-  /** Lay a plan over the topology; `job` is the one it was asked for, null is all. */
+  /** Show a plan as an overlay; `job` is the job it was made for, null is all jobs. */
   setPlan(made, job = null) {
     this.plan = made;
     this.planFor = job;
@@ -132,7 +132,7 @@ export class App {
     this.data.stop();
   }
 
-  /** The view in front. */
+  /** The current view. */
   get view() {
     return this.#view;
   }
@@ -166,7 +166,7 @@ export class App {
     const [id, ...rest] = path.split("/").map(decoded);
     const page = PAGES.find((one) => one.id === id) ?? PAGES[0];
     closeAll();
-    // A view that shows the new address as well keeps what was typed, scrolled and focused.
+    // A view that can show the new address keeps its input, scroll position and focus.
     if (page === this.#page && this.#view?.moved?.(...rest)) return;
     this.#page = page;
     this.#view?.destroy?.();
@@ -203,14 +203,14 @@ export class App {
   help() {
     const rows = [
       ...PAGES.map((page) => [`g ${page.key}`, page.label]),
-      ["/", "Filter or find"], ["n", "Submit a job (Jobs)"], ["d", "Light, dark, as the system"],
-      ["arrows", "Move in the topology"], ["drag", "A GPU onto an aggregator: move its light"], ["Enter", "Open what is selected"], ["+ − 0", "Zoom in, out, show everything"], ["Esc", "Close, clear"], ["?", "These keys"],
+      ["/", "Filter or find"], ["n", "Submit a job (Jobs)"], ["d", "Theme: light, dark, system"],
+      ["arrows", "Move in the topology"], ["drag", "A GPU onto an aggregator: move its light"], ["Enter", "Open the selection"], ["+ − 0", "Zoom in, out, show everything"], ["Esc", "Close, clear"], ["?", "These keys"],
     ];
     open("Keys", h("dl", { class: "keys" }, rows.map(([key, does]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, does)])));
   }
 }
 
-/** A part of the address as it was meant; as it is, when it means nothing. */
+/** A decoded part of the address; unchanged if it is not valid. */
 function decoded(text) {
   try {
     return decodeURIComponent(text);

@@ -1,5 +1,5 @@
-// The one place that knows how this page learns what happens: by the controller's stream of
-// events, or, where a proxy does not let one through, by asking again. Views see no difference.
+// All data of the page: from the controller's event stream or, where a proxy blocks the stream, by
+// polling. Views see no difference.
 
 import { get, stream, whole } from "./api.js";
 import { EventLog } from "./eventlog.js";
@@ -7,7 +7,7 @@ import { Transactions } from "./transactions.js";
 
 const LISTS = ["jobs", "endpoints", "aggregators", "switches", "circuits", "containers", "nodes", "quarantine", "power"];
 const EVERYWHERE = ["jobs", "endpoints", "aggregators", "circuits", "switches", "quarantine", "containers"];
-/** Which lists an object of a kind shows up in. */
+/** The lists that show objects of a kind. */
 const AFFECTED = {
   job: ["jobs", "endpoints", "aggregators", "containers", "nodes"],
   endpoint: ["endpoints", "aggregators", "circuits", "jobs"],
@@ -62,7 +62,7 @@ export class Data {
     this.epoch = 0;
   }
 
-  /** What happened, the newest last. */
+  /** Events, the newest last. */
   get events() {
     return this.#log.items;
   }
@@ -72,12 +72,12 @@ export class Data {
     return this.#transactions.views;
   }
 
-  /** The transaction under way, null when there is none. */
+  /** The running transaction, null when there is none. */
   get running() {
     return this.#transactions.running;
   }
 
-  /** Call `f` when `topic` changes; return what ends that. */
+  /** Call `f` when `topic` changes; returns a function that ends that. */
   on(topic, f) {
     if (!this.#listeners.has(topic)) this.#listeners.set(topic, new Set());
     this.#listeners.get(topic).add(f);
@@ -92,7 +92,7 @@ export class Data {
     return (this.site?.endpoints.length ?? 0) > BIG_SITE;
   }
 
-  /** Read what every view needs, then keep it fresh until `stop`. */
+  /** Read the data that every view needs, then keep it up to date until `stop`. */
   async start() {
     [this.site, this.health] = await Promise.all([get("/site"), get("/health")]);
     if (this.#stopped) return;
@@ -106,7 +106,7 @@ export class Data {
     this.#every("recheck", RECHECK_MS, () => this.#recheck());
   }
 
-  /** Forget everything and be silent; answers still on their way are for nobody. */
+  /** Stop all requests and notifications, and ignore responses that are still to come. */
   stop() {
     this.#stopped = true;
     this.#source?.close();
@@ -118,7 +118,7 @@ export class Data {
     this.#transactions.stop();
   }
 
-  /** Name the lists the view in front shows; only those are kept fresh. */
+  /** Name the lists that the current view shows; only those are kept up to date. */
   want(kinds) {
     this.#wanted = new Set(kinds);
     this.#hurry = true;
@@ -130,13 +130,13 @@ export class Data {
     return this.lists[kind].find((item) => nameOf(kind, item) === name);
   }
 
-  /** Something changed: lists that show it are read again, once for many such calls. */
+  /** Something changed: read the lists that show it again, once for several calls. */
   touch(kinds = EVERYWHERE) {
     for (const kind of kinds) this.#stale.add(kind);
     this.#refresh(GATHER_MS);
   }
 
-  /** Follow a transaction that was just begun until it ends; "transaction" hears every step. */
+  /** Follow a transaction that has just begun until it ends; each step is a "transaction" topic. */
   follow(view) {
     if (view) this.#transactions.follow(view.id, view);
   }
@@ -152,12 +152,12 @@ export class Data {
       this.#stopPolling();
       const first = this.connection === "connecting";
       this.#connected("live");
-      // A big site's lists were read a moment ago; what they missed shows in the epoch.
+      // The lists of a big site were read a moment ago; the epoch shows whether they are current.
       if (!this.big || !first) this.touch();
       if (!first) this.#missed();
     };
     source.onerror = () => {
-      // The browser tries again by itself, unless it was refused.
+      // The browser reconnects by itself, unless it was refused.
       if (source.readyState === EventSource.CLOSED) this.#timers.set("reopen", setTimeout(() => this.#open(), REOPEN_MS));
       this.#poll();
     };
@@ -174,7 +174,7 @@ export class Data {
     });
   }
 
-  /** The stream had a gap: what it does not tell again is asked for. */
+  /** The stream had a gap: request what it does not send again. */
   #missed() {
     this.#log.read();
     this.#transactions.again();
@@ -202,7 +202,7 @@ export class Data {
     const era = this.#era;
     try {
       const top = await get("/top");
-      // The stream may be back since this was asked, or another controller there.
+      // In the meantime the stream may be back, or another controller may have started.
       if (!this.#timers.has("poll") || era !== this.#era) return;
       const links = this.lists.aggregators.flatMap((a) =>
         a.ports.map((p) => ({ device: a.name, port: String(p.port), rx_bps: p.rx_bps, tx_bps: p.tx_bps })));
@@ -219,14 +219,14 @@ export class Data {
     }
   }
 
-  // --- what comes in ------------------------------------------------------------------------
+  // --- incoming data ------------------------------------------------------------------------
 
   #failed(problem) {
     if (problem.status === 401) this.#refused(problem);
     else if (!this.#stopped) this.#connected("lost");
   }
 
-  /** Only that nobody is signed in any more concerns the whole page. */
+  /** Only the end of the session concerns the whole page. */
   #refused(problem) {
     if (problem.status === 401) this.#tell("expired");
   }
@@ -260,7 +260,7 @@ export class Data {
 
   // --- lists --------------------------------------------------------------------------------
 
-  /** Was anything missed? One question at a time: an older answer must not undo a newer one. */
+  /** Look for missed changes. One request at a time: an old response must not undo a newer one. */
   async #recheck() {
     this.#again = true;
     if (this.#checking) return;
@@ -278,8 +278,8 @@ export class Data {
   async #check() {
     const health = await get("/health");
     if (this.#stopped) return;
-    // Its start is known only once everything is read anew: what fails is tried again.
-    if (health.started_at !== this.health.started_at) await this.#anew();
+    // `this.health` changes only after everything is read again, so that a failure is retried.
+    if (health.started_at !== this.health.started_at) await this.#restarted();
     if (this.#stopped) return;
     this.health = health;
     if (this.connection === "lost" && this.#source?.readyState === EventSource.OPEN) this.#connected("live");
@@ -288,8 +288,8 @@ export class Data {
     this.touch(this.big ? this.#behind(health.epoch) : [...this.#wanted]);
   }
 
-  /** Another controller answers: it may know nothing of what the one before told, or another site. */
-  async #anew() {
+  /** Another controller answers: it may have other events than the previous one, or another site. */
+  async #restarted() {
     const site = await get("/site");
     if (this.#stopped) return;
     if (cabling(site) !== cabling(this.site)) {
@@ -304,7 +304,7 @@ export class Data {
     this.touch(LISTS);
   }
 
-  /** Which lists in view are not of this epoch. */
+  /** Visible lists that are not of this epoch. */
   #behind(epoch) {
     return [...this.#wanted].filter((kind) => this.#epochs.get(kind) !== epoch);
   }
@@ -320,7 +320,7 @@ export class Data {
 
   async #readStale() {
     const kinds = [...this.#wanted].filter((kind) => this.#stale.has(kind));
-    // Before they are read: what changes while an answer is on its way makes them stale again.
+    // Before the request: a change while the response is on its way makes them stale again.
     for (const kind of kinds) this.#stale.delete(kind);
     this.#timers.delete("refresh");
     this.#hurry = false;
@@ -330,7 +330,7 @@ export class Data {
     this.#reading = false;
     if (this.#stopped) return;
     if (era !== this.#era) {
-      // The controller before has answered: its epochs are greater than those to come.
+      // The previous controller has answered: its epochs are greater than those to come.
       this.#refresh(GATHER_MS);
       return;
     }
@@ -347,7 +347,7 @@ export class Data {
       this.#seen(result.value.epoch);
       changed.push(kinds[i]);
     });
-    // A big site's lists take long: reading them must not be all that this page does.
+    // The lists of a big site take long to read: leave time for other work.
     const pause = Math.max(failed ? RETRY_MS : GATHER_MS, 3 * (performance.now() - started));
     if ([...this.#wanted].some((kind) => this.#stale.has(kind))) this.#refresh(pause);
     if (changed.length) this.#tell("lists", changed);
@@ -365,13 +365,13 @@ export class Data {
   }
 }
 
-/** What only changes when somebody re-cables. */
+/** The part of a site that changes only with its cabling. */
 function cabling(site) {
   const ports = site.aggregators.map((a) => [a.name, a.ports.map((p) => [p.port, p.far])]);
   return JSON.stringify([site.name, site.endpoints.map((e) => [e.name, e.fiber]), ports, site.switches.map((s) => s.name), site.uplinks]);
 }
 
-/** What an object is called; the same ids as the command line's. */
+/** The name of an object: the same id as in the command line. */
 export function nameOf(kind, item) {
   if (kind === "circuits") return item.name || `${item.switch}/${item.a}`;
   if (kind === "events") return String(item.id);

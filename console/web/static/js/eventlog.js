@@ -1,4 +1,4 @@
-// What happened, in order and without gaps, whichever way it is heard of.
+// Events in order and without gaps, from the stream or by polling.
 
 import { get } from "./api.js";
 
@@ -17,7 +17,7 @@ export class EventLog {
   #gap = true;
   #stopped = false;
 
-  /** `fresh(events)` hears what is new; `failed(problem)` of every question that failed. */
+  /** Calls `fresh(events)` with new events and `failed(problem)` for every failed request. */
   constructor({ fresh, failed }) {
     this.#fresh = fresh;
     this.#failed = failed;
@@ -25,15 +25,15 @@ export class EventLog {
     this.items = [];
   }
 
-  /** Take one that the stream told. */
+  /** Take an event from the stream. */
   told(event) {
     this.#add([event]);
     if (!this.#gap) this.#whole = Math.max(this.#whole, event.id);
   }
 
   /**
-   * Something may have been missed: read what came after the last that nothing is missing before.
-   * What the stream tells in the meantime may lie beyond a gap, and so does not count.
+   * Events may be missing: read all after the last one before which the log is complete. Events
+   * from the stream in the meantime may come after a gap, and so do not count.
    */
   async read() {
     this.#gap = this.#again = true;
@@ -57,7 +57,7 @@ export class EventLog {
     }
   }
 
-  /** Forget them all: their ids belong to a controller that is no more. */
+  /** Forget them all: their ids belong to a previous controller. */
   clear() {
     this.items = [];
     this.#whole = 0;

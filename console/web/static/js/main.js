@@ -1,4 +1,4 @@
-// Starts the console: who is there, what the controller shows, which view is in front.
+// Starts the console: session, data, frame.
 
 import { Problem, get, remove } from "./api.js";
 import { Data } from "./data.js";
@@ -17,10 +17,10 @@ let retry = 0;
 applyTheme();
 start();
 
-/** Begin, or begin anew. Only the latest beginning counts: an earlier one that is slow is dropped. */
+/** Start, or start again. Only the latest start counts: a slow earlier one is dropped. */
 async function start(why = "") {
   clearTimeout(retry);
-  // It would read on, and for nobody.
+  // Without this it would continue to read.
   beginning?.stop();
   const data = (beginning = new Data());
   let who;
@@ -41,7 +41,7 @@ async function start(why = "") {
     another: () => restart(app, ""),
   });
   app.show();
-  // For those who measure and test the page; the console itself does not use it.
+  // For tests and benchmarks; the console itself does not use it.
   window.lightloom = app;
 }
 

@@ -1,4 +1,4 @@
-// Transactions, under way and ended: told by the stream, asked for where nobody tells.
+// Transactions, running and ended: from the stream, or by polling where there is no stream.
 
 import { get, part } from "./api.js";
 
@@ -6,7 +6,7 @@ const ASK_MS = 250;
 const RETRY_MS = 2000;
 const ENDED_KEPT = 50;
 
-/** What asking again does not change: it is not there, or not for whoever asks. */
+/** Statuses after which polling stops: the transaction is gone, or the user may not see it. */
 const FINAL = new Set([403, 404, 410, 422]);
 
 export class Transactions {
@@ -15,25 +15,25 @@ export class Transactions {
   #failed;
   #stopped = false;
 
-  /** `step(view, news)` hears of every view taken; `failed(problem)` of every question that failed. */
+  /** Calls `step(view, news)` for each accepted view, `failed(problem)` for each failed request. */
   constructor({ step, failed }) {
     this.#step = step;
     this.#failed = failed;
     this.views = new Map();
   }
 
-  /** The one under way, null when there is none. */
+  /** The running transaction, null when there is none. */
   get running() {
     for (const view of this.views.values()) if (!view.finished_at) return view;
     return null;
   }
 
-  /** Take what the stream told. */
+  /** Take a view from the stream. */
   told(view) {
     this.#take(view);
   }
 
-  /** Follow one by its id, until it ends, by asking. `first` is what is known of it. */
+  /** Poll one by its id until it ends. `first` is its first known view. */
   follow(id, first = null) {
     if (first && !this.views.has(id)) this.#take(first);
     if (this.#followed.has(id) || this.views.get(id)?.finished_at) return;
@@ -41,12 +41,12 @@ export class Transactions {
     this.#ask(id);
   }
 
-  /** Something may have been missed: ask how those stand that had not ended. */
+  /** The stream had a gap: poll all that have not ended. */
   again() {
     for (const view of this.views.values()) if (!view.finished_at) this.follow(view.id);
   }
 
-  /** Forget them all: their ids belong to a controller that is no more. */
+  /** Forget them all: their ids belong to a previous controller. */
   clear() {
     this.views.clear();
     this.#followed.clear();
@@ -61,7 +61,7 @@ export class Transactions {
     let pause = ASK_MS;
     try {
       const view = await get(`/transactions/${part(id)}`);
-      // What the stream told while the answer was on its way is newer than the answer.
+      // A view that the stream sent in the meantime is newer than this response.
       if (!this.#stopped && this.#followed.has(id) && this.views.get(id) === before) this.#take(view);
     } catch (problem) {
       if (this.#stopped) return;
@@ -95,5 +95,5 @@ export class Transactions {
   }
 }
 
-/** How far one is: phases begun and phases ended. */
+/** Progress of a transaction: phases begun plus phases ended. */
 const passed = (view) => view.phases.length + view.phases.filter((phase) => phase.finished_at !== null).length;

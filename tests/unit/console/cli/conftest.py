@@ -80,6 +80,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("LIGHTLOOM_URL", "LIGHTLOOM_TOKEN", "LIGHTLOOM_TIMEOUT", "LIGHTLOOM_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("testbed.token.running_racks", list)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -31,8 +32,11 @@ def test_help_is_cheap() -> None:
         "from console.cli.main import main\n"
         "code = main(['--help'])\n"
         "heavy = {'grpc', 'fastapi', 'tensorflow', 'httpx', 'docker', 'os_ken', 'numpy',"
-        " 'scheduler', 'testbed', 'controller', 'matplotlib', 'yaml'}\n"
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+        " 'pydantic', 'asyncio', 'testbed', 'matplotlib', 'yaml'}\n"
+        "enums = {'scheduler', 'scheduler.model', 'controller', 'controller.devices',"
+        " 'controller.devices.engine'}\n"
+        "own = {m for m in sys.modules if m.split('.')[0] in ('scheduler', 'controller')}\n"
+        "print(sorted(heavy & set(sys.modules) | own - enums), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
     ran = subprocess.run(
@@ -47,6 +51,13 @@ def test_help_is_cheap() -> None:
     assert ran.stderr == "[]\n"
     for verb in VERBS:
         assert f"\n  {verb} " in ran.stdout
+
+
+def test_the_version_as_an_option(offline: Run) -> None:
+    ran = offline("--version")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == offline("version").out
+    assert re.fullmatch(r"lightloom \d+\.\d+\.\d+\n", ran.out)
 
 
 @pytest.mark.parametrize("verb", [v for v in VERBS if v not in ("controller", "agent")])
@@ -72,7 +83,7 @@ def test_unknown_verbs_and_options(offline: Run) -> None:
 
 
 def test_no_controller(offline: Run) -> None:
-    with socket.socket() as kept:  # bound, so that nobody else listens there
+    with socket.socket() as kept:  # bound, so that no other process listens there
         kept.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{kept.getsockname()[1]}"
         ran = offline("--url", url, "get", "jobs", "-o", "json")
@@ -223,7 +234,7 @@ def test_settings_flag_environment_file_default(tmp_path: Path) -> None:
         ("timeout_s: soon\n", 0o600, "soon"),
     ],
 )
-def test_settings_files_that_can_not_be_used(
+def test_settings_files_that_cannot_be_used(
     tmp_path: Path, content: str, mode: int, word: str
 ) -> None:
     file = tmp_path / "lightloom" / "config.yaml"

@@ -18,11 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from container_mgr.ranks import policy
 from controller.base.errors import ServiceError
-from controller.jobs.admission import MAX_JOB_BYTES, check_possible
+from controller.jobs.admission import MAX_JOB_BYTES, check_possible, spec_of
 from controller.ranks.specs import rank_specs
-from controller.schema.base import STORED
 from controller.schema.jobs import JobRequest
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import PutJob
 from sitefile import CabledSite, load_site
 from sitefile.jobfile import JobName
@@ -134,10 +133,9 @@ async def test_what_an_older_version_kept_is_shown_escaped(rack: Rack) -> None:
     await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await rack.state("red", "running")
     await rack.service.commands.cancel("red")
-    asked = {"name": "odd", "count": 1, "command": [SURROGATE], "env": {"A": SURROGATE}}
     old = JobRecord(
         name="odd",
-        request=JobRequest.model_validate(asked, context=STORED),
+        request=JobSpec(name="odd", count=1, command=(SURROGATE,), env={"A": SURROGATE}),
         image=f"x{SURROGATE}",
         submitted_at=1.0,
         state="failed",
@@ -274,7 +272,7 @@ def test_a_job_of_thousands_of_ranks_passes_the_agents_rules(count: int) -> None
     check_possible(site, request)
     cables = {e.name: e for e in site.endpoints}
     job = JobRecord(
-        "x" * 41, request, "image:1", 1.0, endpoints=tuple(e.name for e in site.endpoints)
+        "x" * 41, spec_of(request), "image:1", 1.0, endpoints=tuple(e.name for e in site.endpoints)
     )
     for spec in rank_specs(site, cables, job)[:: count // 3]:
         policy.check_env(spec.job, spec.env)

@@ -94,7 +94,7 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
     with pytest.raises(ServiceError, match="job red is ending"):
         await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service._jobs.restart_job("red")
+        await rack.service._jobs._starter.restart("red")
     with pytest.raises(ServiceError, match="red is ending, not running"):
         await rack.service.commands.pause("red")
     stop.go.set()

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
+from controller.jobs.admission import spec_of
 from controller.jobs.queue import TELL_AT_ONCE
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
@@ -258,7 +259,7 @@ async def test_telling_many_why_they_wait_leaves_others_their_turn(rack: Rack) -
     waiting_ = {f"j{i}": Hold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
     for name in waiting_:
         request = JobRequest(name=name, count=6)
-        rack.service._state.jobs[name] = JobRecord(name, request, "image", 0.0)
+        rack.service._state.jobs[name] = JobRecord(name, spec_of(request), "image", 0.0)
     turns = 0
 
     async def other() -> None:

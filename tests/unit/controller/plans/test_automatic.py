@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
+from controller.jobs.admission import spec_of
 from controller.plans import automatic
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
@@ -201,7 +202,14 @@ def record(site: CabledSite, endpoints: tuple[str, ...]) -> JobRecord:
     request = JobRequest(name="red", count=len(endpoints))
     del site
     return JobRecord(
-        "red", request, "image", 0.0, state="running", endpoints=endpoints, epoch=3, started_at=0.0
+        "red",
+        spec_of(request),
+        "image",
+        0.0,
+        state="running",
+        endpoints=endpoints,
+        epoch=3,
+        started_at=0.0,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -96,7 +97,7 @@ async def edited(rack: Rack, **fields: object) -> None:
 
 async def other_policy(rack: Rack) -> None:
     request = rack.service._state.jobs["red"].request
-    await edited(rack, request=request.model_copy(update={"policy": Policy.LIVE}))
+    await edited(rack, request=replace(request, policy=Policy.LIVE))
 
 
 async def quarantined(rack: Rack, name: str) -> None:

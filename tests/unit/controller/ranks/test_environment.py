@@ -12,6 +12,7 @@ from container_mgr.ranks.policy import environment_allowed
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import ROCE_DSCP
 from controller.devices.engine import RankLimits
+from controller.jobs.admission import spec_of
 from controller.ranks.environment import ADJUSTABLE, OWNED, environment, refusals
 from controller.ranks.nccl import Network, ib_timeout
 from controller.ranks.specs import network, rank_specs
@@ -102,7 +103,7 @@ def test_fewer_retries_are_made_up_for(retries: int, dark_s: float) -> None:
 def test_a_job_bears_what_its_moves_are_planned_for(request_: dict[str, object]) -> None:
     """What the tolerance promises to a plan is what the environment makes NCCL bear."""
     asked = JobRequest.model_validate({"name": "red", "count": 2, **request_})
-    job = JobRecord("red", asked, "image", 0.0, endpoints=("gpu0", "gpu2"))
+    job = JobRecord("red", spec_of(asked), "image", 0.0, endpoints=("gpu0", "gpu2"))
     site = load_site(PAPER)
     cables = {cable.name: cable for cable in site.endpoints}
     for spec in rank_specs(site, cables, job):
@@ -192,7 +193,7 @@ async def test_memory_that_no_endpoint_has_is_refused(rack: Rack) -> None:
 
 def test_limits_reach_every_rank() -> None:
     asked = JobRequest(name="red", count=2, cpu=1.5, memory_bytes=2**30, io_bps=5_000_000)
-    job = JobRecord("red", asked, "image", 0.0, endpoints=("gpu0", "gpu2"))
+    job = JobRecord("red", spec_of(asked), "image", 0.0, endpoints=("gpu0", "gpu2"))
     site = load_site(PAPER)
     for spec in rank_specs(site, {cable.name: cable for cable in site.endpoints}, job):
         assert spec.limits == RankLimits(1.5, 2**30, None, 5_000_000, 5_000_000)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import ServiceError
-from controller.plans import document
+from controller.fabric import dark_time
+from controller.jobs.admission import spec_of
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import IB_MARGIN, ib_budget_s, judge
@@ -19,7 +20,7 @@ from tests.unit.controller.service.test_service import scattered, submit
 
 def job(**request: object) -> JobRecord:
     asked = JobRequest.model_validate({"name": "red", "count": 1, **request})
-    return JobRecord("red", asked, "image", 0.0, state="running")
+    return JobRecord("red", spec_of(asked), "image", 0.0, state="running")
 
 
 def test_retries_of_a_queue_pair() -> None:
@@ -35,7 +36,7 @@ def test_the_emitted_budget_is_four_times_the_longest_bulk() -> None:
     env = environment("red", 0, ["10.0.0.1"], {}, dark_s=0.52, network=Network())
     budget = ib_budget_s(env)
     assert budget is not None
-    assert budget >= IB_MARGIN * (0.5 + document.CONTROL_S)
+    assert budget >= IB_MARGIN * (0.5 + dark_time.CONTROL_S)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ async def test_a_plan_that_a_job_does_not_bear_is_refused_with_the_reason(rack: 
 async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document, "CONTROL_S", 5.0)
+    monkeypatch.setattr(dark_time, "CONTROL_S", 5.0)
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.commands.make_plan(PlanRequest())
     assert {b.verdict for b in plan.budgets} == {"downgraded"}

@@ -340,3 +340,27 @@ async def test_a_wall_clock_that_jumps_ends_no_wait_and_loses_no_job(rack: Rack)
     assert (await rack.service.queries.health()).status == "ok"
     assert not state.unavailable()
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+async def test_a_step_of_the_wall_clock_falsifies_no_time_of_a_regroup(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """The clock is set while light is away: what passed is measured, not subtracted from dates."""
+    await scattered(rack)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    right, probe = time.time, rack.aggregators.probe
+    began = right()
+
+    async def stepped(*path: Any, deadline_s: float) -> float | None:
+        monkeypatch.setattr(time, "time", lambda: right() + step_s)
+        return await probe(*path, deadline_s=deadline_s)
+
+    monkeypatch.setattr(rack.aggregators, "probe", stepped)
+    done = await rack.service.commands.apply(plan, wait_s=30)
+    monkeypatch.undo()
+    assert done.state == "committed" and done.dark_time_s
+    assert all(0 <= dark_s < 1800 for dark_s in done.dark_time_s.values())
+    assert done.finished_at is not None
+    moments = [began, done.started_at, *(phase.started_at for phase in done.phases)]
+    assert moments == sorted(moments) and moments[-1] <= done.finished_at < began + 1800

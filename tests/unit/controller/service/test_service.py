@@ -291,6 +291,22 @@ async def test_logs_and_live_figures(rack: Rack) -> None:
     assert sum(node.containers for node in await rack.service.queries.nodes()) == 2
 
 
+async def test_an_ended_job_shows_the_logs_of_all_ranks_also_after_a_restart(rack: Rack) -> None:
+    async def ranks() -> list[int]:
+        logs = rack.service.queries.logs("red", rank=None, tail=None, follow=False)
+        return [line.rank async for line in logs]
+
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+    await rack.service.commands.cancel("red")
+    await rack.state("red", "cancelled")
+    assert not rack.engine.statuses
+    assert await ranks() == [0, 0, 1, 1]
+    await rack.down()
+    await rack.up()
+    assert await ranks() == [0, 0, 1, 1]
+
+
 async def test_restart_of_the_controller_keeps_everything(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
-from controller.schema.jobs import JobRequest
 from controller.state.events import EventLog
 from controller.state.journal import Journal, Key
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
 from tests.unit.controller.disk import FAULTS, Disk, Fault
 
-RED = JobRecord("red", JobRequest(count=1), "image:1", 1.0)
+RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)
 
 
 class Desk:

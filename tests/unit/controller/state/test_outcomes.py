@@ -230,7 +230,7 @@ async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: 
         if view.started_at >= first.started_at
     }
     view, intent = intents[first.id]
-    unfinished = view.model_copy(update={"finished_at": None, "state": "running"})
+    unfinished = replace(view, finished_at=None, state="running")
     loaded = replace(
         await rack.store.load(),
         transactions=((unfinished, intent), *(e for i, e in intents.items() if i != first.id)),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,15 @@ from sqlalchemy.dialects import postgresql
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.schema.jobs import JobRequest
-from controller.schema.plans import MoveView, PhaseView, TransactionView
-from controller.state.records import Event, JobRecord, Quarantine
+from controller.state.records import (
+    Event,
+    JobRecord,
+    JobSpec,
+    MoveRecord,
+    PhaseRecord,
+    Quarantine,
+    TransactionRecord,
+)
 from controller.state.writes import (
     Intent,
     PutAttachments,
@@ -26,7 +33,7 @@ from controller.store.store import Store
 
 JOB = JobRecord(
     name="red",
-    request=JobRequest(name="red", count=2, env={"A": "b"}),
+    request=JobSpec(name="red", count=2, env={"A": "b"}),
     image="image:1",
     submitted_at=10.0,
     state="running",
@@ -35,15 +42,15 @@ JOB = JobRecord(
     exit_codes=(None, None),
     dark_time_s={"gpu0": 0.25},
 )
-VIEW = TransactionView(
+TX = TransactionRecord(
     id="t1",
     state="running",
     phase="qualify",
-    phases=[PhaseView(name="admit", started_at=1.0)],
+    phases=(PhaseRecord("admit", 1.0),),
     cause="regroup",
     epoch_before=3,
-    moves=[MoveView(endpoint="gpu0", source="as0", target="as1")],
-    jobs=["red"],
+    moves=(MoveRecord("gpu0", "as0", "as1"),),
+    jobs=("red",),
     dark_time_s={},
     started_at=1.0,
 )
@@ -65,7 +72,7 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
         PutFacts({"epoch": "3"}),
         PutJob(JOB),
         PutAttachments(at, 3),
-        PutTransaction(VIEW, INTENT),
+        PutTransaction(TX, INTENT),
         PutEvents([event]),
         PutQuarantine([quarantine]),
     )
@@ -77,7 +84,7 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
     assert loaded.facts["epoch"] == "3"
     assert loaded.jobs == (JOB,)
     assert loaded.attachments == at
-    assert loaded.transactions == ((VIEW, INTENT),)
+    assert loaded.transactions == ((TX, INTENT),)
     assert loaded.events == (event,)
     assert loaded.quarantine == (quarantine,)
 
@@ -99,7 +106,7 @@ async def test_ended_job_gives_its_endpoints_back(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.commit(PutJob(JOB))
     ended = JobRecord("red", JOB.request, "image:1", 10.0, "completed", "", ("gpu0", "gpu1"))
-    other = JobRecord("blue", JobRequest(count=1), "image:1", 11.0, "running", "", ("gpu0",))
+    other = JobRecord("blue", JobSpec(count=1), "image:1", 11.0, "running", "", ("gpu0",))
     await store.commit(PutJob(ended), PutJob(other))
     await store.close()
 
@@ -147,11 +154,9 @@ async def test_old_transactions_are_forgotten_but_none_that_is_under_way(
 ) -> None:
     monkeypatch.setattr(tables, "KEPT_TRANSACTIONS", 2)
     store = await opened(tmp_path)
-    await store.commit(PutTransaction(VIEW, INTENT))
+    await store.commit(PutTransaction(TX, INTENT))
     for n in range(2, 6):
-        ended = VIEW.model_copy(
-            update={"id": f"t{n}", "state": "committed", "started_at": n, "finished_at": n + 1}
-        )
+        ended = replace(TX, id=f"t{n}", state="committed", started_at=n, finished_at=n + 1)
         await store.commit(PutTransaction(ended, INTENT))
     await store.close()
     with sqlite3.connect(tmp_path / "state.sqlite") as db:

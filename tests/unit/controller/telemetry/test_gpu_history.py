@@ -22,6 +22,7 @@ from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer
 from controller.telemetry.throughput import Telemetry
+from controller.views.series import series_of
 from tests.nvml import mock
 from tests.unit.controller.api.fake_service import FakeService
 from tests.unit.controller.fakes import Rack
@@ -98,7 +99,9 @@ async def test_what_nvml_says_is_in_the_series_and_survives_a_restart(
         one.take({})
     one.flush()
     again = telemetry(tmp_path, now)
-    real, emulated = (await again.series(60)).containers
+    real, emulated = (
+        await series_of(again._state, again.history, 60, again.gpu_history)
+    ).containers
     assert real.temperature_c == [61, 61, 61]
     assert real.power_w == [pytest.approx(350.5)] * 3
     assert real.memory_bytes == [3 << 30] * 3
@@ -113,7 +116,9 @@ async def test_what_is_older_than_fresh_is_a_gap(reading: nvml.Reading) -> None:
     one.take({})
     now[0] += 10
     one.take({})
-    assert (await one.series(60)).containers[0].temperature_c == [61, None]
+    assert (await series_of(one._state, one.history, 60, one.gpu_history)).containers[
+        0
+    ].temperature_c == [61, None]
 
 
 async def test_gpu_figures_begin_where_their_history_does() -> None:
@@ -123,7 +128,7 @@ async def test_gpu_figures_begin_where_their_history_does() -> None:
     one.gpu_history = RingBuffer(None, ["gpu0"], stem="gpu", columns=GPU_COLUMNS)
     one.gpu_history.append(now[0], np.full((1, 3), 7, dtype=np.float32))
     one.history.append(now[0], np.ones((2, 3), dtype=np.float32))
-    line = (await one.series(60)).containers[0]
+    line = (await series_of(one._state, one.history, 60, one.gpu_history)).containers[0]
     assert line.temperature_c == [None, 7]
 
 

@@ -16,8 +16,9 @@ from console.cli.ask.client import Client
 from console.cli.ask.settings import Settings
 from controller.api import paging
 from controller.base import slices
+from controller.jobs.admission import spec_of
 from controller.schema.jobs import JobRequest, JobView
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, JobSpec
 from controller.telemetry.history import RingBuffer
 from controller.views.jobs import JobViews
 from controller.views.series import MOST_SAMPLES
@@ -41,7 +42,7 @@ def ended(rack: Rack, count: int) -> None:
         name = f"old-{number}"
         rack.service._state.jobs[name] = JobRecord(
             name,
-            JobRequest(count=1, command=["true"]),
+            JobSpec(count=1, command=("true",)),
             "image:1",
             now - 100,
             "completed",
@@ -105,7 +106,7 @@ async def test_jobs_with_much_text_make_smaller_pages(
     for number in range(5):
         asked = JobRequest(count=1, command=["x" * 2000], env={"APP_A": "y" * 300})
         rack.service._state.jobs[f"big-{number}"] = JobRecord(
-            f"big-{number}", asked, "image:1", now, "cancelled", finished_at=now
+            f"big-{number}", spec_of(asked), "image:1", now, "cancelled", finished_at=now
         )
     sizes, cursor = [], None
     while True:

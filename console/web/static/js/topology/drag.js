@@ -1,4 +1,4 @@
-// Dragging an endpoint onto an aggregator: a second way to the question that `Move …` asks.
+// Dragging an endpoint onto an aggregator opens the same dialog as `Move …`.
 
 import { h } from "../ui/dom.js";
 
@@ -13,8 +13,8 @@ export class Drag {
   #ghost = h("div", { class: "ghost", hidden: true, "aria-hidden": "true" });
 
   /**
-   * `may(endpoint)` says whether one may be dragged at all, `whyNot(endpoint, aggregator)` why it
-   * can not lead there ("" when it can); `drop(endpoint, aggregator)` hears where it was let go.
+   * `may(endpoint)` tells whether it may be dragged, `whyNot(endpoint, aggregator)` why it cannot
+   * move there ("" when it can); `drop(endpoint, aggregator)` is called when it is dropped.
    */
   constructor(cy, rules) {
     this.#cy = cy;
@@ -25,7 +25,7 @@ export class Drag {
     cy.on("tapend", () => this.#name && this.#letGo());
   }
 
-  /** Let go without an effect; false when nothing was held. */
+  /** Cancel dragging; false when nothing is dragged. */
   cancel() {
     const held = this.#name !== null;
     if (held) this.#end();
@@ -37,9 +37,9 @@ export class Drag {
     if (!this.#rules.may(name)) return;
     this.#name = name;
     this.#from = { ...event.renderedPosition };
-    // The drawing stays where it is while something on it is carried.
+    // Dragging an endpoint must not pan the drawing.
     this.#cy.userPanningEnabled(false);
-    // Esc is heard by what has focus.
+    // The focused element receives Esc.
     this.#cy.container().focus({ preventScroll: true });
   }
 

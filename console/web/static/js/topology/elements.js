@@ -1,5 +1,5 @@
 // The detailed drawing as Cytoscape elements: ids are those of the command line with their kind
-// before them ("endpoint/gpu3", "port/as0/2"). Pure: what it needs comes as arguments.
+// as prefix ("endpoint/gpu3", "port/as0/2"). Pure.
 
 import { NONE, percent, rate } from "../ui/format.js";
 import { loadColour } from "../ui/palette.js";
@@ -13,8 +13,8 @@ const WORTH_A_LABEL = 0.02;
 /**
  * Return the elements of a detailed drawing.
  *
- * `context` has: places, tall, dense, looks, theme, links (live), rows (live, by endpoint), access_bps,
- * plan, running (a transaction under way or null), rates (whether links carry figures).
+ * `context` has: places, routes, tall, dense, looks, theme, links (live), rows (live, by endpoint),
+ * access_bps, plan, running (the running transaction or null), rates (whether links have labels).
  */
 export function detailElements(model, context) {
   const found = new Map();
@@ -94,7 +94,7 @@ function ports(model, { places, dense }, add) {
   }
 }
 
-/** Which circuits a plan or a transaction under way breaks, by "switch/a". */
+/** Circuits that a plan or the running transaction breaks and makes, by "switch/a". */
 function changing(model, { running }) {
   const light = running?.circuits ?? { break: [], make: [] };
   return {
@@ -186,21 +186,22 @@ function circuits(model, context, add, state) {
   if (!state.arriving.length) for (const c of model.changes) if (c.verb === "make") make(c, false);
 }
 
-function uplinks(model, { links, theme, tall }, add) {
+function uplinks(model, { links, theme, tall, dense, routes }, add) {
   for (const uplink of model.uplinks) {
+    const route = routes.get(`${uplink.a}-${uplink.b}`);
     const share = loadOf(links.get(uplink.a), uplink.capacity_bps);
     const data = {
       source: `port/${uplink.a}`,
       target: `port/${uplink.b}`,
       colour: loadColour(share, theme),
       width: thickness(share) + 1,
-      bulge: tall ? -70 : -90,
+      ...(route ?? { bulge: tall ? -70 : -90 }),
       label: share === null ? "" : percent(share),
       kind: "aggregators",
       name: uplink.a.split("/")[0],
       job: "",
     };
-    add("edges", `uplink/${uplink.a}-${uplink.b}`, data, ["uplink"]);
+    add("edges", `uplink/${uplink.a}-${uplink.b}`, data, ["uplink", route ? "around" : "bulging", dense && "dense"]);
   }
 }
 

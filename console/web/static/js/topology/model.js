@@ -1,14 +1,14 @@
-// From the lists of the REST API to what is drawn, without drawing it: which endpoints, ports,
-// fibers and circuits are in view, and what a plan changes among them. Pure.
+// From the lists of the REST API to a model of the drawing: which endpoints, ports, fibers and
+// circuits are visible, and what a plan changes among them. Pure.
 
 /** Sites with more endpoints than this open collapsed. */
 export const DETAIL_LIMIT = 64;
 
 /**
- * What a detailed drawing shows.
+ * The model of a detailed drawing.
  *
- * `keep(endpoint)` chooses the endpoints; ports, fibers and circuits follow from them. A plan's
- * circuits are drawn over those that are there.
+ * `keep(endpoint)` chooses the endpoints; ports, fibers and circuits follow from them. The circuits
+ * of a plan are drawn over the existing ones.
  */
 export function detail(lists, { keep = () => true, plan = null, uplinks = [] } = {}) {
   const endpoints = lists.endpoints.filter(keep);
@@ -20,16 +20,23 @@ export function detail(lists, { keep = () => true, plan = null, uplinks = [] } =
   const aggregators = lists.aggregators
     .map((a) => ({ ...a, shown: a.ports.filter((p) => whole || wanted.has(`${a.name}/${p.port}`)) }))
     .filter((a) => a.shown.length);
+  const switches = opticalPorts(endpoints, aggregators);
+  const fans = lists.endpoints.length <= DETAIL_LIMIT && (switches.length > 1 || aggregators.length > 2);
   return {
     endpoints,
     servers: groups(endpoints, (e) => e.server),
     aggregators,
-    switches: opticalPorts(endpoints, aggregators),
+    switches,
+    // Such a site needs more than straight lines from rank to rank (see layout.js).
+    fans,
+    longest: Math.max(endpoints.length, fans ? count(switches, (s) => s.right.length) : 0),
     circuits,
     changes,
     uplinks: uplinks.filter((u) => wanted.has(u.a) || whole),
   };
 }
+
+const count = (items, size) => items.reduce((sum, item) => sum + size(item), 0);
 
 /** Circuits that a plan breaks and makes, as {key, switch, a, b, endpoint, verb}. */
 export function planned(plan, names = null) {
@@ -51,7 +58,7 @@ function portsInUse(endpoints, circuits, changes) {
   return used;
 }
 
-/** Optical ports by switch, in the order of what their fibers lead to. */
+/** Optical ports by switch, in the order of the far ends of their fibers. */
 function opticalPorts(endpoints, aggregators) {
   const found = new Map();
   const put = (side, fiber, far) => {
@@ -70,7 +77,7 @@ function opticalPorts(endpoints, aggregators) {
   return [...found.values()];
 }
 
-/** Items by key, in the order in which the keys come first. */
+/** Items by key, in the order of first occurrence. */
 export function groups(items, key) {
   const found = new Map();
   for (const item of items) {
@@ -82,8 +89,8 @@ export function groups(items, key) {
 }
 
 /**
- * What a collapsed drawing shows: one tile per aggregator or server with how many of its
- * endpoints each job has. The greatest shares come first; `rest` are those beyond `slices`.
+ * The model of a collapsed drawing: one tile per aggregator or server with the number of endpoints
+ * of each job. The largest shares come first; `rest` counts those beyond `slices`.
  */
 export function tiles(lists, by, slices = 6) {
   const key = by === "server" ? (e) => e.server : (e) => e.home ?? "dark";
@@ -117,7 +124,7 @@ function tile(name, members, aggregator, slices) {
   };
 }
 
-/** How many circuits lead from one aggregator or server to each optical switch. */
+/** Number of circuits of one aggregator or server, by optical switch. */
 export function lightOf(endpoints, by, name) {
   const counts = new Map();
   for (const e of endpoints) {
@@ -128,7 +135,7 @@ export function lightOf(endpoints, by, name) {
   return counts;
 }
 
-/** Load of an aggregator's busiest uplink, 0 to 1; null when it is not known. */
+/** Load of an aggregator's busiest uplink, 0 to 1; null when unknown. */
 export function uplinkLoads(uplinks, links) {
   const loads = new Map();
   for (const uplink of uplinks) {
@@ -142,7 +149,7 @@ export function uplinkLoads(uplinks, links) {
   return loads;
 }
 
-/** Load of a link, 0 to 1: its busier direction over its capacity. */
+/** Load of a link, 0 to 1: its busier direction divided by its capacity. */
 export function loadOf(link, capacity) {
   if (!link || !capacity || (link.rx_bps === null && link.tx_bps === null)) return null;
   return Math.max(link.rx_bps ?? 0, link.tx_bps ?? 0) / capacity;

@@ -1,5 +1,5 @@
-// Draws elements with Cytoscape on a canvas: what is there already is changed in place, so that
-// zoom, selection and the operator's eye keep their hold.
+// Draws elements with Cytoscape on a canvas. Elements that exist already change in place, so that
+// zoom and selection stay.
 
 import cytoscape from "../../vendor/cytoscape.esm.min.mjs";
 import { Drag } from "./drag.js";
@@ -15,7 +15,10 @@ export class Scene {
   #drag;
   #still = matchMedia("(prefers-reduced-motion: reduce)");
 
-  /** `onSelect(data | null)` and `onOpen(data)` are called with an element's data; `big` is of many elements; `drag` as in drag.js. */
+  /**
+   * Calls `onSelect(data | null)` and `onOpen(data)` with an element's data. `big` is for many
+   * elements; `drag` as in drag.js.
+   */
   constructor(container, theme, { onSelect, onOpen, drag, big = false }) {
     this.#cy = cytoscape({
       container,
@@ -28,16 +31,16 @@ export class Scene {
       maxZoom: 3,
       pixelRatio: "auto",
       hideEdgesOnViewport: false,
-      // Of a big drawing, a picture is moved while fingers or the mouse move it, and drawn after.
+      // While the user pans or zooms a big drawing, a bitmap of it moves.
       textureOnViewport: big,
     });
-    // What follows a selection may draw: not from within Cytoscape's own event.
+    // A handler may draw, which must not happen inside Cytoscape's event.
     this.#cy.on("select unselect", () => queueMicrotask(() => onSelect(this.selected)));
     this.#drag = new Drag(this.#cy, drag);
     this.#cy.on("dbltap", "node", (event) => onOpen(event.target.data()));
   }
 
-  /** Forget the drawing. */
+  /** Remove the drawing. */
   destroy() {
     cancelAnimationFrame(this.#frame);
     this.#cy.destroy();
@@ -47,7 +50,7 @@ export class Scene {
     return this.#cy.elements().empty();
   }
 
-  /** Take a new theme's colours. */
+  /** Apply the colours of a theme. */
   restyle(theme) {
     this.#cy.style(sheet(theme));
   }
@@ -63,14 +66,14 @@ export class Scene {
         if (there.empty()) fresh.push(plain(wanted));
         else change(there, wanted);
       }
-      // Boxes come before what is in them, and nodes before the edges between them.
+      // Parents come before their children, and nodes before their edges.
       fresh.sort((one, other) => rank(one) - rank(other));
       cy.add(fresh);
     });
     this.#march();
   }
 
-  /** Show everything, with some room around. */
+  /** Show everything, with a margin. */
   fit() {
     this.#cy.resize();
     this.#cy.fit(undefined, ROOM_PX);
@@ -80,7 +83,7 @@ export class Scene {
     }
   }
 
-  /** Zoom about the middle. */
+  /** Zoom around the centre. */
   zoom(factor) {
     const cy = this.#cy;
     cy.zoom({ level: cy.zoom() * factor, renderedPosition: { x: cy.width() / 2, y: cy.height() / 2 } });
@@ -103,7 +106,7 @@ export class Scene {
     return true;
   }
 
-  /** Let go of what is dragged; if nothing is, take the selection away. */
+  /** Cancel dragging; without dragging, clear the selection. */
   clear() {
     if (this.#drag.cancel()) return;
     this.#cy.$(":selected").unselect();
@@ -133,7 +136,7 @@ export class Scene {
     return best ? this.select(best.id()) : false;
   }
 
-  /** Fade what does not belong to a job; null shows everything. */
+  /** Fade all elements that do not belong to a job; null shows everything. */
   highlight(job) {
     const cy = this.#cy;
     cy.batch(() => {
@@ -144,7 +147,7 @@ export class Scene {
     });
   }
 
-  /** Zoom, pan and size at this moment: for measuring. */
+  /** The Cytoscape instance, for tests and benchmarks. */
   get cy() {
     return this.#cy;
   }

@@ -1,4 +1,4 @@
-// How Cytoscape draws each class of element. Colours that belong to an object come as its data.
+// How Cytoscape draws each class of element. Colours of an object come with its data.
 
 const FONT_SIZE = 12;
 
@@ -143,7 +143,18 @@ export function sheet(theme) {
       },
     },
     {
-      selector: "edge.uplink",
+      selector: "edge.around",
+      style: {
+        "curve-style": "round-segments",
+        "edge-distances": "node-position",
+        "segment-distances": "data(distances)",
+        "segment-weights": "data(weights)",
+        "segment-radii": 16,
+      },
+    },
+    { selector: "edge.around.dense", style: { "font-size": 15 } },
+    {
+      selector: "edge.bulging",
       style: {
         "curve-style": "unbundled-bezier",
         "control-point-distances": "data(bulge)",

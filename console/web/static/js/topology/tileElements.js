@@ -1,13 +1,13 @@
-// The collapsed drawing as Cytoscape elements: one tile per aggregator or server, a ring of its
-// jobs in it, its border by the load of its busiest uplink; lines join what one job is spread over.
+// The collapsed drawing as Cytoscape elements: one tile per aggregator or server, with a ring of its
+// jobs; the border shows the load of its busiest uplink, lines join the aggregators of one job.
 
 import { loadColour } from "../ui/palette.js";
 
 const SLICES = 8;
 
 /**
- * Return the elements of a collapsed drawing. `jobs` are those whose spread is drawn; `light` says
- * how many circuits lead from the selected tile to each optical switch.
+ * Return the elements of a collapsed drawing. `jobs` are those whose spread is drawn; `light`
+ * counts the circuits from the selected tile to each optical switch.
  */
 export function tileElements(tiles, { by, places, looks, theme, loads, jobs, switches, light }) {
   const found = new Map();
@@ -58,7 +58,7 @@ function labelOf(tile) {
   return marks ? `${tile.name}: ${marks}` : tile.name;
 }
 
-/** From the aggregator with most of a job's endpoints to each of the others; `only` to or from one. */
+/** Lines from the aggregator with most of a job's endpoints to the others, or those at `only`. */
 function spreadLines(job, looks, shown, found, only) {
   const homes = Object.entries(job.spread)
     .filter(([name]) => shown.has(name))

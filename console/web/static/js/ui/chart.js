@@ -1,4 +1,4 @@
-// Time series with uPlot: one line a container, markers where something happened.
+// Time series with uPlot: one line per container, with markers for events.
 
 import uPlot from "../../vendor/uPlot.esm.js";
 import { h } from "./dom.js";
@@ -7,7 +7,7 @@ import { theme } from "./palette.js";
 const HEIGHT = 220;
 const DASHES = [[], [8, 4], [2, 3], [12, 4, 2, 4]];
 
-/** A chart of lines over one grid of times; `format` writes a value. */
+/** A line chart; all lines have the same times, `format` formats a value. */
 export class Chart {
   #plot = null;
   #lines = [];
@@ -17,7 +17,7 @@ export class Chart {
   #top;
   #watch;
 
-  /** `top` fixes the upper end of the scale (1 for shares), null follows the data. */
+  /** `top` fixes the upper end of the scale (1 for shares); with null it follows the data. */
   constructor({ label, format, top = null }) {
     this.#format = format;
     this.#top = top;
@@ -37,7 +37,7 @@ export class Chart {
     else this.redraw();
   }
 
-  /** Draw anew, with the present theme. */
+  /** Draw again with the current theme. */
   redraw() {
     this.#plot?.destroy();
     this.#plot = null;
@@ -46,7 +46,7 @@ export class Chart {
     this.#plot = new uPlot(this.#options(width), this.#data, this.area);
   }
 
-  /** Forget the plot. */
+  /** Remove the plot. */
   destroy() {
     this.#watch.disconnect();
     this.#plot?.destroy();
@@ -117,7 +117,7 @@ export class Chart {
   }
 }
 
-/** A line of the last figures, as small as a word; SVG, because there may be hundreds. */
+/** The path of a sparkline; SVG, because a page may have hundreds of them. */
 export function sparkPath(values, width, height) {
   if (values.length < 2) return "";
   const top = Math.max(...values, 1) * 1.2;

@@ -5,7 +5,7 @@ import { button, problemBox } from "./parts.js";
 
 const NOTICE_MS = 6000;
 
-/** Open a dialog; returns what closes it. The browser keeps focus inside and gives it back. */
+/** Open a dialog; returns a function that closes it. The browser manages the focus. */
 export function open(title, content, { wide = false, onClose = null } = {}) {
   const close = () => box.close();
   const box = h(
@@ -23,12 +23,12 @@ export function open(title, content, { wide = false, onClose = null } = {}) {
   return close;
 }
 
-/** Close what is open: it belongs to a page that is left. */
+/** Close all dialogs: they belong to the previous page. */
 export function closeAll() {
   for (const box of document.querySelectorAll("dialog[open]")) box.close();
 }
 
-/** Ask before something that can not be taken back lightly. `act` may fail with a Problem. */
+/** Ask before a change that is hard to undo. `act` may fail with a Problem. */
 export function confirm(title, lines, verb, act, { kind = "primary" } = {}) {
   const trouble = h("div", {});
   const yes = button(verb, run, { kind });
@@ -44,14 +44,14 @@ export function confirm(title, lines, verb, act, { kind = "primary" } = {}) {
       close();
     } catch (problem) {
       yes.disabled = false;
-      // Who has closed the dialog is to hear of it all the same.
+      // The dialog may be closed already; the user still has to see the error.
       if (yes.isConnected) show(trouble, problemBox(problem));
       else complain(problem);
     }
   }
 }
 
-/** Say something for a few seconds. */
+/** Show a notice for a few seconds. */
 export function notice(text, tone = "") {
   const box = document.querySelector(".notices") ?? document.body.appendChild(h("div", { class: "notices", role: "status" }));
   const line = h("p", { class: `notice ${tone}` }, text);
@@ -59,12 +59,12 @@ export function notice(text, tone = "") {
   setTimeout(() => line.remove(), NOTICE_MS);
 }
 
-/** Say what went wrong, where there is no better place. */
+/** Show an error as a notice, where the page has no better place for it. */
 export function complain(problem) {
   notice(problem.hint ? `${problem.message} — ${problem.hint}` : problem.message, "bad");
 }
 
-/** Do something and say what went wrong. */
+/** Do something and show its error, if any. */
 export async function attempt(act, done = "") {
   try {
     const result = await act();

@@ -1,4 +1,4 @@
-// Elements from plain values. Text only ever becomes text nodes: nothing a user named is markup.
+// Elements from plain values. Text becomes text nodes only: names from users are never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -40,7 +40,7 @@ export function show(element, ...children) {
 
 const signs = new WeakMap();
 
-/** Replace children only when `sign` changed: what somebody is about to press stays in place. */
+/** Replace children only when `sign` changed: a button about to be pressed stays in place. */
 export function keep(element, sign, make) {
   const wanted = JSON.stringify(sign);
   if (signs.get(element) === wanted) return;
@@ -49,8 +49,8 @@ export function keep(element, sign, make) {
 }
 
 /**
- * Make an element's children like these, touching only what differs: what is focused, selected or
- * about to be pressed stays in place. For parts without listeners of their own.
+ * Make an element's children equal to these and change only what differs: what is focused, selected
+ * or about to be pressed stays in place. For parts without listeners of their own.
  */
 export function renew(element, ...children) {
   alike(element, [...h("div", {}, ...children).childNodes]);
@@ -67,7 +67,7 @@ function alike(element, wanted) {
   while (element.childNodes.length > wanted.length) element.lastChild.remove();
 }
 
-/** Set an element's text, touching the document only when it changed. */
+/** Set an element's text; the document changes only if the text does. */
 export function say(element, text) {
   const wanted = String(text);
   if (element.textContent !== wanted) element.textContent = wanted;

@@ -1,4 +1,4 @@
-// Figures as people read them; units are those of the REST schema (bit/s, seconds, bytes).
+// Figures in readable form; units are those of the REST schema (bit/s, seconds, bytes).
 
 export const NONE = "–";
 const STEPS = ["", "k", "M", "G", "T"];
@@ -36,7 +36,7 @@ export function seconds(s) {
   return age(s);
 }
 
-/** How long something lasts or lasted, in two parts at most. */
+/** A duration, in two units at most. */
 export function age(s) {
   if (!known(s)) return NONE;
   const whole = Math.max(0, Math.floor(s));
@@ -52,7 +52,7 @@ export function clock(time) {
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-/** The day as well, when it is not today. */
+/** With the date, unless it is today. */
 export function moment(time) {
   const at = new Date(time * 1000);
   const today = at.toDateString() === new Date().toDateString();
@@ -71,7 +71,7 @@ export function spread(homes) {
 /** "1 move", "3 moves". */
 export const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
-/** "1.84 times as fast", "not changed". */
+/** "1.84 times as fast", "as fast as before". */
 export const speedup = (ratio) =>
   !known(ratio) ? NONE : Math.abs(ratio - 1) < 0.005 ? "as fast as before" : `${ratio.toFixed(2)} times as fast`;
 

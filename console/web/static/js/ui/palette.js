@@ -1,5 +1,5 @@
-// Who is drawn how. Colours are those of Okabe and Ito (2008), which people with any of the
-// common colour deficiencies tell apart; every job has a shape as well, and its name beside it.
+// Colours and shapes of jobs. The colours are those of Okabe and Ito (2008), which people with any
+// of the common colour deficiencies can distinguish; each job also has a shape and its name.
 
 const COLOURS = {
   orange: "#e69f00",
@@ -19,11 +19,11 @@ const DARK_FILLS = new Set([COLOURS.blue]);
 
 export const BAD = COLOURS.red;
 
-/** Gives jobs looks; a job keeps its look for as long as the page is open. */
+/** Assigns looks to jobs; a job keeps its look while the page is open. */
 export class Looks {
   #looks = new Map();
 
-  /** Return {colour, shape, text} of a job; one that is named after a colour gets that colour. */
+  /** Return {colour, shape, text} of a job; a job named after a colour gets that colour. */
   of(job) {
     if (!job) return null;
     let look = this.#looks.get(job);
@@ -57,7 +57,7 @@ export function loadColour(share, theme) {
   return share >= 0.02 ? theme.flow : theme.line;
 }
 
-/** The theme's colours for what is drawn on a canvas, as CSS has them at this moment. */
+/** The theme's current CSS colours, for drawing on a canvas. */
 export function theme() {
   const css = getComputedStyle(document.documentElement);
   const of = (name) => css.getPropertyValue(`--${name}`).trim();

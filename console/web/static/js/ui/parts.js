@@ -41,11 +41,11 @@ const TONES = {
   error: "bad", warning: "warn", info: "quiet", degraded: "warn", idle: "quiet", busy: "good", away: "bad",
 };
 
-/** A word with a tone: a state, a severity. */
+/** A word with a colour tone: a state or a severity. */
 export const badge = (word, tone = TONES[word] ?? "quiet") => h("span", { class: `badge ${tone}` }, word.replaceAll("_", " "));
 
-/** Says that something stands in for the real thing. */
-export const emulatedBadge = () => h("span", { class: "badge emulated", title: "stands in for the real thing" }, "emulated");
+/** Marks an emulated object. */
+export const emulatedBadge = () => h("span", { class: "badge emulated", title: "emulated, not real hardware" }, "emulated");
 
 /** How a job's endpoints are spread over aggregators, as proportional bars with figures. */
 export function spreadBars(spread) {
@@ -61,7 +61,7 @@ export function spreadBars(spread) {
   );
 }
 
-/** The last two minutes as a line. */
+/** A line chart of the last two minutes. */
 export function spark(values, colour) {
   return svg(
     "svg",
@@ -80,7 +80,7 @@ export function bar(share, text) {
 export const tile = (label, value, note = "") =>
   h("div", { class: "stat" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), note ? h("span", { class: "note" }, note) : "");
 
-/** An error as the controller says it: what, about what, and what to do. */
+/** An error as the controller reports it: message, object and hint. */
 export function problemBox(problem) {
   return h(
     "div",
@@ -95,7 +95,7 @@ export function problemBox(problem) {
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value ?? "–")]));
 
-/** A button. `why` disables it and says so; while what it does goes on, it does not do it again. */
+/** A button. `why` disables it and is its tooltip; it ignores presses while it handles one. */
 export function button(text, onclick, { kind = "", why = "", title = "", type = "button" } = {}) {
   const element = h("button", { type, class: `button ${kind}`, disabled: Boolean(why), title: why || title || null }, text);
   let busy = false;

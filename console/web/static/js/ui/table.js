@@ -1,5 +1,5 @@
-// A table that sorts, filters and stays quick: rows are kept by key and touched only when a value
-// changed, and of a long list only the rows in view are in the document.
+// A table that sorts, filters and stays fast: it keeps rows by key, updates them only when a value
+// changes, and of a long list has only the visible rows in the document.
 
 import { h, show } from "./dom.js";
 
@@ -8,8 +8,8 @@ const WINDOW_FROM = 300;
 const MARGIN_ROWS = 12;
 
 /**
- * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?}. `value` is what is sorted,
- * filtered (unless `mute`) and compared; `cell` makes a node or text where that is not what is shown.
+ * `columns`: {id, label, value(item), cell(item)?, right?, hide?, mute?, wrap?}. The table sorts,
+ * filters (unless `mute`) and compares by `value`; `cell` returns what to show instead of it.
  */
 export class Table {
   #columns;
@@ -24,14 +24,15 @@ export class Table {
   #body = h("tbody");
   #heads = new Map();
 
-  constructor({ columns, key, sort = null, onOpen = null, empty = "nothing here", label }) {
+  /** A table that `fits` is as wide as its box: its first column and those that `wrap` adapt. */
+  constructor({ columns, key, sort = null, onOpen = null, fits = false, empty = "nothing here", label }) {
     this.#columns = columns;
     this.#key = key;
     this.#onOpen = onOpen;
     this.#sort = sort;
     this.#empty = empty;
     const head = h("tr", {}, columns.map((column) => this.#head(column)));
-    this.table = h("table", { class: onOpen ? "rows opens" : "rows", "aria-label": label }, h("thead", {}, head), this.#body);
+    this.table = h("table", { class: ["rows", onOpen && "opens", fits && "fits"].filter(Boolean).join(" "), "aria-label": label }, h("thead", {}, head), this.#body);
     this.element = h("div", { class: "scroll", tabindex: "-1" }, this.table);
     this.element.addEventListener("scroll", () => this.#window(), { passive: true });
   }
@@ -117,9 +118,12 @@ export class Table {
       kept.element.addEventListener("click", (event) => event.target.closest("a, button") || open());
       kept.element.addEventListener("keydown", (event) => event.key === "Enter" && event.target === kept.element && open());
     }
+    const folds = this.table.classList.contains("folds");
     this.#columns.forEach((column, i) => {
       const value = column.sign ? column.sign(item) : column.value(item);
       const cell = (kept.cells[i] ??= { element: kept.element.appendChild(h("td", { class: classes(column), "data-label": column.label })), value: undefined });
+      // A long list has rows of one height and cuts long texts off.
+      if (column.wrap) cell.element.title = folds ? "" : (column.value(item) ?? "");
       if (cell.value === value && value !== undefined) return;
       cell.value = value;
       show(cell.element, column.cell ? column.cell(item) : (column.value(item) ?? "–"));
@@ -147,14 +151,14 @@ function compare(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
-/** Put rows in order with as few changes as possible; what has focus keeps it. */
+/** Put rows in order with as few changes as possible; the focused element keeps the focus. */
 function replace(body, rows) {
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
   rows.forEach((row, i) => {
     if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
   });
   while (body.children.length > rows.length) body.lastElementChild.remove();
-  // A row that is put elsewhere loses it.
+  // A row that moves loses the focus.
   if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }
 

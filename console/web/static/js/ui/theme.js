@@ -1,7 +1,7 @@
-// Light, dark, or as the system has it; remembered in this browser.
+// Light theme, dark theme, or the system's; the browser stores the choice.
 
 export const THEMES = {
-  auto: { label: "as the system", icon: "sun", next: "light" },
+  auto: { label: "system", icon: "sun", next: "light" },
   light: { label: "light", icon: "sun", next: "dark" },
   dark: { label: "dark", icon: "moon", next: "auto" },
 };
@@ -10,19 +10,19 @@ const listeners = new Set();
 const system = matchMedia("(prefers-color-scheme: dark)");
 system.addEventListener("change", applyTheme);
 
-/** Call `f` after the theme changed; returns what ends that. */
+/** Call `f` after each change of the theme; returns a function that ends that. */
 export function onTheme(f) {
   listeners.add(f);
   return () => listeners.delete(f);
 }
 
-/** Go on to the next theme. */
+/** Switch to the next theme. */
 export function nextTheme() {
   localStorage.setItem("theme", THEMES[localStorage.getItem("theme") ?? "auto"].next);
   applyTheme();
 }
 
-/** Set what the style sheets read. */
+/** Set the attribute that the style sheets read. */
 export function applyTheme() {
   const wanted = localStorage.getItem("theme") ?? "auto";
   document.documentElement.dataset.theme = wanted === "auto" ? (system.matches ? "dark" : "light") : wanted;

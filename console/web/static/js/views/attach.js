@@ -7,26 +7,26 @@ import { button } from "../ui/parts.js";
 
 const DARK = "";
 
-/** Why somebody may not move endpoint `e`, "" when they may. */
+/** Why the user may not move endpoint `e`, "" when they may. */
 export const whyNot = (app, e) =>
   app.mayNot("fabric:change") || (app.data.lists.aggregators.some((a) => e.fiber.startsWith(`${a.name}/`)) ? "it is hard-wired" : "");
 
-/** Why endpoint `e` can not be led to aggregator `a`, "" when it can. */
+/** Why endpoint `e` cannot move to aggregator `a`, "" when it can. */
 export const whyNotTo = (e, a) =>
   a.name === e.home ? `${e.name} is under ${a.name} already` : a.free > 0 ? "" : `${a.name} has no free port`;
 
-/** Ask, then move the endpoint called `name` to an aggregator, or to none (null). */
+/** Ask, then move the endpoint `name` to an aggregator, or to none (null). */
 export function askMove(app, name, to) {
   const e = app.data.find("endpoints", name);
   confirm(
     to ? `Move ${name} to ${to}?` : `Darken ${name}?`,
-    h("p", {}, e?.job ? `Job ${e.job} feels the dark time, and may end up spread.` : "It is idle: no job feels it."),
+    h("p", {}, e?.job ? `Job ${e.job} is interrupted for the dark time, and may end up spread.` : "It is idle: no job is affected."),
     to ? "Move" : "Darken",
     async () => app.started(await post(`/endpoints/${part(name)}/attachment`, { aggregator: to })),
   );
 }
 
-/** A field and a button that move an endpoint; a choice stays while other things change. */
+/** A field and a button that move an endpoint; updates keep the choice. */
 export class Mover {
   #app;
   #name = "";
@@ -37,12 +37,12 @@ export class Mover {
     this.element = h("div", { class: "mover" });
   }
 
-  /** Be about endpoint `e`; greyed out for those who may not move it. */
+  /** Show endpoint `e`; disabled for users who may not move it. */
   show(e) {
     const why = whyNot(this.#app, e);
     const others = this.#app.data.lists.aggregators.filter((a) => !whyNotTo(e, a));
     keep(this.element, [e.name, why], () => this.#made(e.name, why));
-    // An open choice is left alone.
+    // Do not change an open list of choices.
     if (document.activeElement === this.#field && this.#name === e.name) return;
     const chosen = this.#name === e.name ? this.#field.value : null;
     this.#name = e.name;
@@ -54,7 +54,7 @@ export class Mover {
   }
 
   #made(name, why) {
-    this.#field = h("select", { "aria-label": `Where ${name} should lead`, disabled: Boolean(why) });
+    this.#field = h("select", { "aria-label": `Move ${name} to`, disabled: Boolean(why) });
     return [this.#field, button("Move …", () => askMove(this.#app, name, this.#field.value || null), { kind: "small", why })];
   }
 }

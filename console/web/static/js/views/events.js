@@ -1,4 +1,4 @@
-// Events: what happened, newest first, as it happens.
+// Events as they happen, newest first.
 
 import { text } from "../api.js";
 import { attempt } from "../ui/dialog.js";
@@ -18,7 +18,7 @@ export function events(app) {
   const table = new Table({
     label: "Events",
     key: (e) => e.id,
-    empty: "nothing happened yet",
+    empty: "no events yet",
     columns: [
       { id: "id", label: "Id", value: (e) => e.id, right: true, hide: "narrow" },
       { id: "time", label: "Time", value: (e) => e.time, mute: true, cell: (e) => moment(e.time) },
@@ -33,8 +33,8 @@ export function events(app) {
   const element = h("section", { class: "view" },
     h("header", { class: "toolbar" }, h("h1", {}, "Events"), segments,
       h("input", { type: "search", id: "search", placeholder: "Filter", "aria-label": "Filter events", oninput: (e) => (table.filter = words = e.target.value) }),
-      h("div", { class: "actions", role: "group", "aria-label": "Export what is shown" },
-        Object.entries(FORMS).map(([form, [label]]) => button(label, () => attempt(() => save(form)), { title: `Save what this filter shows as ${label}`, why: app.mayNot("events:export") })))),
+      h("div", { class: "actions", role: "group", "aria-label": "Export the filtered events" },
+        Object.entries(FORMS).map(([form, [label]]) => button(label, () => attempt(() => save(form)), { title: `Save the filtered events as ${label}`, why: app.mayNot("events:export") })))),
     table.element);
 
   function render() {
@@ -43,7 +43,7 @@ export function events(app) {
     table.items = data.events.filter((e) => severity === "all" || e.severity === severity).reverse();
   }
 
-  /** The controller has more than this page holds; it filters as this page does. */
+  /** The controller keeps more events than this page; it filters them the same way. */
   async function save(form) {
     const found = await text("/events/export", { format: form, severity: severity === "all" ? null : severity, words: words.trim() || null });
     const file = URL.createObjectURL(new Blob([found ?? ""], { type: FORMS[form][1] }));
@@ -59,7 +59,7 @@ export function events(app) {
   return { title: "Events", element, lists: [], mounted: render, update: (topic) => topic === "events" && render() };
 }
 
-/** A link where the object has a page. */
+/** A link, if the object has a page. */
 function about(object) {
   const cut = object.indexOf("/");
   const page = PAGES[object.slice(0, cut)];

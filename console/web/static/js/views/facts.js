@@ -1,4 +1,4 @@
-// What is known of one object, for the panel beside the drawing and the page of an object.
+// Facts about one object, for the panel beside the drawing and for the page of an object.
 
 import { nameOf } from "../data.js";
 import { Mover } from "./attach.js";
@@ -90,7 +90,7 @@ const ABOUT = {
   ],
 };
 
-/** Everything worth saying about one object; what did not change stays as it is. */
+/** Facts and latest events of one object; elements that did not change stay in place. */
 export class Facts {
   #app;
   #list = h("div", {});
@@ -101,16 +101,16 @@ export class Facts {
   constructor(app) {
     this.#app = app;
     this.#mover = new Mover(app);
-    this.#lead = h("div", { class: "lead", hidden: true }, h("span", {}, "lead it to"), this.#mover.element);
+    this.#lead = h("div", { class: "lead", hidden: true }, h("span", {}, "move to"), this.#mover.element);
     this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#events);
   }
 
-  /** Be about one object; the lists must be there. */
+  /** Show one object; its lists must be loaded. */
   show(kind, name) {
     const app = this.#app;
     const item = app.data.find(kind, name);
     const known = item && kind in ABOUT;
-    renew(this.#list, known ? list(ABOUT[kind](app, item)) : h("p", { class: "muted" }, `nothing is known of ${name}`));
+    renew(this.#list, known ? list(ABOUT[kind](app, item)) : h("p", { class: "muted" }, `no data about ${name}`));
     this.#lead.hidden = !(known && kind === "endpoints");
     if (!this.#lead.hidden) this.#mover.show(item);
     const about = known ? `${SINGULAR[kind]}/${nameOf(kind, item)}` : "";

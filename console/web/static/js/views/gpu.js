@@ -1,4 +1,4 @@
-// What a GPU tells of itself, where it does: an emulated one tells nothing.
+// Figures that a GPU reports; an emulated GPU reports none.
 
 import { NONE, bytes } from "../ui/format.js";
 
@@ -14,16 +14,16 @@ const megahertz = (hz) => figure(hz, (v) => `${Math.round(v / 1e6)} MHz`);
 
 /** Rows for the facts of a container or an endpoint. */
 export function gpuFacts({ gpu, unfit }) {
-  const rows = [unfit && ["not fit", unfit]];
+  const rows = [unfit && ["unfit", unfit]];
   if (!gpu) return rows;
   return [
     ...rows,
     ["temperature", celsius(gpu.temperature_c)],
     ["power", watts(gpu.power_w)],
-    ["GPU's memory", figure(gpu.memory_total_bytes, bytes)],
+    ["GPU memory", figure(gpu.memory_total_bytes, bytes)],
     ["clocks", `${megahertz(gpu.sm_clock_hz)}, memory ${megahertz(gpu.memory_clock_hz)}`],
-    ["memory errors", `${figure(gpu.ecc_corrected, String)} corrected, ${figure(gpu.ecc_uncorrected, String)} not`],
+    ["memory errors", `${figure(gpu.ecc_corrected, String)} corrected, ${figure(gpu.ecc_uncorrected, String)} uncorrected`],
     gpu.xid !== null && ["last Xid", String(gpu.xid)],
-    gpu.throttle_reasons.length && ["held down by", gpu.throttle_reasons.join(" ")],
+    gpu.throttle_reasons.length && ["throttled by", gpu.throttle_reasons.join(" ")],
   ];
 }

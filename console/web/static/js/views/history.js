@@ -1,14 +1,14 @@
-// A job's samples of the last 15 minutes: read once, then added to as they come.
+// A job's samples of the last 15 minutes: read once, then extended by new samples.
 
 import { get } from "../api.js";
 
 const KEPT = 900;
-/** Samples nearer than this are of the same second. */
+/** Samples closer than this belong to the same second. */
 const SAME_S = 0.5;
 
 export class History {
   #turn = 0;
-  /** What came in while the history is being read, null when it is not. */
+  /** Samples and events that come in while the history is read, null at other times. */
   #late = null;
 
   constructor(job) {
@@ -18,7 +18,7 @@ export class History {
     this.markers = [];
   }
 
-  /** Read what the controller has kept. What comes in until then is added to it. */
+  /** Read the samples that the controller keeps; add those that come in until then. */
   async load() {
     const mine = ++this.#turn;
     this.#late ??= [];
@@ -44,7 +44,7 @@ export class History {
     this.#cut();
   }
 
-  /** Take one second; seconds that are there already are left as they are. */
+  /** Add the sample of one second, unless that second is known. */
   add(sample) {
     this.#late?.push({ sample });
     if (sample.time - (this.times.at(-1) ?? 0) < SAME_S) return;
@@ -57,7 +57,7 @@ export class History {
     this.#cut();
   }
 
-  /** Take events that deserve a line. */
+  /** Add events as markers. */
   mark(events) {
     this.#late?.push({ events });
     const known = new Set(this.markers.map((m) => `${m.time}${m.reason}`));
@@ -70,7 +70,7 @@ export class History {
     this.lines.push({ rank: row.rank, endpoint: row.endpoint, rx_bps: nothing(), tx_bps: nothing(), utilisation: nothing() });
   }
 
-  /** Before the job's first second there is nothing to draw. */
+  /** Drop the time before the job's first sample. */
   #cut() {
     const starts = this.lines.map((line) => line.rx_bps.findIndex((v) => v !== null)).filter((i) => i > 0);
     const first = starts.length && starts.length === this.lines.length ? Math.min(...starts) - 1 : 0;

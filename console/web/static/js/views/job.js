@@ -1,7 +1,7 @@
 // One job: its ranks, throughput and busy share of each container with markers where light moved,
 // its conditions, events and output.
 
-import { lines, part, post } from "../api.js";
+import { get, part, post } from "../api.js";
 import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, renew } from "../ui/dom.js";
 import { age, bytes, clock, moment, percent, plural, rate, seconds } from "../ui/format.js";
@@ -9,13 +9,14 @@ import { Chart } from "../ui/chart.js";
 import { badge, bar, button, facts, jobMark, spreadBars, tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { History } from "./history.js";
+import { lastLines } from "./output.js";
 
 const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const MARKERS = { RegroupStarted: "regroup", RegroupCommitted: "committed", RegroupRolledBack: "rolled back", JobStarted: "start", JobCompleted: "end", JobFailed: "failed", JobCancelled: "cancelled" };
 const LOG_LINES = 200;
 const CHART_RANKS = 16;
 
-const limits = (j) => [j.cpu && plural(j.cpu, "core"), j.memory_bytes && bytes(j.memory_bytes), j.io_bps && `${bytes(j.io_bps)}/s of a disk`].filter(Boolean).join(", ");
+const limits = (j) => [j.cpu && plural(j.cpu, "core"), j.memory_bytes && bytes(j.memory_bytes), j.io_bps && `${bytes(j.io_bps)}/s per disk`].filter(Boolean).join(", ");
 
 export function job(app, _, name) {
   const { data } = app;
@@ -68,7 +69,7 @@ export function job(app, _, name) {
     const j = mine();
     if (!j) {
       renew(title, h("h1", {}, name));
-      renew(stats, h("p", { class: "muted" }, data.known.has("jobs") ? `there is no job ${name}` : "reading …"));
+      renew(stats, h("p", { class: "muted" }, data.known.has("jobs") ? `there is no job ${name}` : "loading …"));
       return;
     }
     const ended = Boolean(j.finished_at);
@@ -77,21 +78,21 @@ export function job(app, _, name) {
     renew(stats,
       tile("GPUs", String(j.count), j.project),
       tile("Spread", spreadBars(j.spread), j.endpoints.length ? (j.excess_span ? `${j.excess_span} aggregator${j.excess_span > 1 ? "s" : ""} too many` : "least possible") : ""),
-      tile("Ring crossings", j.endpoints.length ? String(j.ring_crossings) : "–", "links of the ring between aggregators"),
-      tile("Receives", rate(live.rx_bps), "all ranks together"),
+      tile("Ring crossings", j.endpoints.length ? String(j.ring_crossings) : "–", "ring links between aggregators"),
+      tile("Receives", rate(live.rx_bps), "all ranks"),
       tile("Busy", percent(live.utilisation), "mean of its GPUs"),
       tile("Age", age((j.finished_at ?? Date.now() / 1000) - j.submitted_at), j.restarts ? `${j.restarts} restarts` : "no restarts"));
     ranks.items = j.ranks;
     renew(about, facts([
       j.reason && ["reason", j.reason],
       ["placement", `${j.locality}, ranks by ${j.rank_order}`],
-      ["while light moves", j.pinned ? "pinned: it never moves" : `${j.policy}; moved ${plural(j.pauses, "time")} so far`],
+      ["during a regroup", j.pinned ? "pinned: never moved" : `${j.policy}; moved ${plural(j.pauses, "time")} so far`],
       ["priority", String(j.priority)],
-      j.time_limit_s && ["expected", `${age(j.time_limit_s)} at most`],
-      j.placement && ["least span", `${j.placement.span_reachable} (it has ${j.placement.span})`],
-      limits(j) && ["a container may use", limits(j)],
+      j.time_limit_s && ["expected run time", `at most ${age(j.time_limit_s)}`],
+      j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
+      limits(j) && ["limits per container", limits(j)],
       ["image", h("code", {}, j.image)],
-      ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "the image's own"],
+      ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
       ["submitted", moment(j.submitted_at)],
       j.started_at && ["started", moment(j.started_at)],
       ended && ["ended", moment(j.finished_at)],
@@ -105,10 +106,10 @@ export function job(app, _, name) {
   function waits(j) {
     const w = j.wait;
     return h("section", {}, h("h2", {}, "Why it waits"), h("div", { class: "panel" }, facts([
-      ["place", `${w.position} of ${w.queued}`],
+      ["position", `${w.position} of ${w.queued}`],
       ["reason", w.reason],
       ["what helps", w.remedy || "–"],
-      w.earliest_start && ["starts", `at ${moment(w.earliest_start)}, if what runs ends as expected`],
+      w.earliest_start && ["starts", `at ${moment(w.earliest_start)}, if the running jobs end as expected`],
       w.plan && ["make room", h("span", {}, `${plural(w.plan.moves, "move")}, ${plural(w.plan.paused_gpus, "GPU")} paused `,
         h("a", { class: "button small", href: `#/plan?job=${encodeURIComponent(name)}` }, "Plan it"))],
     ])));
@@ -122,7 +123,7 @@ export function job(app, _, name) {
       h("a", { class: "button", href: "#/topology?job=" + encodeURIComponent(name) }, "Topology"),
       j.excess_span && !ended ? h("a", { class: "button", href: `#/plan?job=${encodeURIComponent(name)}` }, "Plan a regroup") : "",
       ended ? "" : button(paused ? "Resume" : "Pause", () => change(paused ? "resume" : "pause"), { why: not || (paused || j.state === "running" ? "" : `it is ${j.state}`) }),
-      ended ? "" : button("Cancel", () => confirm(`Cancel ${name}?`, h("p", {}, "Its containers are stopped and its endpoints become free. This can not be undone."), "Cancel the job", () => post(`/jobs/${part(name)}/cancel`).then(() => data.touch()), { kind: "danger" }), { kind: "danger", why: not }),
+      ended ? "" : button("Cancel", () => confirm(`Cancel ${name}?`, h("p", {}, "Its containers are stopped and its endpoints become free. This cannot be undone."), "Cancel the job", () => post(`/jobs/${part(name)}/cancel`).then(() => data.touch()), { kind: "danger" }), { kind: "danger", why: not }),
     ]);
   }
 
@@ -149,10 +150,10 @@ export function job(app, _, name) {
   }
 
   async function readLogs() {
-    const read = await attempt(() => lines(`/jobs/${part(name)}/logs`, { tail: LOG_LINES }));
+    const read = await attempt(async () => lastLines(await get(`/jobs/${part(name)}`), LOG_LINES));
     if (read === null) return;
-    const shown = read.map((line) => (line.text === undefined ? (line.detail ?? "") : `${clock(line.time)} ${String(line.rank).padStart(3)}  ${line.text}`));
-    logs.textContent = shown.join("\n") || "no output yet";
+    const shown = read.map(({ time, rank, text }) => (rank === undefined ? text : `${(time ? clock(time) : "").padEnd(8)} ${String(rank).padStart(3)}  ${text}`));
+    logs.textContent = shown.join("\n") || "no output";
     logs.scrollTop = logs.scrollHeight;
   }
 
@@ -171,7 +172,7 @@ export function job(app, _, name) {
         chart();
       }
       if (topic === "events") history.mark(about);
-      // What passed while nobody told.
+      // Read the samples that came while the stream was away.
       if (topic === "connection" && data.connection === "live") readHistory();
       render();
     },

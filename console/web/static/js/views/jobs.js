@@ -1,4 +1,4 @@
-// Jobs: the queue with reasons, what runs with its spread and throughput.
+// Jobs: the queue with reasons, running jobs with their spread and throughput.
 
 import { h, keep } from "../ui/dom.js";
 import { age, percent, rate } from "../ui/format.js";
@@ -17,6 +17,7 @@ export function jobs(app) {
     label: "Jobs",
     key: (j) => j.name,
     empty: "no jobs yet",
+    fits: true,
     onOpen: (j) => (location.hash = `#/jobs/${encodeURIComponent(j.name)}`),
     columns: [
       { id: "name", label: "Name", value: (j) => j.name, cell: (j) => jobLink(looks, j.name) },
@@ -25,10 +26,10 @@ export function jobs(app) {
       { id: "spread", label: "Spread", value: (j) => Object.entries(j.spread).flat().join(" "), cell: (j) => spreadBars(j.spread) },
       { id: "excess", label: "Excess", value: (j) => (j.endpoints.length ? j.excess_span : null), right: true, cell: (j) => (j.endpoints.length ? (j.excess_span ? badge(`+${j.excess_span}`, "warn") : "0") : "–") },
       { id: "ring", label: "Ring", value: (j) => (j.endpoints.length ? j.ring_crossings : null), right: true, hide: "medium" },
-      { id: "rate", label: "Receives", value: (j) => live(j).rx_bps, right: true, cell: (j) => rate(live(j).rx_bps) },
-      { id: "spark", label: "2 min", value: () => "", hide: "narrow", sign: (j) => `${data.live.time} ${j.name}`, cell: (j) => spark(data.sparks.get(j.name), looks.of(j.name).colour) },
-      { id: "busy", label: "Busy", value: (j) => live(j).utilisation, hide: "narrow", cell: (j) => bar(live(j).utilisation, percent(live(j).utilisation)) },
-      { id: "age", label: "Age", value: (j) => -j.submitted_at, right: true, sign: (j) => age((j.finished_at ?? now()) - j.submitted_at), cell: (j) => age((j.finished_at ?? now()) - j.submitted_at) },
+      { id: "rate", label: "Receives", value: (j) => live(j).rx_bps, right: true, hide: "compact", cell: (j) => rate(live(j).rx_bps) },
+      { id: "spark", label: "2 min", value: () => "", hide: "medium", sign: (j) => `${data.live.time} ${j.name}`, cell: (j) => spark(data.sparks.get(j.name), looks.of(j.name).colour) },
+      { id: "busy", label: "Busy", value: (j) => live(j).utilisation, hide: "small", cell: (j) => bar(live(j).utilisation, percent(live(j).utilisation)) },
+      { id: "age", label: "Age", value: (j) => -j.submitted_at, right: true, hide: "compact", sign: (j) => age((j.finished_at ?? now()) - j.submitted_at), cell: (j) => age((j.finished_at ?? now()) - j.submitted_at) },
       { id: "project", label: "Project", value: (j) => j.project, hide: "medium" },
       { id: "reason", label: "Reason", value: (j) => reason(j), wrap: true },
     ],
@@ -74,7 +75,7 @@ export function jobs(app) {
   };
 }
 
-/** The queue and what runs in the order of arrival; what ended with the latest first. */
+/** Waiting and running jobs in the order of arrival; ended jobs with the latest first. */
 function order(one, other) {
   return ENDED.has(one.state) && ENDED.has(other.state)
     ? other.submitted_at - one.submitted_at

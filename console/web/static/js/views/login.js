@@ -1,5 +1,5 @@
-// Trading a token for a session. The token goes to the controller once and is kept nowhere here:
-// the session's cookie is one that scripts can not read.
+// Signing in: a token for a session. The page sends the token to the controller once and does not
+// keep it; scripts cannot read the session's cookie.
 
 import { post } from "../api.js";
 import { h, show } from "../ui/dom.js";
@@ -18,7 +18,7 @@ export function login(root, done, why = "") {
     h("label", {}, h("span", {}, "Token"), token),
     trouble,
     go,
-    h("p", { class: "muted" }, "An administrator makes one: ", h("code", {}, "lightloom token create")),
+    h("p", { class: "muted" }, "An administrator creates tokens: ", h("code", {}, "lightloom token create")),
   );
   show(root, h("main", { id: "main", class: "gate" }, form));
   token.focus();

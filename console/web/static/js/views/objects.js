@@ -12,7 +12,7 @@ const plain = (id, label = id, extra = {}) => ({ id, label: label[0].toUpperCase
 const figure = (id, label, write) => ({ id, label, value: (o) => o[id], right: true, cell: (o) => write(o[id]) });
 const state = { id: "state", label: "State", value: (o) => o.state, cell: (o) => badge(o.state) };
 const up = (id) => ({ id, label: "State", value: (o) => (o[id] ? "connected" : "away"), cell: (o) => badge(o[id] ? "connected" : "away") });
-/** What samples tell of an object, by kind: newer than the list, which is read only when something changes. */
+/** The latest sample of an object, by kind; the list is older, it is read only after a change. */
 const SAMPLED = {
   jobs: (live, j) => live.jobs.get(j.name),
   endpoints: (live, e) => live.endpoints.get(e.name),
@@ -28,9 +28,9 @@ const lasted = (since) => (since ? age(Date.now() / 1000 - since) : "–");
 const since = (id) => ({ id, label: "Age", value: (o) => (o[id] ? -o[id] : null), right: true, sign: (o) => lasted(o[id]), cell: (o) => lasted(o[id]) });
 const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof v === "boolean" ? (v ? "yes" : "no") : v);
 
-const told = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
+const reported = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
 
-/** What samples do not carry, memory and temperature, is read so often while they come. */
+/** Samples do not carry memory and temperature: the list is read again at this interval. */
 const READ_MS = 5000;
 
 const COLUMNS = {
@@ -39,7 +39,7 @@ const COLUMNS = {
   aggregators: () => [plain("name"), up("connected"), plain("size", "ports", { right: true }), plain("used", "used", { right: true }), plain("free", "free", { right: true }), plain("jobs", "jobs", { wrap: true }), plain("endpoints", "endpoints", { wrap: true }), plain("dpid", "datapath")],
   switches: () => [plain("name"), up("connected"), plain("vendor"), plain("model"), plain("ports", "ports", { right: true }), plain("circuits", "circuits", { right: true }), plain("foreign_circuits", "foreign", { right: true }), plain("serial"), plain("firmware"), plain("url", "address"), plain("error", "error", { wrap: true })],
   circuits: () => [plain("switch"), plain("a", "A"), plain("b", "B"), state, plain("endpoint"), plain("aggregator"), plain("aggregator_port", "port", { right: true }), plain("name"), plain("owner")],
-  containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), told("temperature_c", "Temperature", celsius), told("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
+  containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), reported("temperature_c", "Temperature", celsius), reported("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
   nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true })],
 };
 
@@ -86,7 +86,7 @@ export function objects(app, _, kind = "endpoints", chosen = "") {
     facts.show(known, name);
   }
 
-  /** Another object of the same list: what was typed and scrolled stays. */
+  /** Show another object of the same list; the filter and the scroll position stay. */
   function moved(other = "endpoints", object = "") {
     if (other !== kind) return false;
     name = object;

@@ -1,5 +1,5 @@
-// Plan: what a regroup would change, what it costs each job, what it gains, how good it could be
-// at best; then carrying it out, phase by phase.
+// Plan: what a regroup would change, its cost for each job, its gain and its bound; then its
+// execution, phase by phase.
 
 import { part, post } from "../api.js";
 import { attempt, confirm } from "../ui/dialog.js";
@@ -31,7 +31,7 @@ export function plan(app, params) {
     field("Jobs paused ≤", maxJobs),
     field("Moves ≤", maxMoves),
     field("Solver seconds", limit),
-    h("label", { class: "check", title: "pinned jobs stay pinned" }, force, h("span", {}, "Leave cool-downs out")),
+    h("label", { class: "check", title: "pinned jobs stay pinned" }, force, h("span", {}, "Ignore cool-downs")),
     go,
   );
   const element = h("section", { class: "view plan" }, h("header", { class: "toolbar" }, h("h1", {}, "Plan")), h("div", { class: "page" }, form, trouble, run, result));
@@ -41,7 +41,7 @@ export function plan(app, params) {
   }
 
   function choices() {
-    // What somebody chose stays chosen, "all jobs" too.
+    // Keep the user's choice, "all jobs" included.
     const chosen = offered ? jobField.value : (params.get("job") ?? app.planFor ?? "");
     offered = true;
     const option = (name, text) => h("option", { value: name, selected: name === chosen }, text);
@@ -116,13 +116,13 @@ export function plan(app, params) {
   }
 
   function abort(transaction) {
-    return attempt(() => post(`/transactions/${part(transaction.id)}/abort`), "it turns back");
+    return attempt(() => post(`/transactions/${part(transaction.id)}/abort`), "rolling back");
   }
 
   function footer(made) {
-    const old = made.epoch !== data.epoch ? ", the fabric changed since: it is applied if nothing that it depends on did" : "";
+    const old = made.epoch !== data.epoch ? ", the fabric has changed since: it can be applied if nothing that it depends on has changed" : "";
     const refused = made.budgets.find((b) => b.verdict === "refused");
-    const why = app.mayNot("plans:apply") || (refused ? `job ${refused.job} does not bear it` : "");
+    const why = app.mayNot("plans:apply") || (refused ? `job ${refused.job} does not tolerate it` : "");
     return h("footer", { class: "applybar" },
       h("span", { class: "muted" }, why || `Plan ${made.id} at epoch ${made.epoch}${old}`),
       h("a", { class: "button", href: "#/topology" }, "Show on the topology"),
@@ -155,7 +155,7 @@ function stats(made) {
     tile("Moves", String(made.moves.length), `${made.running_moves} of running jobs`),
     tile("Dark time", seconds(made.predicted_dark_time_s), "predicted, the longest switch"),
     tile("Paused", plural(made.paused_gpus, "GPU"), made.jobs_paused.join(", ") || "no job"),
-    tile("Flows", `+${made.flows.add} −${made.flows.delete}`, "over all aggregators"),
+    tile("Flows", `+${made.flows.add} −${made.flows.delete}`, "on all aggregators"),
     tile("Solver", seconds(made.solver_seconds), made.optimal ? "to the proven optimum" : "up to its time limit"));
 }
 
@@ -165,7 +165,7 @@ function simple(heads, rows) {
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h("td", { "data-label": heads[i] }, cell)))))));
 }
 
-/** Whether it pays, whom it makes room for, and what it had to leave alone. */
+/** Whether it is worth it, which job it makes room for, and which jobs it leaves alone. */
 function worth(app, made) {
   const lines = [];
   const w = made.worth;
@@ -182,9 +182,9 @@ const duration = (s) => (s < 60 ? seconds(s) : age(s));
 
 function cost(app, made) {
   if (!made.budgets.length) return "";
-  return h("section", {}, h("h2", {}, "What each job bears"), simple(
-    ["Job", "Policy", "Dark", "Bears", "Share", "Verdict"],
-    made.budgets.map((b) => [jobLink(app.looks, b.job), b.policy, seconds(b.dark_s), b.tolerance_s === null ? "any time" : seconds(b.tolerance_s),
+  return h("section", {}, h("h2", {}, "Dark time per job"), simple(
+    ["Job", "Policy", "Dark", "Tolerates", "Share", "Verdict"],
+    made.budgets.map((b) => [jobLink(app.looks, b.job), b.policy, seconds(b.dark_s), b.tolerance_s === null ? "any" : seconds(b.tolerance_s),
       b.tolerance_s ? percent(b.dark_s / b.tolerance_s) : "–",
       h("span", {}, badge(b.verdict, { ok: "good", downgraded: "warn", refused: "bad" }[b.verdict]), b.reason ? ` ${b.reason}` : "")]),
   ));
@@ -192,13 +192,13 @@ function cost(app, made) {
 
 function gains(app, made) {
   if (!made.predicted_gain.length) return "";
-  return h("section", {}, h("h2", {}, "What it gains"), simple(
+  return h("section", {}, h("h2", {}, "Predicted gain"), simple(
     ["Job", "Span", "Ring crossings", "Communication", "A step", "Run time saved"],
     made.predicted_gain.map((g) => [jobLink(app.looks, g.job), `${g.span_before} → ${g.span_after}`, `${g.ring_crossings_before} → ${g.ring_crossings_after}`, speedup(g.communication_speedup), interval(g.step_speedup_low, g.step_speedup_high, speedup), interval(g.saved_low_s, g.saved_high_s, duration)]),
   ));
 }
 
-/** A prediction: one figure, or from the low one to the high one. */
+/** A prediction: one figure, or an interval. */
 function interval(low, high, write) {
   if (low === null || low === undefined) return "–";
   const [one, other] = [write(low), write(high)];

@@ -6,7 +6,7 @@ import { badge, button } from "../ui/parts.js";
 
 const PHASES = ["admit", "quiesce", "drain", "switch", "qualify", "route", "resume", "commit"];
 
-/** Return the panel; `abort` asks it to turn back. */
+/** Return the panel; `abort` asks for a rollback. */
 export function progress(app, view, abort) {
   const dark = Object.values(view.dark_time_s ?? {});
   const took = (view.finished_at ?? app.data.live.time ?? view.started_at) - view.started_at;
@@ -21,12 +21,12 @@ export function progress(app, view, abort) {
     { class: "progress", "aria-live": "polite" },
     h("header", {}, h("h2", {}, `Transaction ${view.id}`), badge(view.state), h("span", { class: "muted" }, facts.join(" · "))),
     h("ol", { class: "phases" }, PHASES.map((name) => phase(name, view))),
-    view.waiting_for ? h("p", {}, `waits for ${view.waiting_for}`) : "",
+    view.waiting_for ? h("p", {}, `waiting for ${view.waiting_for}`) : "",
     view.result ? h("p", {}, view.result) : "",
     view.error ? h("p", { class: "problem" }, view.error) : "",
     view.finished_at
       ? ""
-      : h("footer", {}, h("span", { class: "muted" }, view.how_to_stop ?? ""), button("Turn back", abort, { why: app.mayNot("plans:apply") })),
+      : h("footer", {}, h("span", { class: "muted" }, view.how_to_stop ?? ""), button("Roll back", abort, { why: app.mayNot("plans:apply") })),
   );
 }
 

@@ -6,9 +6,9 @@ import { complain, notice, open } from "../ui/dialog.js";
 import { button, problemBox } from "../ui/parts.js";
 
 const LOCALITY = {
-  preferred: "preferred: the least span that present homes allow",
+  preferred: "preferred: the smallest span that the current circuits allow",
   regroup: "regroup: move light before it starts, if that helps",
-  strict: "strict: the least span, or wait",
+  strict: "strict: the smallest span, or wait",
   any: "any: ignore the fabric",
 };
 const RANKS = { aggregator: "by aggregator: the ring crosses rarely", placed: "as placed" };
@@ -16,16 +16,16 @@ const RESTART = { never: "never", "on-failure": "up to three times", "on-failure
 const GIB = 2 ** 30;
 const MB = 1e6;
 const POLICY = {
-  pause: "pause: frozen together for the dark time",
-  live: "live: rides through the dark time",
-  restart: "restart: stopped and started again",
+  pause: "pause: all ranks are frozen during the dark time",
+  live: "live: keeps running during the dark time",
+  restart: "restart: all ranks are stopped and started again",
 };
 
 export function submitDialog(app) {
   const trouble = h("div", {});
   const projects = app.who.projects.filter((name) => name !== "*");
   const fields = {
-    name: h("input", { name: "name", pattern: "[a-z0-9\\-]{1,63}", placeholder: "chosen for you", autocomplete: "off" }),
+    name: h("input", { name: "name", pattern: "[a-z0-9\\-]{1,63}", placeholder: "generated", autocomplete: "off" }),
     count: h("input", { name: "count", type: "number", min: 1, value: "2", required: true }),
     project: projects.length
       ? h("select", { name: "project" }, projects.map((name) => h("option", {}, name)))
@@ -34,13 +34,13 @@ export function submitDialog(app) {
     rank_order: choice("rank_order", RANKS),
     policy: choice("policy", POLICY),
     priority: h("input", { name: "priority", type: "number", min: -100, max: 100, value: "0", required: true }),
-    time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "not known" }),
+    time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "unknown" }),
     restart: choice("restart", RESTART),
     image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
     cpu: limit("cpu"),
     memory: limit("memory"),
     io: limit("io"),
-    command: h("textarea", { name: "command", rows: 3, placeholder: "one argument a line; empty runs the image's own command", spellcheck: "false" }),
+    command: h("textarea", { name: "command", rows: 3, placeholder: "one argument per line; empty runs the image's command", spellcheck: "false" }),
   };
   const labels = {
     name: "Name",
@@ -48,14 +48,14 @@ export function submitDialog(app) {
     project: "Project",
     locality: "Placement",
     rank_order: "Order of its ranks",
-    policy: "While its light moves",
+    policy: "During a regroup",
     priority: "Priority",
-    time_limit: "Expected minutes, at most",
+    time_limit: "Expected run time, minutes at most",
     restart: "Restart when a rank dies",
     image: "Image",
-    cpu: "Cores of a container, at most",
-    memory: "Memory of a container, GiB at most",
-    io: "Disk of a container, MB/s at most",
+    cpu: "Cores per container, at most",
+    memory: "Memory per container, GiB at most",
+    io: "Disk per container, MB/s at most",
     command: "Command",
   };
   const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
@@ -101,10 +101,10 @@ export function submitDialog(app) {
   }
 }
 
-/** What one container may use; whether that is possible the controller says. */
+/** A limit of one container; the controller checks it. */
 const limit = (name) => h("input", { name, type: "number", step: "any", placeholder: "no limit" });
 
-/** A field's figure as so many bytes, null when it is left empty. */
+/** A field's value in bytes, null when it is empty. */
 const whole = ({ value }, unit) => (value === "" ? null : Math.round(unit * Number(value)));
 
 const choice = (name, options) => h("select", { name }, Object.entries(options).map(([value, text]) => h("option", { value }, text)));

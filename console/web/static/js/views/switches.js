@@ -1,5 +1,4 @@
-// Optical switches: what each one is, its ports with power and alarms, its circuits, and what is
-// out of use.
+// Optical switches: device data, ports with power and alarms, circuits, and quarantined objects.
 
 import { get, part, post } from "../api.js";
 import { groups } from "../topology/model.js";
@@ -71,7 +70,7 @@ export function switches(app, _, chosen) {
   }
 
   function repair(s) {
-    return button("Repair", () => confirm(`Repair ${s.name}?`, h("p", {}, "Its map is read afresh, and what jobs lack is moved back, however much that is."), "Repair", () => post(`/switches/${part(s.name)}/repair`).then(() => data.touch())), { kind: "small", why: app.mayNot("fabric:change") });
+    return button("Repair", () => confirm(`Repair ${s.name}?`, h("p", {}, "The controller reads its circuit map again and restores all circuits that jobs need."), "Repair", () => post(`/switches/${part(s.name)}/repair`).then(() => data.touch())), { kind: "small", why: app.mayNot("fabric:change") });
   }
 
   function rows(s) {
@@ -123,7 +122,7 @@ export function switches(app, _, chosen) {
       ports.set(s.name, await get(`/switches/${part(s.name)}/ports`));
       trouble = "";
     } catch (problem) {
-      // The last reading stays until there is another.
+      // The last reading stays until the next one succeeds.
       trouble = problem.message;
     }
     reading = false;

@@ -1,8 +1,9 @@
-// Topology: servers, endpoints, optical switches with their circuits, aggregators; jobs coloured,
-// links by load, what moves marching, a plan laid over. Big sites open collapsed.
+// Topology: servers, endpoints, optical switches with their circuits, aggregators. Jobs have
+// colours, links show their load, moving circuits are animated, a plan is an overlay. Big sites open
+// collapsed.
 
 import { detailElements } from "../topology/elements.js";
-import { detailPositions, shapeOf, tilePositions } from "../topology/layout.js";
+import { detailPositions, shapeOf, tilePositions, uplinkRoutes } from "../topology/layout.js";
 import { DETAIL_LIMIT, detail, lightOf, tiles, uplinkLoads } from "../topology/model.js";
 import { Scene } from "../topology/scene.js";
 import { tileElements } from "../topology/tileElements.js";
@@ -18,7 +19,7 @@ const RATES_UP_TO = 16;
 const LEGEND_JOBS = 12;
 const EVERYTHING_UP_TO = 512;
 const SPREAD_LINES = 24;
-/** New figures are drawn only as often as drawing takes less than this part of the time. */
+/** New figures are drawn only so often that drawing takes at most 1/SHARE of the time. */
 const SHARE = 8;
 
 export function topology(app, params) {
@@ -62,7 +63,7 @@ export function topology(app, params) {
     return h("button", { type: "button", class: "button icon-only", title, "aria-label": title, onclick: act }, icon(name));
   }
 
-  // --- what is drawn --------------------------------------------------------------------------
+  // --- drawing ---------------------------------------------------------------------------------
 
   function wanted() {
     if (!focus) return () => true;
@@ -82,9 +83,9 @@ export function topology(app, params) {
 
   function elements(tall) {
     const colours = theme();
+    const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
     if (mode !== "detail") {
       const found = tiles(data.lists, mode);
-      const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
       const loads = uplinkLoads(data.site.uplinks, data.live.links);
       const { switches, endpoints } = data.lists;
       const of = selected?.id.startsWith("tile/") ? selected.name : null;
@@ -101,9 +102,11 @@ export function topology(app, params) {
     }
     const whole = data.site.endpoints.length <= DETAIL_LIMIT;
     const model = detail(data.lists, { keep: wanted(), plan: app.plan, uplinks: focus && !whole ? [] : data.site.uplinks });
-    const shapeName = shapeOf(model.endpoints.length, tall);
+    const shapeName = shapeOf(model.longest, tall);
+    const places = detailPositions(model, shapeName, aspect);
     return detailElements(model, {
-      places: detailPositions(model, shapeName),
+      places,
+      routes: uplinkRoutes(model, places, shapeName),
       tall,
       dense: shapeName === "dense",
       looks: app.looks,
@@ -119,7 +122,7 @@ export function topology(app, params) {
     });
   }
 
-  /** Lines for the job in the legend that is pressed, or for those of the selected tile. */
+  /** Jobs to draw lines for: the one pressed in the legend, else those of the selected tile. */
   function spreadJobs(of) {
     if (job) return data.lists.jobs.filter((j) => j.name === job);
     return data.lists.jobs.filter((j) => of && j.excess_span > 0 && of in j.spread).slice(0, SPREAD_LINES);
@@ -140,7 +143,7 @@ export function topology(app, params) {
     drawn = { at: performance.now(), cost: performance.now() - began };
   }
 
-  // --- what is around it ----------------------------------------------------------------------
+  // --- controls -------------------------------------------------------------------------------
 
   function head() {
     const choices = [["aggregator", "By aggregator"], ["server", "By server"]];
@@ -192,7 +195,7 @@ export function topology(app, params) {
     go({ mode: to, focus: null });
   }
 
-  /** What is looked at is in the address, so that it can be kept and sent. */
+  /** The address holds the focus, so that it can be bookmarked and shared. */
   function go({ focus: about = focus, mode: by = mode }) {
     const query = new URLSearchParams();
     if (about) query.set("focus", about);
@@ -218,7 +221,7 @@ export function topology(app, params) {
     if (kinds.some((kind) => scene.select(`${kind}/${name}`))) return;
     if (data.lists.jobs.some((j) => j.name === name)) highlight(name);
     else if (data.lists.endpoints.some((e) => e.name === name)) go({ focus: `endpoint/${name}` });
-    else app.notice(`nothing here is called ${name}`);
+    else app.notice(`nothing is named ${name}`);
   }
 
   const dragging = {
@@ -257,7 +260,7 @@ export function topology(app, params) {
     title: "Topology",
     element,
     lists: lists(),
-    /** The drawing itself, for those who measure it. */
+    /** The drawing, for tests and benchmarks. */
     get scene() {
       return scene;
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.console.cli.conftest import Run
 from tests.unit.controller.api.fake_service import FakeService
@@ -68,6 +69,22 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(
     assert service.requests == []
 
 
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_dry_run_prints_every_choice_as_its_word(run: Run, form: str) -> None:
+    ran = run(
+        *("submit", "-n", "1", "--locality", "strict", "--policy", "live", "--pull", "always"),
+        *("--rank-order", "placed", "--dry-run", "-o", form),
+    )
+    assert ran.code == 0, ran.err
+    assert yaml.safe_load(ran.out) == {
+        "count": 1,
+        "locality": "strict",
+        "policy": "live",
+        "pull": "always",
+        "rank_order": "placed",
+    }
+
+
 def test_a_bad_file_is_told_with_path_and_fix(
     run: Run, service: FakeService, tmp_path: Path
 ) -> None:
@@ -82,7 +99,7 @@ def test_a_bad_file_is_told_with_path_and_fix(
     assert service.requests == []
 
 
-def test_somebody_must_say_how_many(run: Run, tmp_path: Path) -> None:
+def test_the_number_of_gpus_is_required(run: Run, tmp_path: Path) -> None:
     empty = tmp_path / "job.yaml"
     empty.write_text("name: red\n")
     for arguments in (("submit",), ("submit", "-f", str(empty))):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from console.cli.ask.settings import Flags, resolve
+from console.cli.ask.settings import DEFAULT_URL, Flags, resolve
 from console.cli.errors import CliError
-from testbed.token import local_token
+from testbed.token import local_token, running_racks
 from tests.unit.console.cli.conftest import Run
 
 FROM = {"file": "ll_file", "env": "ll_env", "flag": "ll_flag"}
@@ -32,6 +33,55 @@ def test_the_token_of_the_rack_that_serves_the_url(tmp_path: Path) -> None:
     installed.mkdir()
     (installed / "admin.token").write_text("ll_real")
     assert local_token("http://127.0.0.1:3", tmp_path, installed) == "ll_real"
+
+
+def record(directory: Path, url: str, pid: int) -> None:
+    """Write the record of a rack whose controller has this pid."""
+    rack(directory, url, f"ll_{directory.name}")
+    processes = [{"name": "agent-srv0", "pid": os.getpid()}, {"name": "controller", "pid": pid}]
+    (directory / "rack.json").write_text(json.dumps({"url": url, "processes": processes}))
+
+
+def test_a_rack_runs_while_its_controller_does(tmp_path: Path) -> None:
+    assert running_racks(tmp_path) == []
+    record(tmp_path / "up", "http://127.0.0.1:1", os.getpid())
+    record(tmp_path / "crashed", "http://127.0.0.1:2", 2**22 + 1)  # above the largest pid
+    rack(tmp_path / "starting", "http://127.0.0.1:3", "ll_starting")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "rack.json").write_text("[]")
+    assert running_racks(tmp_path) == ["http://127.0.0.1:1"]
+
+
+def test_the_running_rack_before_the_default_and_after_all_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "one", "http://127.0.0.1:1", os.getpid())
+    monkeypatch.setattr("testbed.token.running_racks", lambda: running_racks(tmp_path))
+    monkeypatch.setattr("testbed.token.local_token", lambda url: local_token(url, tmp_path))
+    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    found = resolve(environment=env)
+    assert (found.url, found.token) == ("http://127.0.0.1:1", "ll_one")
+    assert resolve(Flags(token=FROM["flag"]), env).token == FROM["flag"]
+
+    config = tmp_path / "lightloom" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("url: http://127.0.0.1:2\n")
+    assert resolve(environment=env).url == "http://127.0.0.1:2"
+    assert resolve(environment=env | {"LIGHTLOOM_URL": "http://[::1]:3"}).url == "http://[::1]:3"
+    assert resolve(Flags(url="http://localhost:4"), env).url == "http://localhost:4"
+    config.unlink()
+
+    record(tmp_path / "two", "http://127.0.0.1:2", os.getpid())
+    assert resolve(environment=env).url == DEFAULT_URL  # two run: the command does not guess
+
+
+def test_the_hint_names_the_rack_that_runs_elsewhere(
+    offline: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.token.running_racks", lambda: ["http://127.0.0.1:18470"])
+    done = offline("--url", "http://127.0.0.1:1", "get", "jobs")
+    assert done.code == 7
+    assert "lightloom --url http://127.0.0.1:18470" in done.err
 
 
 def test_flag_before_environment_before_file(tmp_path: Path) -> None:

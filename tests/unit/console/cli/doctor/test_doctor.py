@@ -91,7 +91,11 @@ def test_a_small_mtu_is_a_warning(good: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pfc", "app", "word"),
-    [("", "", "no lossless queue"), (PFC, "{}", "no DSCP leads to it"), ("rubbish", "", "no loss")],
+    [
+        ("", "", "no lossless queue"),
+        (PFC, "{}", "no DSCP is mapped to it"),
+        ("rubbish", "", "no loss"),
+    ],
 )
 def test_lossy_roce_is_a_warning(good: Path, pfc: str, app: str, word: str) -> None:
     found = by_name(good, Tools(pfc=pfc, app=app))["PFC and DSCP of ens1f0"]

@@ -96,6 +96,6 @@ def test_durations(written: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("written", ["", "0", "-5", "soon", "1x", "h", "1m2h"])
 def test_bad_durations_name_the_form(written: str) -> None:
-    with pytest.raises(CliError, match="no duration above 0") as caught:
+    with pytest.raises(CliError, match="is not a duration above 0") as caught:
         text.duration_s(written)
     assert "1h30m" in caught.value.hint

@@ -164,7 +164,13 @@ def test_logs(run: Run, service: FakeService) -> None:
     service.logged = []
     ran = run("logs", "red")
     assert (ran.code, ran.out) == (0, "")
-    assert "job red has written nothing so far" in ran.err
+    assert "job red has no output so far" in ran.err
+
+
+def test_the_logs_of_an_ended_job_are_those_of_all_ranks(run: Run, service: FakeService) -> None:
+    service.set_state("red", "failed", "rank 1 exited with 1")
+    lines = run("logs", "red").out.splitlines()
+    assert {line.partition(" ")[0] for line in lines} == {"[0]", "[1]"}
 
 
 def test_logs_that_break_off(run: Run, service: FakeService) -> None:
@@ -202,7 +208,7 @@ def test_wait_ends_otherwise(run: Run, arguments: tuple[str, ...], code: int) ->
     assert run("wait", *arguments).code == code
 
 
-def test_wait_for_what_can_not_come_any_more(run: Run, service: FakeService) -> None:
+def test_wait_for_what_cannot_happen_any_more(run: Run, service: FakeService) -> None:
     service.set_state("red", "failed", "rank 2 exited with 1")
     ran = run("wait", "job/red", "--for", "state=completed", "-o", "json")
     assert ran.code == 3

@@ -127,14 +127,14 @@ def test_describe_a_running_transaction_says_what_it_waits_for_and_how_to_stop_i
     assert "lightloom abort" not in run("describe", "transaction", "t1").out
 
 
-def test_names_can_not_drive_a_terminal(run: Run, service: FakeService) -> None:
+def test_names_cannot_control_a_terminal(run: Run, service: FakeService) -> None:
     service.set_state("red", "failed", "exit \x1b[2J\x07 code")
     ran = run("get", "jobs")
     assert "\x1b" not in ran.out
     assert "\\x1b[2J" in ran.out
 
 
-def test_whoever_looks_for_gpus_is_told_what_they_are_called(run: Run) -> None:
+def test_asking_for_gpus_names_the_kind_that_lists_them(run: Run) -> None:
     ran = run("get", "gpus")
     assert ran.code == 2
     assert "a GPU is an endpoint" in ran.err

@@ -225,7 +225,7 @@ def test_plan_offline_as_text_and_with_limits(offline: Run, state: str) -> None:
     assert offline("plan", "--state", state, "--detailed-exitcode").code == 3
     ran = offline("plan", "--state", state, "--max-moves", "0", "--detailed-exitcode")
     assert ran.code == 0
-    assert "within these limits: excess span stays 1" in ran.out
+    assert "within these limits: excess span remains 1" in ran.out
 
 
 SWAP = """
@@ -271,7 +271,7 @@ def test_the_text_says_how_far_a_plan_is_from_the_least() -> None:
     )
 
 
-def test_plan_offline_can_not_be_applied(offline: Run, state: str, tmp_path: Path) -> None:
+def test_plan_offline_cannot_be_applied(offline: Run, state: str, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     assert offline("plan", "--state", state, "--out", str(file)).code == 0
     ran = offline("apply", str(file))
@@ -295,7 +295,7 @@ def test_plan_offline_refusals(
     assert word in ran.err
 
 
-def test_state_files_that_can_not_be_used(offline: Run, tmp_path: Path) -> None:
+def test_state_files_that_cannot_be_used(offline: Run, tmp_path: Path) -> None:
     assert offline("plan", "--state", str(tmp_path / "absent"), "-o", "json").code == 2
     bad = tmp_path / "bad.yaml"
     bad.write_text(STATE.replace("g1: as1", "g1: as7"))
@@ -357,7 +357,7 @@ def test_plan_text_says_what_it_is_worth_and_who_is_left_alone(
     shown = " ".join(capsys.readouterr().out.split())
     for words in (
         "worth it open: gain 0 to 900 GPU seconds for 3 of pauses",
-        "bears red dark 0.045 s, bears 4 s (live)",
+        "tolerance red dark 0.045 s, tolerates 4 s (live)",
         "left alone blue it is pinned by its owner",
         "makes room for job green",
         "a step 1.00 to 2.50 times as fast, saves at most 1200 s of its run time",

@@ -99,6 +99,38 @@ async def test_where_an_ended_job_was_is_known_for_its_logs() -> None:
         assert other.asked == {}
 
 
+async def test_removed_ranks_are_read_where_the_job_was_placed() -> None:
+    """Also by a controller that did not start them."""
+    first, second, other = Writer(holds=False), Writer(holds=False), Writer(holds=False)
+    async with site(first, second, other) as engine:
+        placed = {0: "srv0", 1: "srv1", 2: "gone"}
+        found = [line.rank async for line in engine.logs("red", None, 10, False, placed)]
+        assert sorted(found) == [0, 1]
+        assert [line.rank async for line in engine.logs("red", 1, 10, False, placed)] == [1]
+        assert (first.asked["Logs"], second.asked["Logs"], other.asked) == (1, 2, {})
+
+
+async def test_the_missing_rank_of_a_running_job_is_read_beside_the_others() -> None:
+    mine, other = Writer(holds=True), Writer(holds=False)
+    async with site(mine, other) as engine:
+        await engine.start([SPEC], 30)
+        placed = {0: "srv0", 1: "srv1"}
+        found = [line.rank async for line in engine.logs("red", None, 10, False, placed)]
+        assert sorted(found) == [0, 1]
+
+
+async def test_an_agent_gives_the_logs_of_all_ranks_that_it_removed(tmp_path: Path) -> None:
+    async with agent_rig(tmp_path) as rig:
+        specs = [rig.spec(0, "echo", "zero"), rig.spec(1, "echo", "one")]
+        await rig.engine.start(specs, 60)
+        for rank, text in enumerate(["zero", "one"]):
+            await until(lambda rank=rank: output(rig, rank), lambda got, text=text: got == [text])
+        await rig.engine.stop("red", 0)
+        placed = {spec.rank: spec.server for spec in specs}
+        found = rig.engine.logs("red", None, None, False, placed)
+        assert {(line.rank, line.text) async for line in found} == {(0, "zero"), (1, "one")}
+
+
 async def test_a_job_of_an_earlier_controller_is_looked_for_everywhere() -> None:
     mine, other = Writer(holds=False), Writer(holds=True)
     async with site(mine, other) as engine:

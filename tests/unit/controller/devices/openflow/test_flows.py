@@ -10,6 +10,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import FlowProgram, diff
+from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.schema.jobs import JobRequest
 from controller.state.state import State
 from tests.unit.controller.fakes import Rack
@@ -83,7 +84,5 @@ async def test_what_came_differently_is_compiled_as_it_came(rack: Rack, change: 
     await keeper.converge(state.forwarding())
     assert holds_the_intent(rack, state)
     if change == "epoch":
-        epochs = {
-            compiler.unpack_cookie(r.cookie)[0] for r in rack.aggregators.programs["as0"].rules
-        }
+        epochs = {unpack_cookie(r.cookie)[0] for r in rack.aggregators.programs["as0"].rules}
         assert state.epoch in epochs and state.epoch - 1 not in epochs

@@ -143,7 +143,7 @@ def test_faults_that_do_not_exist(
 
 
 def test_no_emulator_at_the_socket(offline: Run, tmp_path: Path) -> None:
-    ran = offline("ocs", "fault", str(tmp_path / "nobody.sock"), "clear", "-o", "json")
+    ran = offline("ocs", "fault", str(tmp_path / "absent.sock"), "clear", "-o", "json")
     assert ran.code == 1
     assert "--control" in ran.error["hint"]
 
@@ -233,9 +233,9 @@ def test_no_password_at_all(offline: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("scheme", ["calient+tl1", "polatis+scpi", "polatis+netconf"])
-def test_nobody_listens(offline: Run, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+def test_no_listener(offline: Run, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setenv("LIGHTLOOM_OCS_PASSWORD", CREDENTIAL)
-    with socket.socket() as kept:  # bound, so that nobody else listens there
+    with socket.socket() as kept:  # bound, so that no other process listens there
         kept.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{kept.getsockname()[1]}"
         ran = offline("ocs", "show", f"{scheme}://admin@{address}", "-o", "json")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.devices.aggregators import AttachPoint
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.compiler import FlowError
-from controller.devices.openflow.rules.pipeline import PROBE_MAC
+from controller.devices.openflow.rules.pipeline import PROBE_MAC, ROCE_UDP_PORT
 from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
 from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.devices.openflow.session import messages
@@ -51,7 +51,7 @@ def frames(site, source: str, target: str) -> list[Packet]:
     a, b = site.endpoint(source), site.endpoint(target)
     return [
         udp(a.mac, b.mac, a.ip, b.ip),
-        udp(a.mac, b.mac, a.ip, b.ip, flows.ROCE_UDP_PORT),
+        udp(a.mac, b.mac, a.ip, b.ip, ROCE_UDP_PORT),
         arp(a.mac, BROADCAST, a.ip, b.ip),
         arp(a.mac, b.mac, a.ip, b.ip, op=2),
     ]

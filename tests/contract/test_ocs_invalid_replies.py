@@ -1,4 +1,4 @@
-"""Switches that lie: every nonsense is an OcsError, bounded in memory and in what it holds up."""
+"""Tests invalid replies: each is an OcsError, with bounded memory and bounded delay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.contract.ocs_rig import PATIENCE_S, until
 CREDENTIAL = "x"
 
 Script = Callable[[str], bytes]
-"""From a command to everything that is sent for it."""
+"""Maps a command to all data that is sent for it."""
 
 POLATIS = {
     "RTRV-NETYPE": ("Polatis,OST-48xCC,OST,1.0",),
@@ -37,8 +37,8 @@ GLIMMERGLASS = {
 CALIENT = {"RTRV-NE": ("sw:SERIALNUMBER=1,SWPACKAGE=1,CHASSISTYPE=S320",)}
 
 
-class Liar:
-    """Serves one script to every connection, and remembers the commands."""
+class FaultySwitch:
+    """Serves one script to every connection, and records the commands."""
 
     def __init__(self, script: Script, end: bytes) -> None:
         self.heard: list[str] = []
@@ -48,7 +48,7 @@ class Liar:
         self._writers: list[asyncio.StreamWriter] = []
 
     def say(self, data: bytes) -> None:
-        """Say something unasked."""
+        """Send unsolicited data."""
         for writer in self._writers:
             writer.write(data)
 
@@ -82,7 +82,7 @@ class Liar:
 
 
 def tl1(rows: Mapping[str, tuple[str, ...]], more: Script = lambda command: b"") -> Script:
-    """Answer each verb with its rows, all others with nothing, and what ``more`` says."""
+    """Respond to each verb with its rows, to others with no rows, and add the data of ``more``."""
 
     def answer(command: str) -> bytes:
         verb, *parts = command.rstrip(";").split(":")
@@ -101,15 +101,15 @@ def scpi(replies: Mapping[str, str]) -> Script:
 
 
 @contextlib.asynccontextmanager
-async def lied_to(
+async def connected(
     scheme: str, script: Script, folder: Path
-) -> AsyncIterator[tuple[OcsDriver, Liar]]:
-    liar = Liar(script, b"\n" if scheme.endswith("scpi") else b";")
-    async with liar.serving() as (host, port):
+) -> AsyncIterator[tuple[OcsDriver, FaultySwitch]]:
+    faulty = FaultySwitch(script, b"\n" if scheme.endswith("scpi") else b";")
+    async with faulty.serving() as (host, port):
         url = f"{scheme}://admin@{host}:{port}"
         driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=folder)
         try:
-            yield driver, liar
+            yield driver, faulty
         finally:
             await driver.close()
 
@@ -131,31 +131,31 @@ IDN = "Polatis,OST-48,1,1.0"
         ),
     ],
 )
-async def test_no_switch_has_that_many_ports(scheme: str, script: Script, tmp_path: Path) -> None:
-    """A list of all ports is made from the size."""
-    async with lied_to(scheme, script, tmp_path) as (driver, _):
+async def test_too_many_ports_are_refused(scheme: str, script: Script, tmp_path: Path) -> None:
+    """The list of all ports is derived from the size."""
+    async with connected(scheme, script, tmp_path) as (driver, _):
         with pytest.raises(OcsError):
             await driver.connect()
 
 
-async def test_ports_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
+async def test_ports_that_are_not_numbers_are_skipped(tmp_path: Path) -> None:
     circuits = tuple(
         f"sw:IPORTID={a},OPORTID={b},CONNSTATE=steady"
         for a, b in (("\xb2", "20001"), ("1" * 5000, "20002"), ("10003", "20003"), ("", ""))
     )
     powers = tuple(f"sw:PORTID={p},PORTPOWER={p},PORTHEALTH=bad" for p in ("\xb9", "9" * 5000))
     script = tl1({**GLIMMERGLASS, "RTRV-CRS-FIBER": circuits, "RTRV-PORT-POWER": powers})
-    async with lied_to("glimmerglass+tl1", script, tmp_path) as (driver, _):
+    async with connected("glimmerglass+tl1", script, tmp_path) as (driver, _):
         await driver.connect()
         assert [c.a for c in (await driver.read()).circuits] == ["10003"]
         assert await driver.inventory()
         assert await driver.alarms() == ()
 
 
-async def test_circuits_that_are_there_twice_and_ports_that_are_not(tmp_path: Path) -> None:
+async def test_duplicate_circuits_and_unknown_ports(tmp_path: Path) -> None:
     patches = ("1,2", "1,2", "2,1", "77,999999")
     script = tl1({**POLATIS, "RTRV-PATCH": patches, "RTRV-PORT-POWER": ("1:-1.0", "2:-1.0")})
-    async with lied_to("polatis+tl1", script, tmp_path) as (driver, _):
+    async with connected("polatis+tl1", script, tmp_path) as (driver, _):
         await driver.connect()
         assert [(c.a, c.b) for c in (await driver.read()).circuits] == [
             ("1", "2"),
@@ -165,9 +165,11 @@ async def test_circuits_that_are_there_twice_and_ports_that_are_not(tmp_path: Pa
         await driver.alarms()
 
 
-async def test_light_that_is_no_finite_number_is_no_reading(tmp_path: Path) -> None:
+async def test_non_finite_light_is_not_a_reading(tmp_path: Path) -> None:
     summary = "1.1.1:ALIAS=NONE,INPWR=nan,OUTPWR=1e999"
-    async with lied_to("calient+tl1", tl1({**CALIENT, "RTRV-PORT-SUM": (summary,)}), tmp_path) as (
+    async with connected(
+        "calient+tl1", tl1({**CALIENT, "RTRV-PORT-SUM": (summary,)}), tmp_path
+    ) as (
         driver,
         _,
     ):
@@ -176,17 +178,17 @@ async def test_light_that_is_no_finite_number_is_no_reading(tmp_path: Path) -> N
         assert (light.in_dbm, light.out_dbm) == (None, None)
 
 
-async def test_a_list_of_ports_without_an_end_is_not_asked_for_one_by_one(tmp_path: Path) -> None:
+async def test_an_overlong_port_list_is_not_read_one_by_one(tmp_path: Path) -> None:
     ports = tuple(f"1.1.{n}:WX:INAS=IS" for n in range(5000))
-    async with lied_to("calient+tl1", tl1({**CALIENT, "RTRV-PORT": ports}), tmp_path) as (
+    async with connected("calient+tl1", tl1({**CALIENT, "RTRV-PORT": ports}), tmp_path) as (
         driver,
-        liar,
+        faulty,
     ):
         await driver.connect()
         for call in (driver.inventory, driver.alarms):
             with pytest.raises(OcsError, match="bad_reply"):
                 await call()
-        assert not [command for command in liar.heard if "SUM" in command]
+        assert not [command for command in faulty.heard if "SUM" in command]
 
 
 @pytest.mark.parametrize(
@@ -199,20 +201,20 @@ async def test_a_list_of_ports_without_an_end_is_not_asked_for_one_by_one(tmp_pa
         "(@\xb2),(@\xb3)\r\n",
     ],
 )
-async def test_scpi_replies_that_are_none(state: str, tmp_path: Path) -> None:
+async def test_invalid_scpi_replies(state: str, tmp_path: Path) -> None:
     replies = {"*IDN?\r": "", "IDN": IDN, ":SIZE?": ";48,48", "CONN:STAT?": state}
 
     def script(line: str) -> bytes:
         said = scpi(replies)(line)
         return said if "STAT?" in line else said + b"\r\n"
 
-    async with lied_to("polatis+scpi", script, tmp_path) as (driver, _):
+    async with connected("polatis+scpi", script, tmp_path) as (driver, _):
         await driver.connect()
         with pytest.raises(OcsError):
             await driver.read()
 
 
-async def test_what_scpi_says_unasked_answers_no_later_line(tmp_path: Path) -> None:
+async def test_unsolicited_scpi_data_does_not_answer_a_later_line(tmp_path: Path) -> None:
     def script(line: str) -> bytes:
         if "CONN:STAT?" in line:
             return b"(@1),(@2)\r\n"
@@ -220,16 +222,16 @@ async def test_what_scpi_says_unasked_answers_no_later_line(tmp_path: Path) -> N
             return b"(E,E)\r\n"
         return f"{IDN};48,48\r\n".encode() if "SIZE" in line else f"{IDN}\r\n".encode()
 
-    async with lied_to("polatis+scpi", script, tmp_path) as (driver, liar):
+    async with connected("polatis+scpi", script, tmp_path) as (driver, faulty):
         await driver.connect()
-        liar.say(b"(@7),(@8)\r\n")
+        faulty.say(b"(@7),(@8)\r\n")
         reader = driver._session._stream[0]  # type: ignore[attr-defined]
         await until(lambda: reader._buffer, "the line to come")
         assert [c.a for c in (await driver.read()).circuits] == ["1"]
-        assert liar.connections == 2
+        assert faulty.connections == 2
 
 
-async def test_output_without_an_end_ends_the_connection(
+async def test_endless_output_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_UNASKED", 1 << 16)
@@ -238,16 +240,16 @@ async def test_output_without_an_end_ends_the_connection(
         noise = "PATCH" in command or "POWER" in command
         return b"x y z;\r\n" * 100_000 if noise else tl1(POLATIS)(command)
 
-    async with lied_to("polatis+tl1", script, tmp_path) as (driver, liar):
+    async with connected("polatis+tl1", script, tmp_path) as (driver, faulty):
         await driver.connect()
         with pytest.raises(OcsError) as told:
             await driver.read()
-        assert told.value.code == "backing_off", "and it is left alone for a while"
-        assert liar.connections == 1
+        assert told.value.code == "backing_off", "the session does not reconnect for a while"
+        assert faulty.connections == 1
 
 
 class Open(asyncssh.SSHServer):  # type: ignore[misc]
-    """Lets everybody in."""
+    """Accepts every user without a password."""
 
     def begin_auth(self, username: str) -> bool:
         return False
@@ -270,7 +272,7 @@ async def ssh_server(serve: Any, **options: Any) -> AsyncIterator[tuple[str, int
 
 @contextlib.asynccontextmanager
 async def endless_netconf(chunk: bytes) -> AsyncIterator[tuple[str, int]]:
-    """A switch that answers the first request with ``chunk``, again and again."""
+    """Serve a switch that responds to the first request with ``chunk`` without end."""
 
     async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
         process.stdout.write(hello(1, "pair") + b"]]>]]>")
@@ -286,7 +288,7 @@ async def endless_netconf(chunk: bytes) -> AsyncIterator[tuple[str, int]]:
 
 
 async def test_a_netconf_request_that_blocks_its_thread_frees_the_session(tmp_path: Path) -> None:
-    """As writing does to a switch that no longer reads: ncclient gives that no time-out."""
+    """A write to a switch that no longer reads blocks: ncclient has no timeout for it."""
     personality = load_personality("polatis-48xCC")
     async with Emulator(personality, [("127.0.0.1", 0)] * 3) as emulator:
         host, port = emulator.addresses[2]
@@ -304,7 +306,7 @@ async def test_a_netconf_request_that_blocks_its_thread_frees_the_session(tmp_pa
                 goes_on.set()
 
 
-async def test_a_netconf_message_without_an_end_ends_the_session(tmp_path: Path) -> None:
+async def test_an_endless_netconf_message_ends_the_session(tmp_path: Path) -> None:
     chunk = b"\n#4000\n" + b"x" * 4000
     async with endless_netconf(chunk) as (host, port), asyncio.timeout(PATIENCE_S):
         url = f"polatis+netconf://admin@{host}:{port}"

@@ -1,0 +1,105 @@
+"""Transactions as people see them: under way, or how they ended. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from controller.schema.plans import (
+    CircuitChangesView,
+    CircuitStepView,
+    MoveView,
+    PhaseView,
+    TransactionView,
+)
+from controller.state.records import MoveRecord, TransactionRecord
+from controller.state.transactions import Running, transaction_record
+from controller.transaction.circuits import Link, SwitchChange
+from controller.transaction.machine import abortable
+from controller.transaction.model import Phase, Transaction
+from controller.transaction.phases import FLOWS, LOG, LULL, QUIET
+
+_WAITS = {
+    LOG: "the intent log",
+    LULL: "a lull in the job's traffic",
+    QUIET: "the last bytes in flight",
+    FLOWS: "the aggregators' flows",
+}
+
+
+def running_view(running: Running) -> TransactionView:
+    """Return a transaction that is under way."""
+    tx = running.tx
+    view = transaction_view(transaction_record(running, None, running.clock()))
+    view.waiting_for = _waiting_for(tx)
+    view.how_to_stop = _how_to_stop(tx)
+    return view
+
+
+def transaction_view(record: TransactionRecord) -> TransactionView:
+    """Return a transaction as the log has it."""
+    return TransactionView(
+        id=record.id,
+        state=record.state,
+        phase=record.phase,
+        phases=[
+            PhaseView(name=p.name, started_at=p.started_at, finished_at=p.finished_at)
+            for p in record.phases
+        ],
+        cause=record.cause,
+        plan_id=record.plan_id,
+        epoch_before=record.epoch_before,
+        epoch_after=record.epoch_after,
+        moves=list(_moves(record.moves)),
+        jobs=list(record.jobs),
+        dark_time_s=dict(record.dark_time_s),
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        result=record.result,
+        error=record.error,
+        quarantined_ports=list(record.quarantined_ports),
+    )
+
+
+@lru_cache(maxsize=4)
+def circuit_changes(changes: tuple[SwitchChange, ...]) -> CircuitChangesView:
+    """Return the circuits that are broken and made, whatever their switch.
+
+    Kept for the latest changes: a transaction is shown many times, and its circuits stay the same.
+    """
+    return CircuitChangesView(
+        break_=[_step(link) for change in changes for link in change.delete],
+        make=[_step(link) for change in changes for link in change.make],
+    )
+
+
+def _step(link: Link) -> CircuitStepView:
+    return CircuitStepView(
+        switch=link.switch,
+        a=link.a,
+        b=link.b,
+        endpoint=link.endpoint,
+        aggregator=link.aggregator,
+        aggregator_port=link.port,
+    )
+
+
+def _waiting_for(tx: Transaction) -> str:
+    if tx.phase is Phase.DONE:
+        return _WAITS[LOG]
+    return ", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting))
+
+
+def _how_to_stop(tx: Transaction) -> str:
+    if tx.back:
+        return "it is on its way back to the old paths"
+    if tx.abort:
+        return "it turns back as soon as the devices have answered"
+    if not abortable(tx):
+        return "its new paths are proven; it goes on to its end"
+    return f"lightloom abort {tx.id}"
+
+
+@lru_cache(maxsize=8)
+def _moves(moves: tuple[MoveRecord, ...]) -> tuple[MoveView, ...]:
+    """Kept for the latest transactions, which are shown many times while they run."""
+    return tuple(MoveView(endpoint=m.endpoint, source=m.source, target=m.target) for m in moves)

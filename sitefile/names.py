@@ -1,0 +1,12 @@
+"""The patterns of names, in files and in requests; unanchored."""
+
+from __future__ import annotations
+
+NAME = "[a-z0-9-]{1,63}"
+"""Any object in a request."""
+SITE_OBJECT = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""What a site file declares: switches, aggregators, servers, endpoints."""
+JOB = "[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?"
+"""A job whose containers agents accept."""
+PROJECT = "[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
+"""A project; its users' jobs are called ``<project>-…``, and so must fit into a job's name."""

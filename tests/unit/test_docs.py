@@ -1,0 +1,35 @@
+"""Paths and links that the documentation names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOPS = (
+    *("benchmarks", "console", "container_mgr", "controller", "deploy", "examples", "ocs_driver"),
+    *("pki", "protos", "scheduler", "sitefile", "testbed", "tests"),
+)
+_PATH = re.compile(rf"`((?:{'|'.join(TOPS)}|unit|contract|integration)/[\w./-]+\.\w+)(?:::\w+)?`")
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_and_link_of_a_page_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    paths = {
+        match: (ROOT / match if match.split("/")[0] in TOPS else ROOT / "tests" / match)
+        for match in _PATH.findall(text)
+    }
+    links = {match: page.parent / match for match in _LINK.findall(text)}
+    missing = [name for name, path in (paths | links).items() if not path.exists()]
+    assert not missing
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "adr"
+    listed = set(_LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
+    assert {path.name for path in folder.glob("0*.md")} == listed
