@@ -35,7 +35,7 @@ def test_export_diff_import_round_trip(run: Run, service: FakeService, tmp_path:
     dry = run("import", "-f", str(file), "--dry-run")
     assert dry.code == 0
     assert service.homes["gpu2"] == "as0"
-    assert run("import", "-f", str(file)).code == 2  # nobody is there to agree
+    assert run("import", "-f", str(file)).code == 2  # there is no terminal to confirm on
     assert run("import", "-f", str(file), "--yes").code == 0
     assert service.homes == was
     assert run("import", "-f", str(file), "--yes").code == 0  # again is no change
@@ -110,7 +110,7 @@ def test_trace_shows_the_light_over_time(run: Run) -> None:
     history = run("trace", "gpu0", "--since", "1h", "-o", "json").document["history"]
     assert [series["port"] for series in history] == ["1.1.1", "2.1.1"]
     refused = run("trace", "gpu0", "--since", "soon")
-    assert (refused.code, "no duration" in refused.err) == (2, True)
+    assert (refused.code, "not a duration" in refused.err) == (2, True)
 
 
 def test_events_export(run: Run) -> None:
@@ -153,8 +153,23 @@ def test_report_is_one_page_that_fetches_nothing(run: Run, tmp_path: Path) -> No
     lines = [len(ET.fromstring(d).findall("polyline")) for d in drawings]  # noqa: S314 - our own
     assert lines == [1, 0, 1]  # the fake knows nothing of what was sent
     assert "event 1" in text
-    assert run("report", "nobody").code == 5
+    assert run("report", "absent").code == 5
     assert run("report", "red", "-o", str(tmp_path / "no" / "x.html")).code == 1
+
+
+def test_a_report_has_the_last_output_of_every_rank(
+    run: Run, service: FakeService, tmp_path: Path
+) -> None:
+    service.set_state("red", "failed", "rank 1 exited with 1")
+    file = tmp_path / "red.html"
+    assert run("report", "red", "-o", str(file)).code == 0
+    text = file.read_text()
+    for rank in (0, 1):
+        assert f"<h3>Rank {rank}</h3><pre>{{&quot;step&quot;:0}}\n" in text
+    service.log_error = ServiceError("unavailable", "there are no logs", object="job/red")
+    service.logged = []
+    assert run("report", "red", "-o", str(file)).code == 0
+    assert '<h2>Last output</h2>\n<p class="small">None.</p>' in file.read_text()
 
 
 def test_a_report_has_the_jobs_first_event_however_much_came_after(
@@ -206,7 +221,8 @@ def test_a_report_escapes_what_came_from_outside() -> None:
     line = {"rank": evil, "endpoint": evil, "rx_bps": [1.0], "tx_bps": [1.0], "utilisation": [1.0]}
     series = {"times": [1.0], "containers": [line], "interval_s": 1.0}
     event = {"time": 1.0, "severity": evil, "reason": evil, "message": evil}
-    text = page(job, series, [event], [])
+    text = page(job, series, [event], [], {0: [evil, "&second"]})
+    assert "alert(1)&lt;/script&gt;\\x1b[31m\n&amp;second</pre>" in text
     assert "<script" not in text
     assert "\x1b" not in text
 
