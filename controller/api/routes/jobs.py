@@ -60,7 +60,7 @@ async def submit_job(
 
 
 def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
-    """Fill in the project of a request that names none and may not have the default one."""
+    """Set the only project of a caller that names none and does not belong to the default."""
     if "project" in request.model_fields_set or principal.sees(request.project):
         return request
     own = sorted(principal.projects)

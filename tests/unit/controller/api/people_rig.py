@@ -42,7 +42,7 @@ class Site:
     audit: AuditLog
     clock: Clock
     secrets: dict[str, str]
-    """By what somebody is: ``admin``, ``user-alpha``, ``viewer-beta`` …"""
+    """By role and project: ``admin``, ``user-alpha``, ``viewer-beta`` …"""
 
     def client(self, who: str | None = None) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.secrets[who]}"} if who else {}
@@ -55,7 +55,7 @@ class Site:
 
 @asynccontextmanager
 async def people_site(directory: Path, rate_limit: RateLimit | None = None) -> AsyncIterator[Site]:
-    """Yield a site where everybody has a token."""
+    """Yield a site with a token for every role and project."""
     clock = Clock()
     accounts = Accounts(directory / "accounts.sqlite", clock)
     await accounts.open()

@@ -24,7 +24,7 @@ RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_
 
 async def until(what: str, condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - nobody tells
+        while not condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)
     assert condition(), what
 

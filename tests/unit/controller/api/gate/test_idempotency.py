@@ -86,7 +86,7 @@ async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> Non
     async with life(tmp_path / "s.sqlite", service) as client:
         lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
         async with asyncio.timeout(60):
-            while "submit" not in service.entered:  # noqa: ASYNC110 - told by nobody
+            while "submit" not in service.entered:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.01)
         lost.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -136,7 +136,7 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
 
 
 async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> None:
-    """Half of its body came: nobody asked for that, and the whole of it may come yet."""
+    """Half of its body arrived: that is not the request, which may still be sent again."""
     service = FakeService()
     pieces: list[Message] = [
         {"type": "http.request", "body": b'{"count": 1, ', "more_body": True},
@@ -243,7 +243,7 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
     assert await left() == {"d", "e"}
     await put("f", 5.5 + KEPT_S, 10)
     assert await left() == {"f"}
-    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, whatever its size
+    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, also if it is large
     assert await left() == {"g"}
     kept = await store.answer("g")
     await store.close()

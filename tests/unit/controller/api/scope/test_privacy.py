@@ -53,7 +53,7 @@ class People:
     app: Any = None
 
     async def seen_by(self, who: str) -> str:
-        """Everything that somebody can read, in one text."""
+        """All answers that a caller can read, in one text."""
         found = []
         async with self.client(who) as client:
             for part in PARTS:
@@ -220,7 +220,7 @@ def test_every_text_of_a_waiting_job_is_cut() -> None:
 
 
 def test_a_text_that_a_user_shapes_tells_nothing() -> None:
-    """Whether another project has a job of a name can not be found out with an error's text."""
+    """The text of an error does not reveal whether another project has a job of a name."""
     for name in ("beta-blue", "beta-nothing"):
         assert ALPHA.text(f"there is no image job/{name}") == f"there is no image {ANOTHER}"
         assert ALPHA.text(f"held by ll-{name}-0-4") == "held by another container"

@@ -170,7 +170,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def asked(port: int) -> int:
-    """Ask as somebody honest does, on a connection of their own; return the status."""
+    """Send an honest request on a connection of its own; return the status."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
         connection.request("GET", "/api/v1/health")

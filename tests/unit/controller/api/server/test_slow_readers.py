@@ -96,7 +96,7 @@ def test_an_address_with_most_connections_makes_room_even_if_all_are_served() ->
     for client in honest:
         entered.append(limit.enter(client))
         limit.busy(client)
-    assert entered == [True] * 5 + [False]  # half is everybody's
+    assert entered == [True] * 5 + [False]  # no address gets more than half
     assert not any(client.out for client in honest)
     assert [client.out for client in flood] == [True] * 5 + [False] * 5
 

@@ -140,7 +140,7 @@ async def test_a_handshake_that_never_ends_is_given_up(
         async with asyncio.timeout(60):
             for reader, _ in silent:
                 await ended(reader)
-            while len(server.connections):  # noqa: ASYNC110 - nobody tells
+            while len(server.connections):  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.02)
         for _, writer in silent:
             writer.close()
