@@ -2,9 +2,9 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/queue_look.py --endpoints 1000,10000 --waiting 100,1000
 
-A decision is ``controller.jobs.decisions.look``: it builds the index from the fabric, and decides
-and explains every waiting job. Only 2 % of the site is free, so almost no job starts and all
-others need a reason. JSON on stdout.
+A decision is ``controller.jobs.decisions.decide_and_explain``: it builds the index from the fabric,
+and decides and explains every waiting job. Only 2 % of the site is free, so almost no job starts
+and all others need a reason. JSON on stdout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 import numpy as np
 from placement_latency import SHARES, SIZES, site
 
-from controller.jobs.decisions import look
+from controller.jobs.decisions import decide_and_explain
 from controller.state.records import JobRecord, JobSpec
 from scheduler.model import Fabric, Job, Locality, Placement, Request
 from scheduler.placement.index import FabricIndex
@@ -85,7 +85,7 @@ def main() -> int:
             spent = []
             for _ in range(given.repeat):
                 begun = time.perf_counter()
-                _, seen = look(
+                _, seen = decide_and_explain(
                     fabric,
                     [*running, *jobs],
                     [Project("default")],

@@ -1,4 +1,4 @@
-"""``python -m container_mgr``: the agent as a process of its own."""
+"""``python -m container_mgr``: runs the agent as a process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import structlog
 
 from container_mgr.daemon import AgentConfig, AgentStartError, parse_endpoints, run
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
-from container_mgr.log_form import log_form
 
 
 def main() -> int:
-    """Run the agent; 1 with one line on stderr when it cannot serve."""
+    """Run the agent. Returns 1, after one line on stderr, when it cannot serve."""
     parser = argparse.ArgumentParser(prog="container_mgr", description="The per-server agent.")
     parser.add_argument("--server", required=True, help="this server's name in the site file")
     parser.add_argument("--listen", default="127.0.0.1:7701", metavar="HOST:PORT")
@@ -30,7 +29,7 @@ def main() -> int:
         type=Path,
         required=True,
         metavar="DIR",
-        help="of `lightloom pki issue agent`: mutual TLS",
+        help="mutual TLS: files of `lightloom pki issue agent`",
     )
     parser.add_argument(
         "--nvml-library", default=DEFAULT_LIBRARY, metavar="FILE", help="default: %(default)s"
@@ -39,18 +38,18 @@ def main() -> int:
         "--job-map", type=Path, metavar="DIR", help="for dcgm-exporter --hpc-job-mapping-dir"
     )
     parser.add_argument(
-        "--require-digest", action="store_true", help="take no image by a tag, which may move"
+        "--require-digest", action="store_true", help="refuse images named by a tag, which may move"
     )
     parser.add_argument(
         "--registry",
         action="append",
         default=[],
         metavar="HOST[:PORT][/PATH]",
-        help="images may be fetched from here; repeat it for more (default: from nowhere)",
+        help="images may be fetched from here; repeatable (default: none are fetched)",
     )
     options = parser.parse_args()
     structlog.configure(
-        processors=log_form(),
+        processors=log_processors(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
@@ -69,7 +68,7 @@ def main() -> int:
                 job_map=options.job_map,
                 require_digest=options.require_digest,
                 registries=options.registry,
-                ready=_say_ready,
+                ready=_print_ready,
             )
         )
     except AgentStartError as error:
@@ -78,8 +77,20 @@ def main() -> int:
     return 0
 
 
-def _say_ready(address: str) -> None:
-    """One JSON line on stdout, for whoever started this process."""
+def log_processors() -> list[structlog.typing.Processor]:
+    """Format log lines for people on a terminal, elsewhere as one JSON document per line."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if sys.stderr.isatty():
+        return [*shared, structlog.dev.ConsoleRenderer()]
+    return [*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def _print_ready(address: str) -> None:
+    """Print one JSON line on stdout for the process that started this one."""
     print(json.dumps({"event": "listening", "address": address}), flush=True)
 
 

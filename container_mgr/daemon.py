@@ -1,4 +1,4 @@
-"""The agent daemon: one per server, on the server, root, no state of its own to lose."""
+"""The agent daemon: one per server, runs as root, and keeps no state that a crash could lose."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
 from container_mgr.hardware import gpu_binding, sysfs
 from container_mgr.hardware.gpus import Gpus
-from container_mgr.hardware.inventory import Kit, server_facts
+from container_mgr.hardware.inventory import Inventory, server_facts
 from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.rpc.gate import Gate
+from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import Attach, ServedEndpoint
 from pki import Credentials, TrustError, agent_name
@@ -40,7 +40,7 @@ _log = structlog.get_logger("container_mgr")
 
 
 class AgentStartError(Exception):
-    """The agent cannot serve; ``hint`` says what would mend it."""
+    """The agent cannot serve; ``hint`` says how to fix it."""
 
     def __init__(self, code: str, obj: str, message: str, hint: str) -> None:
         super().__init__(message)
@@ -51,13 +51,13 @@ class AgentStartError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class AgentConfig:
-    """What an agent must know of its server.
+    """The configuration of an agent.
 
-    ``nic_netns`` is the network namespace the server's NICs lie in, None for the
-    machine's own. ``endpoints`` empty serves whatever NIC lies in ``nic_netns``; without
-    a namespace of its own a server must list them. ``tls`` is a directory of
-    ``lightloom pki issue agent``: an agent is root, so it speaks mutual TLS also on loopback,
-    where any local account could call it.
+    ``nic_netns`` is the network namespace of the server's NICs, None for the machine's own.
+    With ``endpoints`` empty the agent serves every NIC in ``nic_netns``; a server without a
+    namespace of its own must list them. ``tls`` is a directory of ``lightloom pki issue agent``:
+    an agent runs as root and any local account can connect to loopback, so it requires mutual
+    TLS there as well.
     """
 
     server: str
@@ -71,23 +71,23 @@ class AgentConfig:
     engine_timeout_s: int = 20
     nvml_library: str = DEFAULT_LIBRARY
     job_map: Path | None = None
-    """Directory for dcgm-exporter's ``--hpc-job-mapping-dir``."""
+    """The directory of dcgm-exporter's ``--hpc-job-mapping-dir``."""
     require_digest: bool = False
-    """Take no image by a tag."""
+    """Refuse images named by a tag."""
     registries: Sequence[str] = ()
-    """From where images may be fetched, HOST[:PORT][/PATH] each; from nowhere when empty."""
+    """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
-    """Called with the address once the agent answers there."""
+    """Called with the agent's address once it accepts calls."""
 
     @property
     def directory(self) -> Path:
-        """Where the agent keeps ranks' directories and logs."""
+        """The directory of ranks' files and logs."""
         return self.state_dir or Path(f"/run/lightloom/agent-{self.server}")
 
 
 def run(config: AgentConfig) -> None:
-    """Serve until SIGTERM or SIGINT; containers go on. Raises AgentStartError."""
+    """Serve until SIGTERM or SIGINT. Containers keep running. Raises AgentStartError."""
     asyncio.run(_until_signal(config))
 
 
@@ -101,11 +101,11 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     sampler: asyncio.Task[None] | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
-        interceptors=[Gate(fence)],
+        interceptors=[TermGate(fence)],
         maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", MAX_START_BYTES),
-            # A controller that vanished without a word gives its streams back.
+            # Close the streams of a controller that vanished without closing them.
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -116,11 +116,11 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         gpus.start()
         try:
             facts = await engine.facts()
-            kit = _kit(config, facts, gpus)
+            inventory = _inventory(config, facts, gpus)
             ranks = Ranks(
                 engine=engine,
                 nics=Nics(config.server, config.nic_netns),
-                kit=kit,
+                inventory=inventory,
                 host=_host(config, facts),
                 fence=fence,
                 state_dir=config.directory,
@@ -131,7 +131,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 "unavailable", "docker", str(error), "is the Docker Engine running?"
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
-        service = AgentService(config.server, engine, ranks, kit)
+        service = AgentService(config.server, engine, ranks, inventory)
         sampler = asyncio.create_task(service.sample_forever())
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
@@ -157,8 +157,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         engine.close()
 
 
-def _kit(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Kit:
-    return Kit(
+def _inventory(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Inventory:
+    return Inventory(
         {e.name: e for e in config.endpoints} or None,
         server_facts(facts.memory_bytes),
         gpus=gpus,
@@ -204,18 +204,18 @@ def _bind(server: grpc.aio.Server, address: str, credentials: Credentials) -> in
 
 
 def check(config: AgentConfig) -> None:
-    """Raise AgentStartError for what cannot work or must not be."""
+    """Raise AgentStartError for a configuration that cannot work or is not allowed."""
     _, _, port = config.listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise AgentStartError(
-            "invalid", config.listen, "the listen address is HOST:PORT", "e.g. 127.0.0.1:7701"
+            "invalid", config.listen, "the listen address must be HOST:PORT", "e.g. 127.0.0.1:7701"
         )
-    strange = next((r for r in config.registries if not images.is_registry(r)), None)
-    if strange is not None:
+    invalid = next((r for r in config.registries if not images.is_registry(r)), None)
+    if invalid is not None:
         raise AgentStartError(
             "invalid",
             "--registry",
-            f"{strange!r} is no registry",
+            f"{invalid!r} is not a registry",
             "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
     if config.nic_netns is None and not config.endpoints:
@@ -226,8 +226,8 @@ def check(config: AgentConfig) -> None:
         raise AgentStartError(
             "not_found",
             config.nic_netns,
-            "there is no such network namespace",
-            "`ip netns list` shows those there are",
+            "this network namespace does not exist",
+            "`ip netns list` shows the existing ones",
         )
 
 
@@ -241,7 +241,7 @@ def parse_endpoints(text: str) -> tuple[ServedEndpoint, ...]:
             return tuple(_endpoint(item) for item in json.loads(text))
         pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
         if not all(equals for _, equals, _ in pairs):
-            raise ValueError("an endpoint is written NAME=NIC")
+            raise ValueError("an endpoint must be NAME=NIC")
         return tuple(ServedEndpoint(name.strip(), nic.strip()) for name, _, nic in pairs)
     except (ValueError, TypeError, KeyError) as error:
         raise AgentStartError(

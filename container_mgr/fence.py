@@ -1,26 +1,22 @@
-"""Who may command an agent: the controller, and of several the newest.
+"""Keeps the highest term of a controller that this agent has seen.
 
-Wraps every method of the service, so a new one cannot be forgotten. Reading is allowed to
-every controller and never raises the term; changing is allowed only to the one with the highest
-term seen. The highest term outlives the agent in a file, and the machine's ``/run`` in the
-containers' labels.
+Only the controller with the highest term may change anything; ``rpc.gate`` enforces that. The
+term survives a restart of the agent in a file. When ``/run`` is lost, the containers' labels
+still have it.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
+from container_mgr import atomic_file
 
 TERM_KEY = "lightloom-term"
 
-_log = structlog.get_logger("container_mgr.fence")
-
 
 class Fence:
-    """The highest term seen. A term only grows."""
+    """The highest term seen. It only rises."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,20 +29,10 @@ class Fence:
         """The highest term seen; 0 before any."""
         return self._term
 
-    def saw(self, term: int) -> None:
-        """Raise the fence to ``term`` when it is higher. OSError when that is not durable."""
+    def raise_to(self, term: int) -> None:
+        """Raise the fence to ``term`` when that is higher. OSError when it cannot be stored."""
         if term <= self._term:
             return
-        beside = self._path.with_suffix(".new")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="ascii") as out:
-            out.write(str(term))
-            out.flush()
-            os.fsync(out.fileno())
-        beside.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)  # the new name, too, outlives a power cut
-        finally:
-            os.close(directory)
+        atomic_file.write(self._path, str(term))
         self._term = term

@@ -1,4 +1,4 @@
-"""What the agent thinks in: a rank to run, a container as it is, a fault, and their names."""
+"""The agent's values: a rank to run, a container as observed, a fault, and their names."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 PREFIX = "ll-"
-"""Everything we make on a machine is named with this prefix."""
+"""The prefix of every name that the agent creates on a machine."""
 
 NIC_IN_CONTAINER = "e0"
 LABEL = "lightloom."
 MAX_TERM = 2**62
-"""Terms of controllers count from 1."""
+"""The largest term of a controller; terms count from 1."""
 
 
 class AgentError(Exception):
-    """One object could not be dealt with. Codes are those of ``Fault`` in protos/agent.proto."""
+    """An operation on one object failed. Codes are those of ``Fault`` in protos/agent.proto."""
 
     def __init__(self, code: str, obj: str, message: str, hint: str = "") -> None:
         super().__init__(f"{obj}: {message}")
@@ -29,17 +29,17 @@ class AgentError(Exception):
 
 
 class Attach(StrEnum):
-    """How a container gets its data NIC."""
+    """How a container receives its data NIC."""
 
     MOVE = "move"
     """The interface itself (physical function, SR-IOV virtual function, veth) moves in."""
     MACVLAN = "macvlan"
-    """A macvlan on top of it moves in; the interface stays and may carry other traffic."""
+    """A macvlan on top of it moves in; the interface stays and can carry other traffic."""
 
 
 @dataclass(slots=True, frozen=True)
 class ServedEndpoint:
-    """An endpoint of this server: its NIC in the server's namespace, its GPU or a stand-in."""
+    """An endpoint of this server: its NIC in the server's namespace, and its GPU or a stand-in."""
 
     name: str
     nic: str
@@ -50,7 +50,7 @@ class ServedEndpoint:
 
 @dataclass(slots=True, frozen=True)
 class ServerFacts:
-    """What a server has to give."""
+    """The resources of a server."""
 
     cores: int
     memory_bytes: int
@@ -58,7 +58,7 @@ class ServerFacts:
 
 @dataclass(slots=True, frozen=True)
 class Health:
-    """Whether an endpoint is fit for a job; ``reason`` says why not."""
+    """Whether an endpoint can run a job; ``reason`` says why it cannot."""
 
     endpoint: str
     ok: bool = True
@@ -67,7 +67,7 @@ class Health:
 
 @dataclass(slots=True, frozen=True, order=True)
 class RankKey:
-    """The idempotency key of a rank; the container's name says the same."""
+    """The idempotency key of a rank; the container's name contains all of it."""
 
     job: str
     rank: int
@@ -75,23 +75,23 @@ class RankKey:
 
     @property
     def container(self) -> str:
-        """Name of the container."""
+        """The name of the container."""
         return f"{PREFIX}{self.job}-{self.rank}-{self.epoch}"
 
     @property
-    def room(self) -> str:
-        """Name under which the container's network namespace is kept in /run/netns."""
+    def namespace(self) -> str:
+        """The name of the container's network namespace in /run/netns."""
         return f"{PREFIX}c-{self.job}-{self.rank}-{self.epoch}"
 
 
-def container_in(room: str) -> str:
-    """Return the name of the container whose network namespace is kept under ``room``."""
-    return PREFIX + room.removeprefix(f"{PREFIX}c-")
+def container_in(namespace: str) -> str:
+    """Return the name of the container whose network namespace is called ``namespace``."""
+    return PREFIX + namespace.removeprefix(f"{PREFIX}c-")
 
 
 @dataclass(slots=True, frozen=True)
 class NicSpec:
-    """The data NIC of a rank. ``mtu`` and ``dscp`` None keep what the interface has."""
+    """The data NIC of a rank. ``mtu`` and ``dscp`` None keep the interface's own values."""
 
     name: str
     ip: str
@@ -99,23 +99,23 @@ class NicSpec:
     mac: str
     mtu: int | None = None
     dscp: int | None = None
-    """Class of RoCE traffic, 0 to 63 (RFC 2474); TCP keeps its own."""
+    """The class of RoCE traffic, 0 to 63 (RFC 2474); TCP keeps its own."""
 
 
 @dataclass(slots=True, frozen=True)
 class NicReport:
-    """The data NIC as it is inside the container."""
+    """The data NIC as observed inside the container."""
 
     mtu: int
     rdma_device: str = ""
     gid_index: int | None = None
-    """Of the RoCEv2 GID that maps the rank's IPv4 address."""
+    """The index of the RoCEv2 GID that maps the rank's IPv4 address."""
     dscp: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
 class RankLimits:
-    """What a rank may use at most; None leaves it to the agent's own bound."""
+    """The most that a rank may use; None means the agent's own limit."""
 
     cores: float | None = None
     memory_bytes: int | None = None
@@ -139,12 +139,12 @@ class RankSpec:
     limits: RankLimits = RankLimits()
 
     def digest(self) -> str:
-        """Tell this spec from another one with the same key."""
+        """Return a digest that differs from other specifications with the same key."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:
-        """All that a restarted agent must know to take the container over again."""
+        """Return all that a restarted agent needs to take the container over."""
         return {
             LABEL + "job": self.key.job,
             LABEL + "rank": str(self.key.rank),
@@ -162,7 +162,7 @@ class RankSpec:
 
 @dataclass(slots=True, frozen=True)
 class Container:
-    """One container of ours as the engine reports it. Times are seconds since 1970."""
+    """One of the agent's containers as the engine reports it. Times are seconds since 1970."""
 
     id: str
     key: RankKey
@@ -173,7 +173,7 @@ class Container:
     state: str
     """``created``, ``running``, ``paused`` or ``exited``."""
     engine_paused: bool = False
-    """The engine paused it itself, and must be the one to let it go."""
+    """The engine paused it, so the engine must unpause it."""
     pid: int = 0
     exit_code: int | None = None
     oom: bool = False
@@ -184,7 +184,7 @@ class Container:
     gpu_uuid: str = ""
     rdma_device: str = ""
     term: int = 0
-    """Term of the controller that started it."""
+    """The term of the controller that started it."""
 
     @property
     def alive(self) -> bool:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=DriftPolicy,
         choices=list(DriftPolicy),
         default=DriftPolicy.REPAIR,
-        help="when a device is not as it was left; default: %(default)s",
+        help="when a device differs from the intent; default: %(default)s",
     )
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve the API over TLS")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, mode 0600")
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="URL",
-        help="where browsers find the console, besides the certificate's names: "
+        help="where browsers find the console, besides the names of the certificate: "
         "https://HOST[:PORT] of a proxy; may be repeated",
     )
     parser.add_argument(
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--insecure-no-auth",
         action="store_true",
-        help="everybody on this machine is an admin; only on loopback",
+        help="every user of this machine is an admin; only on loopback",
     )
     parser.add_argument(
         "--agent-tls",
@@ -91,13 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--take-command",
         action="store_true",
-        help="after a loss of the store: agents obey this controller and none from before; be sure"
-        " that no other one runs",
+        help="after a loss of the store: agents obey this controller and no earlier one; make sure"
+        " that no other controller runs",
     )
     parser.add_argument(
         "--no-keeper",
         action="store_true",
-        help="without the parent that holds the connections and starts it again when it dies",
+        help="run without the parent that holds the connections and restarts the controller",
     )
     options = parser.parse_args(argv)
     logs.configure(sys.stderr)
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def told(run: Callable[[], int]) -> int:
-    """Return what ``run`` returns; 2 or 1 and a line on stderr for what keeps it from running."""
+    """Return what ``run`` returns; 2 or 1, and a line on stderr, for what prevents it."""
     try:
         return run()
     except SiteFileError as error:
@@ -118,7 +118,7 @@ def told(run: Callable[[], int]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Claim, listen, and only then load the rest of the program: see ``daemon.start``."""
+    """Lock, listen, and only then load the rest of the program: see ``daemon.start``."""
     site = load_site(options.site)
     site = dataclasses.replace(
         site,
@@ -136,7 +136,7 @@ def _run(options: argparse.Namespace) -> int:
     )
 
     def serve(listener: Listener, pulse: Pulse) -> int:
-        gc.disable()  # until the recovery is over: what is made now stays
+        gc.disable()  # until the recovery is over, because objects that are made now stay
         from controller.daemon.compose import run  # noqa: PLC0415 - takes about a second
 
         run(
@@ -163,8 +163,8 @@ def _run(options: argparse.Namespace) -> int:
             with relayed(openflow, speech) as listener:
                 return serve(listener, notify)
 
-        def child(handed: Listener, pulse: Pulse) -> int:
-            return told(lambda: serve(handed, pulse))
+        def child(listener: Listener, pulse: Pulse) -> int:
+            return told(lambda: serve(listener, pulse))
 
         return keep(openflow, child, _load, speech)
 

@@ -1,6 +1,7 @@
-"""A rank as the engine's create call wants it. Pure; nothing of a request passes unseen.
+"""Converts a rank to the arguments of the engine's create call. Pure.
 
-The only place that knows which engine options a container of ours has.
+Only this module decides which engine options a container gets; nothing of a request is passed
+through unchecked.
 """
 
 from __future__ import annotations
@@ -16,46 +17,46 @@ from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import RankSpec
 
 CPU_PERIOD_US = 50_000
-"""CFS period; short, so that a stand-in's share is felt within a training step."""
+"""The CFS period; short, so that a stand-in's share takes effect within a training step."""
 
-HOME = "/tmp"  # noqa: S108 - of the container: the one place where every image may write
+HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every image may write to
 
 _LOG_MAX_SIZE = "10m"
 _LOG_MAX_FILES = 3
 _NOWHERE = "void"
-"""To nvidia-container-runtime: show no GPU, whatever the image's environment says."""
+"""Tells nvidia-container-runtime to show no GPU, also when the image's environment asks for one."""
 
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """What every container of this agent is held to, where its job asks for no less."""
+    """The limits of every container of this agent, unless its job asks for less."""
 
     memory_bytes: int
     pids: int = 2048
     nic_wait_s: int = 60
-    """How long a command waits for its NIC's carrier before the container gives up."""
+    """How long a command waits for its NIC's carrier before the container exits."""
 
 
 @dataclass(slots=True, frozen=True)
 class Host:
-    """What does not depend on the rank: the server's name and the agent's places on it."""
+    """What is the same for every rank: the server's name and the agent's paths on it."""
 
     server: str
     parent: str
-    """Parent cgroup, as :func:`cgroup_parent` writes it."""
+    """The parent cgroup, as :func:`cgroup_parent` writes it."""
     entry: Path
     limits: Limits
     block_device: str = ""
-    """Disk below the engine's data, for limits on it; empty when it has none."""
+    """The disk of the engine's data, for I/O limits; empty when there is none."""
     dev: Path = Path("/dev")
-    """Where this server's device nodes lie."""
+    """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
 
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """What an image brings: its id, so that what was looked at is what runs, and its command."""
+    """An image's id and command. The id ensures that the inspected image is the one that runs."""
 
     image_id: str
     entrypoint: Sequence[str] = ()
@@ -63,7 +64,7 @@ class Program:
 
 
 def cgroup_parent(name: str, driver: str) -> str:
-    """Write the parent cgroup the way the engine's cgroup driver wants it."""
+    """Return the parent cgroup in the form that the engine's cgroup driver expects."""
     return f"{name}.slice" if driver == "systemd" else f"/{name}"
 
 
@@ -97,7 +98,7 @@ def create_arguments(
         "environment": {
             "HOME": HOME,
             **spec.env,
-            # Ours come last: an image or a job never chooses GPUs.
+            # These come last: neither an image nor a job may choose GPUs.
             "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         },
@@ -113,7 +114,7 @@ def create_arguments(
             "/tmp": scratch,  # noqa: S108 - of the container
             "/var/tmp": scratch,  # noqa: S108
             "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
-            # Signs are empty files; images choose their own user.
+            # Status files are empty; images choose their own user.
             READY_DIR: "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
         },
         "shm_size": memory // 2,
@@ -151,5 +152,5 @@ def create_arguments(
 
 
 def cpu_quota_us(share: float) -> int:
-    """CFS quota for ``share`` cores; the kernel takes nothing below 1 ms."""
+    """Return the CFS quota for ``share`` cores; the kernel's minimum is 1 ms."""
     return max(1000, round(share * CPU_PERIOD_US))

@@ -1,8 +1,8 @@
-"""The Docker Engine of this server, with a deadline on every call.
+"""Calls the Docker Engine of this server, with a deadline on every call.
 
-A hung daemon must not hang the agent (time-outs), and a late answer must not make a
-second container (names are keys). :class:`EngineTimeoutError` therefore means that the
-outcome is unknown: the caller inspects, it never just tries again.
+Time-outs keep a hung engine from hanging the agent. Names are keys, so a late answer cannot
+make a second container. :class:`EngineTimeoutError` means that the outcome is unknown: the
+caller must inspect before it tries again.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _log = structlog.get_logger("container_mgr.docker")
 _THREADS = 32
 _PULL_THREADS = 4
 PULL_DEADLINE_S = 1800.0
-"""From the request on, the wait for a free thread included."""
+"""Counted from the request, including the wait for a free thread."""
 PULL_SILENCE_S = 120.0
-"""After which an engine that says nothing of a pull has lost its registry."""
+"""A pull without progress for this long has lost its registry."""
 
 
 class EngineFailure(Exception):  # noqa: N818  (the base of the errors below, never raised itself)
-    """The engine did not do what was asked."""
+    """A call of the engine failed."""
 
 
 class EngineTimeoutError(EngineFailure):
-    """No answer in time: the outcome is unknown."""
+    """The engine did not answer in time: the outcome is unknown."""
 
 
 class EngineRefusedError(EngineFailure):
-    """The engine answered no; the message is its own."""
+    """The engine refused; the message is the engine's."""
 
 
 class EngineUnavailableError(EngineFailure):
@@ -54,21 +54,21 @@ class EngineUnavailableError(EngineFailure):
 
 @dataclass(slots=True, frozen=True)
 class EngineFacts:
-    """What the engine says of itself."""
+    """What the engine reports about itself."""
 
     version: str
     cgroup_driver: str
     memory_bytes: int
     cdi_directories: tuple[str, ...] = ()
-    """Where it looks for CDI files; empty before version 25 and where CDI is off."""
+    """The directories of its CDI files; empty before version 25 and where CDI is off."""
     remapped_users: bool = False
     root: str = ""
-    """Directory of its data."""
+    """The directory of its data."""
 
 
 @dataclass(slots=True, frozen=True)
 class Image:
-    """An image the engine holds."""
+    """An image that the engine has."""
 
     id: str
     size_bytes: int
@@ -77,20 +77,20 @@ class Image:
 
 
 class DockerHost:
-    """Calls of the Docker SDK, each in a thread and each with a deadline."""
+    """Calls the Docker SDK, each call in a thread and with a deadline."""
 
     def __init__(self, url: str | None, timeout_s: int = 20) -> None:
         self._url = url
         self._timeout_s = timeout_s
         self._api: docker.APIClient | None = None
         self._seen: dict[str, Container] = {}
-        self._strange: set[str] = set()
-        """Containers that carry our labels and are not ours."""
+        self._foreign: set[str] = set()
+        """Ids of containers that have our labels but are not ours; each is logged once."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pulls = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
 
     async def facts(self) -> EngineFacts:
-        """Connect where that has not happened, and say what the engine is."""
+        """Connect unless connected, and describe the engine."""
         info = await self._call(lambda api: api.info())
         return EngineFacts(
             info["ServerVersion"],
@@ -102,7 +102,7 @@ class DockerHost:
         )
 
     async def image(self, reference: str) -> Image | None:
-        """Look an image up locally; None when the engine does not hold it."""
+        """Return a local image; None when the engine does not have it."""
         try:
             found = await self._call(lambda api: _inspect_image(api, reference))
         except _AbsentError:
@@ -118,32 +118,32 @@ class DockerHost:
     async def pull(self, reference: str) -> None:
         """Fetch an image from its registry.
 
-        In threads of their own: a slow registry must not hold up other calls.
+        Pulls have their own threads, so a slow registry does not delay other calls.
         """
 
         def call(api: docker.APIClient) -> None:
             for step in api.pull(reference, stream=True, decode=True):
-                if "error" in step:  # the status was sent before the engine knew
+                if "error" in step:  # the engine had already sent its status
                     raise EngineRefusedError(str(step["error"]))
 
         await self._call(call, deadline_s=PULL_DEADLINE_S, pool=self._pulls)
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
-        """All containers of ``server``, of one job or of all, as they are now."""
+        """Return the containers of ``server``, of one job or of all, in their current state."""
         labels = [f"{LABEL}server={server}"]
         if job is not None:
             labels.append(f"{LABEL}job={job}")
         rows = await self._call(
             lambda api: api.containers(all=True, filters={"label": labels}),
         )
-        found = await asyncio.gather(*(self._look(row["Id"], row["State"]) for row in rows))
+        found = await asyncio.gather(*(self._cached(row["Id"], row["State"]) for row in rows))
         if job is None:
             self._seen = {c.id: c for c in found if c is not None}
-            self._strange &= {row["Id"] for row in rows}
+            self._foreign &= {row["Id"] for row in rows}
         return sorted((c for c in found if c is not None), key=lambda c: c.key)
 
     async def inspect(self, name: str) -> Container | None:
-        """One container as it is now; None when there is none of ours by that name."""
+        """Return one container in its current state; None when the agent has none of this name."""
         try:
             raw = await self._call(lambda api: api.inspect_container(name))
         except _AbsentError:
@@ -153,13 +153,13 @@ class DockerHost:
         try:
             return container_of(raw)
         except ValueError as error:
-            if raw["Id"] not in self._strange:
-                self._strange.add(raw["Id"])
+            if raw["Id"] not in self._foreign:
+                self._foreign.add(raw["Id"])
                 _log.warning("container left alone", name=raw.get("Name"), reason=str(error))
             return None
 
     async def create(self, container: dict[str, Any], host: dict[str, Any]) -> None:
-        """Create a container from what :mod:`container_mgr.docker.arguments` wrote."""
+        """Create a container with arguments of :mod:`container_mgr.docker.arguments`."""
 
         def call(api: docker.APIClient) -> None:
             api.create_container(**container, host_config=api.create_host_config(**host))
@@ -171,14 +171,14 @@ class DockerHost:
         await self._call(lambda api: api.start(name))
 
     async def stop(self, name: str, grace_s: float) -> None:
-        """Ask politely, wait ``grace_s``, kill."""
+        """Send SIGTERM, wait up to ``grace_s``, then send SIGKILL."""
         await self._call(
             lambda api: api.stop(name, timeout=math.ceil(grace_s)),
             deadline_s=self._timeout_s + grace_s + 1,
         )
 
     async def remove(self, name: str) -> None:
-        """Remove a container, running or not; one that is gone is fine."""
+        """Remove a container, running or not. A missing one is not an error."""
         try:
             await self._call(lambda api: api.remove_container(name, force=True, v=True))
         except _AbsentError:
@@ -193,7 +193,7 @@ class DockerHost:
         await self._call(lambda api: api.unpause(name))
 
     async def limit_cpu(self, name: str, share: float) -> None:
-        """Hold a container to ``share`` cores."""
+        """Limit a container to ``share`` cores."""
         await self._call(
             lambda api: api.update_container(
                 name, cpu_period=CPU_PERIOD_US, cpu_quota=cpu_quota_us(share)
@@ -201,14 +201,14 @@ class DockerHost:
         )
 
     def close(self) -> None:
-        """Let go of the engine without waiting for calls it does not answer."""
+        """Close the connection without waiting for unanswered calls."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pulls.shutdown(wait=False, cancel_futures=True)
         if self._api is not None:
             self._api.close()
 
-    async def _look(self, id_: str, state: str) -> Container | None:
-        # Ours never restart: while the state is the same, all that was inspected still holds.
+    async def _cached(self, id_: str, state: str) -> Container | None:
+        # Our containers never restart: while the state is unchanged, the inspection still holds.
         seen = self._seen.get(id_)
         return seen if seen is not None and seen.state == state else await self.inspect(id_)
 
@@ -220,7 +220,7 @@ class DockerHost:
     ) -> _T:
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(pool or self._pool, partial(self._in_thread, function))
-        # The SDK's own time-out counts silence on the socket; this one counts all of it.
+        # The SDK's own time-out limits silence on the socket; this one limits the whole call.
         limit = self._timeout_s + 1 if deadline_s is None else deadline_s
         try:
             return await asyncio.wait_for(work, limit)
@@ -233,9 +233,9 @@ class DockerHost:
                 self._api = _Client(self._url, timeout=self._timeout_s, max_pool_size=_THREADS)
             return function(self._api)
         except docker.errors.NotFound as error:
-            raise _AbsentError(_words(error)) from error
+            raise _AbsentError(_message(error)) from error
         except docker.errors.APIError as error:
-            raise EngineRefusedError(_words(error)) from error
+            raise EngineRefusedError(_message(error)) from error
         except requests.exceptions.Timeout as error:
             raise EngineTimeoutError(
                 f"no answer from the engine within {self._timeout_s:g} s"
@@ -247,16 +247,16 @@ class DockerHost:
 
 
 class _Client(docker.APIClient):
-    """The SDK's client, which waits for a registry without any limit."""
+    """The SDK's client, with a time-out for pulls, for which the SDK sets none."""
 
     def send(self, request: Any, **kwargs: Any) -> Any:
-        """Send a request; one without a limit to silence gets one."""
+        """Send a request; one without a time-out gets one."""
         kwargs["timeout"] = kwargs.get("timeout") or PULL_SILENCE_S
         return super().send(request, **kwargs)
 
 
 class _AbsentError(EngineRefusedError):
-    """The engine knows no such object."""
+    """The engine has no such object."""
 
 
 def _inspect_image(api: docker.APIClient, reference: str) -> dict[str, Any]:
@@ -264,5 +264,5 @@ def _inspect_image(api: docker.APIClient, reference: str) -> dict[str, Any]:
     return found
 
 
-def _words(error: docker.errors.APIError) -> str:
+def _message(error: docker.errors.APIError) -> str:
     return str(error.explanation or error).strip()

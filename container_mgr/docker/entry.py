@@ -1,9 +1,8 @@
-"""The few lines that run before a job's command: nothing of the job starts without what it needs.
+"""The script that runs in a container before the job's command, and checks what the job needs.
 
-They see what the job will see. So the checks that matter are made here and not from
-outside: the NIC has a carrier, exactly one GPU (or none) is visible. A canary keeps an eye
-on the GPU's device node for as long as the job runs: a container may lose the right to
-open it while everything else goes on.
+It sees the container as the job will see it, so it makes the checks that matter: the NIC has a
+carrier, and exactly one GPU (or none) is visible. While the job runs, a canary checks the GPU's
+device node: a container can lose the right to open it while everything else works.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from container_mgr.values import NIC_IN_CONTAINER
 
 ENTRY_PATH = "/lightloom/entry"
 READY_DIR = "/run/lightloom"
-"""A small file system of the rank's own: what it says to the agent. No one else writes there."""
+"""A small file system for the rank's status files. Only the rank can write there."""
 GIVEN_DIR = "/lightloom/rank"
-"""What the agent says to the rank, which cannot write there."""
+"""Files from the agent to the rank, read-only in the container."""
 READY_FILE = "ready"
-"""A program creates this file when it computes in earnest; from then on its CPU share applies."""
+"""A program creates this file when its set-up is done; then its CPU share applies."""
 LOST_FILE = "gpu-lost"
-"""The canary creates this file when the GPU's device node cannot be opened any more."""
+"""The canary creates this file when it can no longer open the GPU's device node."""
 NIC_FILE = "nic.env"
-"""The agent writes what is known of the NIC only once it is inside, as shell assignments.
+"""What is known about the NIC, as shell assignments. The agent writes it once the NIC is inside.
 
-It is the last thing an agent does for a rank, so nothing starts before it is there.
+This is the agent's last step for a rank, and the command does not start before it.
 """
 
 EXIT_NO_NIC = 69
@@ -40,7 +39,7 @@ REASONS = {
     126: "its command cannot be run",
     127: "its command was not found",
 }
-"""Exit codes that the entry gives, or passes on from the shell, in words."""
+"""What the exit codes of the entry script and of the shell mean."""
 
 SCRIPT = f"""\
 #!/bin/sh
@@ -64,7 +63,7 @@ if [ -n "$node" ]; then
         echo "lightloom: $node cannot be opened" >&2
         exit {EXIT_GPUS}
     fi
-    # Twice removed, so that it is a child of init and no program ever waits for it.
+    # Forked twice, so that it is a child of init and no program waits for it.
     ( ( while sleep {CANARY_S}; do
         (: <"$node") 2>/dev/null || : >{READY_DIR}/{LOST_FILE}
     done ) >/dev/null 2>&1 & )

@@ -1,4 +1,4 @@
-"""Reads what `docker inspect` says of a container of ours. Pure."""
+"""Reads the output of `docker inspect` for one of the agent's containers. Pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _NEVER = "0001-01-01"
 
 
 def is_ours(raw: Mapping[str, Any]) -> bool:
-    """True for containers an agent made."""
+    """Say whether a container has an agent's labels."""
     return LABEL + "digest" in (raw["Config"].get("Labels") or {})
 
 
 def container_of(raw: Mapping[str, Any]) -> Container:
-    """Translate one inspection; all that the agent must remember stands in the labels.
+    """Convert one inspection; the labels hold all that the agent must remember.
 
-    Raises ValueError for a container that no agent made: an image may carry our labels, too.
+    Raises ValueError for a container that no agent made: an image can have our labels as well.
     """
     try:
         found = _read(raw)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"its labels are no agent's: {error!r}") from error
+        raise ValueError(f"its labels are not an agent's: {error!r}") from error
     if raw["Name"] != f"/{found.key.container}":
-        raise ValueError(f"its labels say that it is {found.key.container}")
+        raise ValueError(f"its labels belong to {found.key.container}")
     if not 0 <= found.term <= MAX_TERM:
-        raise ValueError(f"no controller has the term {found.term}")
+        raise ValueError(f"its term {found.term} is out of range")
     return found
 
 
@@ -71,10 +71,10 @@ def _read(raw: Mapping[str, Any]) -> Container:
 
 
 def parse_time(text: str) -> float | None:
-    """RFC 3339 with nanoseconds, as Docker writes it, to seconds since 1970; None for never."""
+    """Convert Docker's RFC 3339 with nanoseconds to seconds since 1970; None for never."""
     if not text or text.startswith(_NEVER):
         return None
-    # datetime takes six decimals at most; Docker writes up to nine.
+    # datetime takes at most six decimals; Docker writes up to nine.
     whole, dot, rest = text.partition(".")
     digits = len(rest) - len(rest.lstrip("0123456789"))
     zone = rest[digits:] if dot else ""

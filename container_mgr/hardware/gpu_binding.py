@@ -1,9 +1,9 @@
-"""How one GPU, and no other, gets into a container: CDI where the engine has it, else nvidia.
+"""Gives a container exactly one GPU: through CDI where the engine has it, else through nvidia.
 
-CDI (Container Device Interface) hands over exactly the device nodes and libraries that a
-file on the server lists for a GPU's UUID. Engines without it get Docker's request to the
-``nvidia`` driver, and the device nodes by name besides: nodes that only a hook added to
-the device cgroup are lost when systemd rewrites it (``systemctl daemon-reload``).
+CDI (Container Device Interface) passes exactly the device nodes and libraries that a file on
+the server lists for a GPU's UUID. Engines without CDI get Docker's request to the ``nvidia``
+driver, and also the device nodes by name: nodes that only a hook added to the device cgroup
+are lost when systemd rewrites it (``systemctl daemon-reload``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHARED_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 @dataclass(slots=True, frozen=True)
 class GpuBinding:
-    """What a container is given for its GPU. ``visible`` goes to the runtime, never to the job."""
+    """The engine options for a GPU. ``visible`` is for the runtime, never for the job."""
 
     method: str
     """``cdi`` or ``nvidia``."""
@@ -36,7 +36,7 @@ class GpuBinding:
 def choose(
     uuid: str, *, cdi_devices: frozenset[str], minor: int | None, dev: Path = Path("/dev")
 ) -> GpuBinding:
-    """Return how the GPU ``uuid`` is bound on a server whose engine knows ``cdi_devices``.
+    """Return the binding of the GPU ``uuid`` on a server whose engine has ``cdi_devices``.
 
     ``minor`` is the N of ``/dev/nvidiaN``, None when the driver does not say.
     """

@@ -1,6 +1,6 @@
-"""The GPUs of this server: one thread each, so that one that hangs keeps nobody else waiting.
+"""Watches the GPUs of this server, each in its own thread: one that hangs delays no other.
 
-The threads are daemons and only ever write their own slot; the event loop only reads.
+The threads are daemons. Each writes only its own slot; the event loop only reads.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from container_mgr.hardware.nvml import DEFAULT_LIBRARY, FATAL_XIDS, Device, Gpu
 
 INTERVAL_S = 1.0
 HANG_S = 3.0
-"""A look that takes longer means that the driver hangs. A healthy one takes under 0.2 s."""
+"""A reading that takes longer means that the driver hangs. A healthy one takes under 0.2 s."""
 FRESH_S = 3.5
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class Slot:
-    """What is known of one GPU. Times are monotonic seconds."""
+    """The state of one GPU. Times are monotonic seconds."""
 
-    begun: float | None = None
-    """When the look began that has not ended yet."""
+    started: float | None = None
+    """When the reading that is in progress started."""
     read_at: float | None = None
     reading: Reading = field(default_factory=Reading)
     lost: str = ""
@@ -32,8 +32,8 @@ class Slot:
     minor: int | None = None
 
 
-def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
-    """Say what is wrong with a GPU, nothing when it is fit. Pure."""
+def unfit_reason(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
+    """Say what is wrong with a GPU; empty when nothing is. Pure."""
     if _hangs(slot, now, hang_s):
         return "NVML hangs on this GPU"
     if slot.lost:
@@ -41,12 +41,12 @@ def verdict(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
     xid = slot.reading.xid
     if xid is not None and xid in FATAL_XIDS:
         return f"Xid {xid}: {FATAL_XIDS[xid]}"
-    return "" if slot.read_at is not None else "the GPU was not read yet"
+    return "" if slot.read_at is not None else "the GPU has not been read yet"
 
 
 def _hangs(slot: Slot, now: float, hang_s: float) -> bool:
-    begun = slot.begun  # read once: the look may end between two lines
-    return begun is not None and now - begun > hang_s
+    started = slot.started  # read once: the reading may end between two lines
+    return started is not None and now - started > hang_s
 
 
 class Gpus:
@@ -69,7 +69,7 @@ class Gpus:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the threads."""
         for uuid, slot in self._slots.items():
             thread = threading.Thread(
                 target=self._watch, args=(uuid, slot), name=f"gpu {uuid}", daemon=True
@@ -77,11 +77,11 @@ class Gpus:
             thread.start()
 
     def stop(self) -> None:
-        """End the watch without waiting for calls that hang."""
+        """Stop the threads without waiting for calls that hang."""
         self._stop.set()
 
     def settled(self) -> bool:
-        """True once every GPU was read, is lost or hangs."""
+        """Say whether every GPU was read, is lost or hangs."""
         now = self._clock()
         return all(
             s.read_at is not None or s.lost or _hangs(s, now, self._hang_s)
@@ -89,36 +89,36 @@ class Gpus:
         )
 
     def wait_until_settled(self, timeout_s: float) -> None:
-        """Block until :meth:`settled`; a GPU that hangs is not waited for."""
+        """Block until :meth:`settled`, ``timeout_s`` at most."""
         deadline = time.monotonic() + timeout_s
         while not self.settled() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def why_unfit(self, uuid: str) -> str:
-        """Say what is wrong with a GPU, nothing when it is fit."""
+        """Say what is wrong with a GPU; empty when nothing is."""
         slot = self._slots.get(uuid)
-        return "not watched" if slot is None else verdict(slot, self._clock(), self._hang_s)
+        return "not watched" if slot is None else unfit_reason(slot, self._clock(), self._hang_s)
 
     def reading(self, uuid: str) -> Reading | None:
-        """Return the latest figures, None when there are no fresh ones."""
+        """Return the latest figures; None when there are no recent ones."""
         slot = self._slots.get(uuid)
         if slot is None or slot.read_at is None or self._clock() - slot.read_at > FRESH_S:
             return None
         return slot.reading
 
     def indices(self) -> dict[str, int]:
-        """Return NVML's index of every GPU that has one."""
+        """Return NVML's index of every GPU that has one, by UUID."""
         return {u: s.index for u, s in self._slots.items() if s.index is not None}
 
     def minor(self, uuid: str) -> int | None:
-        """Return the N of a GPU's ``/dev/nvidiaN``, None when the driver does not say."""
+        """Return the N of a GPU's ``/dev/nvidiaN``; None when the driver does not say."""
         slot = self._slots.get(uuid)
         return slot.minor if slot else None
 
     def _watch(self, uuid: str, slot: Slot) -> None:
         device: Device | None = None
         while not self._stop.is_set():
-            slot.begun = self._clock()
+            slot.started = self._clock()
             try:
                 if device is None:
                     device = Device(self._library, uuid)
@@ -127,6 +127,6 @@ class Gpus:
                 slot.lost, slot.read_at = "", self._clock()
             except GpuLostError as error:
                 slot.lost = str(error)
-                device = None  # found again by its UUID, should it come back
-            slot.begun = None
+                device = None  # a GPU that returns is found by its UUID
+            slot.started = None
             self._stop.wait(self._interval_s)

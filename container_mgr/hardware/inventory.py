@@ -1,4 +1,4 @@
-"""What this server has to hand out, besides containers: its endpoints' GPUs, RDMA devices, room."""
+"""The devices of this server that ranks can use: its endpoints' GPUs, NICs and RDMA devices."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
 
 
-class Kit:
-    """Finds each rank's devices, and knows which of them are fit. Never blocks for long.
+class Inventory:
+    """Finds each rank's devices and knows which of them work. Never blocks for long.
 
-    ``endpoints`` None serves whatever NIC lies in the server's own network namespace: an
-    emulated server has nothing else in it.
+    ``endpoints`` None serves every NIC in the server's own network namespace: an emulated
+    server has nothing else in it.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class Kit:
         self._proc = proc
 
     def attach(self, endpoint: str) -> Attach:
-        """How an endpoint's NIC gets into its container."""
+        """Return how an endpoint's NIC gets into its container."""
         served = (self.endpoints or {}).get(endpoint)
         return served.attach if served else Attach.MOVE
 
     def gpu(self, uuid: str) -> GpuBinding | None:
-        """Return how a rank gets its GPU, None for a rank without one."""
+        """Return the binding of a rank's GPU; None for a rank without one."""
         if not uuid:
             return None
         minor = self._gpus.minor(uuid) if self._gpus else None
         return gpu_binding.choose(uuid, cdi_devices=self._cdi, minor=minor, dev=self._dev)
 
     def rdma(self, nic: str) -> RdmaBinding | None:
-        """Return the RDMA device of an interface, None when it has none to give away."""
+        """Return the RDMA device of an interface; None when a container cannot have it alone."""
         if not hardware.exclusive_rdma(self._sysfs):
             return None
         for device in hardware.rdma_devices(self._sysfs):
@@ -71,11 +71,11 @@ class Kit:
         return None
 
     def nic(self, name: str) -> hardware.Nic | None:
-        """Return what sysfs says of an interface."""
+        """Return what sysfs says about an interface."""
         return hardware.nic(name, self._sysfs)
 
     def health(self) -> list[Health]:
-        """Return every endpoint's fitness."""
+        """Return the health of every endpoint."""
         found = []
         for endpoint in (self.endpoints or {}).values():
             reason = self.why_unfit(endpoint.gpu_uuid)
@@ -83,40 +83,35 @@ class Kit:
         return found
 
     def why_unfit(self, uuid: str) -> str:
-        """Say what is wrong with a GPU, nothing when it is fit or is none."""
+        """Say what is wrong with a GPU; empty when nothing is, or without a GPU."""
         return self._gpus.why_unfit(uuid) if uuid and self._gpus else ""
 
     def reading(self, uuid: str) -> Reading | None:
-        """Return a GPU's fresh figures."""
+        """Return a GPU's recent figures."""
         return self._gpus.reading(uuid) if uuid and self._gpus else None
 
     def check_free(self, uuid: str, obj: str) -> None:
-        """Raise AgentError when a GPU is unfit or computes for a process that is not ours."""
+        """Raise AgentError when a GPU does not work or another process uses it."""
         reason = self.why_unfit(uuid)
         if reason:
             raise AgentError(
                 "unavailable", obj, f"{uuid}: {reason}", "see nvidia-smi and the kernel's log"
             )
         reading = self.reading(uuid)
-        strangers = [pid for pid in (reading.pids if reading else ()) if self._lives(pid)]
-        if strangers:
+        foreign = [pid for pid in (reading.pids if reading else ()) if self._lives(pid)]
+        if foreign:
             raise AgentError(
                 "conflict",
                 obj,
-                f"{uuid} is used by process {strangers[0]} ({self._program(strangers[0])})",
-                "end it, or take this GPU out of the site file",
+                f"{uuid} is used by process {foreign[0]} ({self._program(foreign[0])})",
+                "end it, or remove this GPU from the site file",
             )
 
     def map_jobs(self, living: Collection[Container]) -> None:
-        """Tell dcgm-exporter which job is on which GPU. OSError when that cannot be written."""
+        """Tell dcgm-exporter which job uses which GPU. OSError when that cannot be written."""
         if self._job_map is not None and self._gpus is not None:
             jobs = {c.gpu_uuid: c.key.job for c in living if c.gpu_uuid}
             JobMap(self._job_map, self._gpus.indices()).write(jobs)
-
-    def stop(self) -> None:
-        """End the watch."""
-        if self._gpus is not None:
-            self._gpus.stop()
 
     def _lives(self, pid: int) -> bool:
         return (self._proc / str(pid)).exists()
@@ -128,5 +123,5 @@ class Kit:
 
 
 def server_facts(memory_bytes: int) -> ServerFacts:
-    """Return this machine's cores, and the memory that the engine says it has."""
+    """Return this machine's cores, and its memory as the engine reports it."""
     return ServerFacts(os.cpu_count() or 1, memory_bytes)

@@ -1,14 +1,14 @@
 """Moves a data NIC between a server's network namespace and a container's.
 
-While a NIC is away its alias says whose it is (``lightloom SERVER NAME``). The kernel
-keeps the alias with the interface, so a restarted agent finds every NIC again without
-a file of its own. ``/run/netns/ll-c-…`` holds the container's namespace open, so the
-NIC (a veth, which would die with its namespace) outlives the container.
+While a NIC is in a container its alias names its owner (``lightloom SERVER NAME``). The kernel
+keeps the alias with the interface, so a restarted agent finds every NIC without a file of its
+own. ``/run/netns/ll-c-…`` keeps the container's namespace open, so the NIC (a veth, which ends
+with its namespace) outlives the container.
 
-A thread that enters a namespace leaves it before it returns; the process never moves.
+Only threads enter a namespace, and each leaves it before it returns; the process stays in its own.
 
-A NIC with an RDMA device takes it along. A macvlan is made for the container and deleted
-with it; the interface below stays where it is.
+The RDMA device of a NIC moves with it. A macvlan is created for the container and deleted with
+it; the interface below does not move.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from container_mgr.values import (
 
 NETNS_DIR = Path("/run/netns")
 CONGESTION_CONTROLS = ("cubic", "reno")
-"""First that the kernel lets a namespace choose: where the machine's default is another,
-cubic may be among the restricted ones (net.ipv4.tcp_allowed_congestion_control), reno never is.
+"""The agent sets the first that the kernel allows. Where the machine's default is another, cubic
+can be restricted (net.ipv4.tcp_allowed_congestion_control); reno never is.
 """
 
-_ROOM_PREFIX = f"{PREFIX}c-"
+_NAMESPACE_PREFIX = f"{PREFIX}c-"
 _ALIAS = "lightloom"
 _MACVLAN = "macvlan"
 _ETH_P_ARP = 0x0806
 _KEEP_NEIGHBOURS = Path(f"/proc/sys/net/ipv4/conf/{NIC_IN_CONTAINER}/arp_evict_nocarrier")
 _LINK_SCOPE, _BY_KERNEL = 253, 2
-"""RT_SCOPE_LINK and RTPROT_KERNEL: the route is the address's own, only marked (rtnetlink(7))."""
+"""RT_SCOPE_LINK and RTPROT_KERNEL: the address's own route gets metrics (rtnetlink(7))."""
 _RTO_MIN_MS = 20
-"""Least retransmission time-out; Linux takes 200 ms because others put acknowledgements off."""
+"""The least retransmission time-out. Linux uses 200 ms because peers may delay acknowledgements."""
 _RTAX_RTO_MIN = 13
-"""The metric's number: it holds only where it is locked (linux/rtnetlink.h)."""
+"""The metric's number; the metric applies only when it is locked (linux/rtnetlink.h)."""
 _SYSCTL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 _log = structlog.get_logger("container_mgr.hardware.nic")
@@ -61,96 +61,95 @@ _log = structlog.get_logger("container_mgr.hardware.nic")
 class Nics:
     """The NICs of one server. ``home`` is its namespace's name, None for the machine's own.
 
-    All methods block and are safe to call from any thread, for different rooms at a time.
+    All methods block. Threads may call them at the same time for different namespaces.
     """
 
     server: str
     home: str | None
 
     def present(self, name: str) -> bool:
-        """Is the NIC in the server's namespace, free to be given away?"""
-        with self._told(name), _inside(self._home_path()), IPRoute() as ip:
+        """Say whether the NIC is in the server's namespace, and so is free."""
+        with self._as_agent_error(name), _inside(self._home_path()), IPRoute() as ip:
             return bool(ip.link_lookup(ifname=name))
 
     def bind(
         self,
         nic: NicSpec,
-        room: str,
+        namespace: str,
         pid: int,
         attach: Attach = Attach.MOVE,
         rdma_device: str = "",
     ) -> NicReport:
-        """Give ``nic`` to the namespace of ``pid``, kept open as ``/run/netns/<room>``.
+        """Move ``nic`` to the namespace of ``pid``, kept open as ``/run/netns/<namespace>``.
 
-        ``rdma_device`` goes with it. Returns the NIC as it is then. Idempotent: what is
-        done already is not done again. Raises AgentError.
+        ``rdma_device`` moves with it. Returns the NIC as it is then. Idempotent. Raises AgentError.
         """
-        with self._told(nic.name):
-            self._attach(room, pid)
+        with self._as_agent_error(nic.name):
+            self._attach(namespace, pid)
             if attach is Attach.MACVLAN:
-                self._make_macvlan(nic, room)
+                self._make_macvlan(nic, namespace)
             else:
-                self._send(nic, room)
+                self._send(nic, namespace)
             if (
                 rdma_device
                 and not Path(f"/proc/{pid}/root/sys/class/infiniband/{rdma_device}").exists()
             ):
                 with _inside(self._home_path()):
-                    rdma.move(rdma_device, NETNS_DIR / room)
-            mtu = self._configure(nic, room)
+                    rdma.move(rdma_device, NETNS_DIR / namespace)
+            mtu = self._configure(nic, namespace)
         if not rdma_device:
             return NicReport(mtu)
         if nic.dscp is not None:
-            rdma.mark(rdma_device, nic.dscp)
+            rdma.set_dscp(rdma_device, nic.dscp)
         inside = Path(f"/proc/{pid}/root/sys")
         return NicReport(mtu, rdma_device, rdma.wait_for_gid(rdma_device, nic.ip, inside), nic.dscp)
 
-    def announce(self, nic: NicSpec, room: str) -> None:
-        """Say in the container's name where its address is now (gratuitous ARP, RFC 5227 3).
+    def announce(self, nic: NicSpec, namespace: str) -> None:
+        """Announce the container's address (gratuitous ARP, RFC 5227 3).
 
-        For packet switches that learn: after a move the NIC hangs on another port.
+        Packet switches that learn addresses need it: after a move the NIC is on another port.
         """
         mac, ip = bytes.fromhex(nic.mac.replace(":", "")), socket.inet_aton(nic.ip)
         ethernet = b"\xff" * 6 + mac + struct.pack("!H", _ETH_P_ARP)
         arp = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + ip
         with (
-            self._told(nic.name),
-            _inside(NETNS_DIR / room),
+            self._as_agent_error(nic.name),
+            _inside(NETNS_DIR / namespace),
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
         ):
             wire.bind((NIC_IN_CONTAINER, 0))
             wire.send(ethernet + arp)
 
-    def release(self, room: str) -> None:
-        """Take our NIC back from ``room`` and close the room. Idempotent. Raises AgentError."""
-        path = NETNS_DIR / room
+    def release(self, namespace: str) -> None:
+        """Move our NIC back from ``namespace`` and close that. Idempotent. Raises AgentError."""
+        path = NETNS_DIR / namespace
         if not path.exists():
             return
-        with self._told(room):
-            # A file that no namespace is mounted on is what a crash left: nothing is in it.
+        with self._as_agent_error(namespace):
+            # A file without a namespace mounted on it is left over from a crash.
             mounted = path.stat().st_dev != path.parent.stat().st_dev
             names = self._take_back(path) if mounted else []
             with _inside(self._home_path()), IPRoute() as ip:
                 for name in names:
                     for index in ip.link_lookup(ifname=name):
-                        # Not before: should it not get here, it must still be known as ours.
+                        # Only now: a NIC that did not get here must keep its owner.
                         ip.link("set", index=index, ifalias="")
                         ip.link("set", index=index, state="up")
             with suppress(FileNotFoundError):
-                netns.remove(room)
+                netns.remove(namespace)
 
-    def rooms(self) -> dict[str, str]:
-        """Rooms that hold a NIC of this server, each with the NIC's name."""
+    def namespaces(self) -> dict[str, str]:
+        """Return the namespaces that have a NIC of this server, each with the NIC's name."""
         found: dict[str, str] = {}
-        for path in sorted(NETNS_DIR.glob(f"{_ROOM_PREFIX}*")):
+        for path in sorted(NETNS_DIR.glob(f"{_NAMESPACE_PREFIX}*")):
             with suppress(OSError), _inside(path), IPRoute() as ip:
                 names = filter(None, map(self._owner, ip.get_links()))
                 found.update((path.name, name) for name in names)
         return found
 
     @contextmanager
-    def _told(self, obj: str) -> Iterator[None]:
-        """Say in the agent's words what the kernel refused."""
+    def _as_agent_error(self, obj: str) -> Iterator[None]:
+        """Convert errors of the kernel to AgentError."""
         try:
             yield
         except (OSError, NetlinkError) as error:
@@ -158,41 +157,41 @@ class Nics:
                 "failed",
                 f"{self.server}/{obj}",
                 f"the kernel refused to move the NIC: {error}",
-                "is the server's network namespace there? does the agent run as root?",
+                "does the server's network namespace exist? does the agent run as root?",
             ) from error
 
-    def _attach(self, room: str, pid: int) -> None:
-        path, theirs = NETNS_DIR / room, Path(f"/proc/{pid}/ns/net")
+    def _attach(self, namespace: str, pid: int) -> None:
+        path, theirs = NETNS_DIR / namespace, Path(f"/proc/{pid}/ns/net")
         if path.exists():
             if path.stat().st_ino == theirs.stat().st_ino:
                 return
-            self.release(room)
+            self.release(namespace)
         try:
-            netns.attach(room, pid)
+            netns.attach(namespace, pid)
         except OSError:
             path.unlink(missing_ok=True)
             raise
 
-    def _send(self, nic: NicSpec, room: str) -> None:
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+    def _send(self, nic: NicSpec, namespace: str) -> None:
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             indices = ip.link_lookup(ifname=nic.name)
             if not indices:
-                return  # there already, or configure() will say that it is nowhere
+                return  # moved already, or missing, which _configure() reports
             ip.link("set", index=indices[0], state="down")
             ip.link("set", index=indices[0], ifalias=f"{_ALIAS} {self.server} {nic.name}")
             ip.link("set", index=indices[0], net_ns_fd=target)
 
-    def _make_macvlan(self, nic: NicSpec, room: str) -> None:
-        """Make a macvlan on the NIC; in bridge mode, so that ranks of one NIC's server meet."""
-        with _inside(NETNS_DIR / room), IPRoute() as ip:
+    def _make_macvlan(self, nic: NicSpec, namespace: str) -> None:
+        """Create a macvlan on the NIC, in bridge mode so that ranks on one NIC reach each other."""
+        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
             if any(self._owner(link) == nic.name for link in ip.get_links()):
                 return
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / room) as target:
+        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             below = ip.link_lookup(ifname=nic.name)
             if not below:
-                return  # configure() will say that it is nowhere
-            name = f"{PREFIX}{nic.mac.replace(':', '')}"  # 15 characters, as long as Linux takes
-            for left in ip.link_lookup(ifname=name):  # by an agent that died on the way
+                return  # missing, which _configure() reports
+            name = f"{PREFIX}{nic.mac.replace(':', '')}"  # 15 characters, the longest name in Linux
+            for left in ip.link_lookup(ifname=name):  # by an agent that died here
                 ip.link("del", index=left)
             ip.link("set", index=below[0], state="up")
             ip.link(
@@ -203,8 +202,8 @@ class Nics:
             ip.link("set", index=index, ifalias=f"{_ALIAS} {self.server} {nic.name}")
             ip.link("set", index=index, net_ns_fd=target)
 
-    def _configure(self, nic: NicSpec, room: str) -> int:
-        with _inside(NETNS_DIR / room), IPRoute() as ip:
+    def _configure(self, nic: NicSpec, namespace: str) -> int:
+        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
             index = next(
                 (li["index"] for li in ip.get_links() if self._owner(li) == nic.name), None
             )
@@ -226,17 +225,17 @@ class Nics:
                 ip.addr("add", index=index, address=nic.ip, prefixlen=nic.prefix_len)
             ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
             ip.link("set", index=index, state="up")
-            self._bear_the_dark(ip, nic, index)
+            self._tune_for_dark_time(ip, nic, index)
             return int(ip.get_links(index)[0].get_attr("IFLA_MTU"))
 
-    def _bear_the_dark(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
-        """Have TCP lose nothing but the dark time itself when the NIC's light goes and comes."""
-        # Peers' MACs are the site file's for good; Linux would forget them with the carrier, and
-        # what is sent into the dark would then make everyone wait for the next ARP, 1 s later.
+    def _tune_for_dark_time(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
+        """Configure TCP so that cutting the NIC's light costs no more than the dark time."""
+        # Peers' MACs come from the site file and never change. Linux would drop them with the
+        # carrier, and packets sent in the dark would then wait for the next ARP, 1 s later.
         with suppress(FileNotFoundError):  # before Linux 5.16
             _KEEP_NEIGHBOURS.write_text("0", encoding="ascii")
-        # Acknowledgements are never put off, so that a frozen job is silent after a round trip, and
-        # nobody need allow for such a delay before sending again what was lost.
+        # Acknowledgements are never delayed: a frozen job is silent after one round trip, and
+        # retransmission need not wait for a delayed acknowledgement.
         ip.route(
             "replace",
             dst=str(IPv4Interface(f"{nic.ip}/{nic.prefix_len}").network),
@@ -248,16 +247,16 @@ class Nics:
         )
 
     def _set_congestion_control(self) -> None:
-        # /proc/sys/net is the calling thread's namespace. The machine's own is never touched.
+        # /proc/sys/net is that of the calling thread's namespace, never the machine's own.
         for name in CONGESTION_CONTROLS:
             with suppress(OSError):
                 _SYSCTL.write_text(name, encoding="ascii")
                 return
         _log.warning("congestion control not set", wanted=CONGESTION_CONTROLS)
 
-    def _take_back(self, room: Path) -> list[str]:
+    def _take_back(self, namespace: Path) -> list[str]:
         names = []
-        with _inside(room), IPRoute() as ip, _open(self._home_path()) as target:
+        with _inside(namespace), IPRoute() as ip, _open(self._home_path()) as target:
             self._return_rdma()
             for link in ip.get_links():
                 name = self._owner(link)
@@ -271,15 +270,15 @@ class Nics:
         return names
 
     def _return_rdma(self) -> None:
-        """Send RDMA devices home. One that stays returns with the namespace's end."""
+        """Move RDMA devices back. The kernel returns one that stays when the namespace ends."""
         try:
-            for device in rdma.here():
+            for device in rdma.own_devices():
                 rdma.move(device, self._home_path())
         except AgentError as error:
             _log.warning("RDMA device not returned", reason=str(error))
 
     def _owner(self, link: object) -> str:
-        """The NIC's name at home when it is ours, else nothing."""
+        """Return the NIC's name in the server's namespace when it is ours, else nothing."""
         alias = link.get_attr("IFLA_IFALIAS") or ""  # type: ignore[attr-defined]
         tag, _, rest = alias.partition(" ")
         server, _, name = rest.partition(" ")
@@ -306,7 +305,7 @@ def _open(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _inside(path: Path) -> Iterator[None]:
-    """Run the body, in this thread alone, inside the network namespace at ``path``."""
+    """Run the body in the network namespace at ``path``, in this thread only."""
     with _open(Path("/proc/thread-self/ns/net")) as before, _open(path) as wanted:
         netns.setns(wanted)
         try:

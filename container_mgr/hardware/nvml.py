@@ -1,8 +1,8 @@
-"""One look at one GPU through NVML. A figure that the device or its driver does not give is None.
+"""Reads one GPU through NVML. A figure that the device or its driver does not give is None.
 
-NVML is called through nvidia-ml-py alone. The library's path is an argument, so a mock of
-``libnvidia-ml.so`` can take its place. Calls block and may hang for ever when the driver
-does: :mod:`container_mgr.hardware.gpus` gives every GPU a thread of its own.
+All calls go through nvidia-ml-py. The library's path is an argument, so tests can use a mock of
+``libnvidia-ml.so``. Calls block, and hang when the driver hangs:
+:mod:`container_mgr.hardware.gpus` gives every GPU a thread of its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FATAL_XIDS: Mapping[int, str] = {
     120: "GSP error",
     140: "unrecovered ECC error",
 }
-"""Xids after which a GPU is no good for the next job (NVIDIA, Xid Errors). The others are
-errors of the program that ran, and nobody else's matter."""
+"""Xids after which a GPU cannot run the next job (NVIDIA, Xid Errors). The others are errors
+of the program that ran."""
 
 _THROTTLES = (
     (pynvml.nvmlClocksEventReasonSwPowerCap, "sw_power_cap"),
@@ -55,12 +55,12 @@ _MAX_NVLINKS = 18
 
 
 class GpuLostError(Exception):
-    """The GPU does not answer as a GPU should; the message is NVML's own word."""
+    """The GPU does not work; the message is NVML's."""
 
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """Figures of one GPU at one moment. Bytes, hertz, bit/s, degrees Celsius, watts."""
+    """The figures of one GPU at one moment, in bytes, hertz, bit/s, degrees Celsius and watts."""
 
     utilisation: float | None = None
     memory_bytes: int | None = None
@@ -78,28 +78,28 @@ class Reading:
     xid: int | None = None
     throttle_reasons: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
-    """Processes that compute on it."""
+    """The processes that compute on it."""
 
 
 class Device:
     """One GPU, found by its UUID. Methods block."""
 
     def __init__(self, library: str, uuid: str) -> None:
-        """Open NVML and the GPU. GpuLostError when there is no such GPU or no NVML."""
+        """Open NVML and the GPU. GpuLostError when either does not exist."""
         try:
             _load(library)
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         except (pynvml.NVMLError, OSError) as error:
-            raise GpuLostError(_words(error)) from error
-        self._index = _ask(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
-        self._minor = _ask(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
+            raise GpuLostError(_message(error)) from error
+        self._index = _query(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
+        self._minor = _query(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
         self._events = self._listen()
         self._xid: int | None = None
 
     @property
     def index(self) -> int | None:
-        """NVML's index, by which dcgm-exporter names it."""
+        """NVML's index, which dcgm-exporter uses as well."""
         return None if self._index is None else int(self._index)
 
     @property
@@ -108,33 +108,33 @@ class Device:
         return None if self._minor is None else int(self._minor)
 
     def read(self) -> Reading:
-        """Return what the GPU says now. GpuLostError when it is a GPU no more."""
+        """Return the current figures. GpuLostError when the GPU no longer works."""
         handle = self._handle
         try:
-            # Every GPU can say how much memory it has; the call tells whether it lives.
+            # Every GPU supports this call, so it tells whether the GPU works.
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         except pynvml.NVMLError as error:
             if error.value in _GONE:
-                raise GpuLostError(_words(error)) from error
+                raise GpuLostError(_message(error)) from error
             memory = None
-        busy = _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-        reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        if reasons is None:  # its name before driver 535
-            reasons = _ask(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
+        busy = _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+        reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if reasons is None:  # the call's name before driver 535
+            reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        processes = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
         return Reading(
             utilisation=None if busy is None else busy.gpu / 100,
             memory_bytes=None if memory is None else memory.used,
             memory_total_bytes=None if memory is None else memory.total,
-            temperature_c=_ask(
+            temperature_c=_query(
                 lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
             ),
-            power_w=_times(_ask(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
+            power_w=_times(_query(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
             sm_clock_hz=self._clock(pynvml.NVML_CLOCK_SM),
             memory_clock_hz=self._clock(pynvml.NVML_CLOCK_MEM),
             pcie_rx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_RX_BYTES),
             pcie_tx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_TX_BYTES),
-            pcie_replays=_ask(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
+            pcie_replays=_query(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
             nvlinks_up=self._nvlinks(),
             ecc_corrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
             ecc_uncorrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
@@ -144,29 +144,29 @@ class Device:
         )
 
     def _clock(self, which: int) -> int | None:
-        mhz = _ask(lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, which))
+        mhz = _query(lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, which))
         return None if mhz is None else int(mhz) * _MHZ
 
     def _pcie(self, which: int) -> int | None:
-        kib = _ask(lambda: pynvml.nvmlDeviceGetPcieThroughput(self._handle, which))
+        kib = _query(lambda: pynvml.nvmlDeviceGetPcieThroughput(self._handle, which))
         return None if kib is None else int(kib) * _KIB * 8
 
     def _ecc(self, kind: int) -> int | None:
         volatile = pynvml.NVML_VOLATILE_ECC
-        found = _ask(lambda: pynvml.nvmlDeviceGetTotalEccErrors(self._handle, kind, volatile))
+        found = _query(lambda: pynvml.nvmlDeviceGetTotalEccErrors(self._handle, kind, volatile))
         return None if found is None else int(found)
 
     def _nvlinks(self) -> int | None:
         states = []
         for link in range(_MAX_NVLINKS):
-            state = _ask(partial(pynvml.nvmlDeviceGetNvLinkState, self._handle, link))
+            state = _query(partial(pynvml.nvmlDeviceGetNvLinkState, self._handle, link))
             if state is None:
                 break
             states.append(state)
         return sum(states) if states else None
 
     def _listen(self) -> Any:
-        """Ask to be told of Xids; not every GPU can."""
+        """Subscribe to Xids; not every GPU supports that."""
 
         def register() -> Any:
             events = pynvml.nvmlEventSetCreate()
@@ -174,26 +174,26 @@ class Device:
             pynvml.nvmlDeviceRegisterEvents(self._handle, kinds, events)
             return events
 
-        return _ask(register)
+        return _query(register)
 
     def _last_xid(self) -> int | None:
         while self._events is not None:
-            event = _ask(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
-            if event is None:  # none waits
+            event = _query(lambda: pynvml.nvmlEventSetWait_v2(self._events, 0))
+            if event is None:  # no event waits
                 break
-            if self._xid not in FATAL_XIDS:  # what made it unfit is what is shown
+            if self._xid not in FATAL_XIDS:  # keep showing the fatal one
                 self._xid = int(event.eventData)
         return self._xid
 
 
 def _load(library: str) -> None:
-    """Make nvidia-ml-py use this library; it has no other way to be told."""
+    """Make nvidia-ml-py use this library; it has no function for that."""
     if pynvml.nvmlLib is None:
         pynvml.nvmlLib = ctypes.CDLL(library)
 
 
-def _ask(question: Callable[[], Any]) -> Any:
-    """Return the answer, None when the device, the driver or the library has none."""
+def _query(question: Callable[[], Any]) -> Any:
+    """Return the answer; None when the device, the driver or the library has none."""
     try:
         return question()
     except pynvml.NVMLError:
@@ -204,5 +204,5 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error).strip() or type(error).__name__

@@ -1,8 +1,8 @@
-"""Gives an RDMA device to a container's network namespace and takes it back.
+"""Moves an RDMA device to a container's network namespace and back.
 
 Only in exclusive mode (``rdma system set netns exclusive``) does a device belong to one
-namespace; in shared mode every container could use every device, so none is given.
-The kernel returns devices of a namespace that ends to the machine's own.
+namespace. In shared mode every container could use every device, so no container gets one.
+When a namespace ends, the kernel returns its devices to the machine's own.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _CONFIGFS = Path("/sys/kernel/config/rdma_cm")
 Run = Callable[[Sequence[str]], str]
 
 
-def ask_tool(words: Sequence[str]) -> str:
-    """Run iproute2's ``rdma`` in this thread's namespace. AgentError(failed) with its words."""
+def run_tool(arguments: Sequence[str]) -> str:
+    """Run iproute2's ``rdma`` in this thread's namespace. AgentError(failed) with its message."""
     try:
         done = subprocess.run(
-            ["rdma", *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            ["rdma", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
         raise AgentError(
-            "failed", "rdma", "there is no such program", "apt-get install iproute2"
+            "failed", "rdma", "the program is not installed", "apt-get install iproute2"
         ) from None
     except subprocess.TimeoutExpired:
         raise AgentError("timeout", "rdma", f"no answer within {_TIMEOUT_S} s") from None
     if done.returncode != 0:
-        raise AgentError("failed", "rdma", f"{' '.join(words)}: {done.stderr.strip()}")
+        raise AgentError("failed", "rdma", f"{' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
 
 
-def move(device: str, target: Path, run: Run = ask_tool) -> None:
+def move(device: str, target: Path, run: Run = run_tool) -> None:
     """Move a device from this thread's namespace to the one at ``target``."""
     run(["dev", "set", device, "netns", str(target)])
 
 
-def here(run: Run = ask_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
-    """Return the RDMA devices of this thread's namespace; in shared mode none is anybody's own."""
+def own_devices(run: Run = run_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
+    """Return the RDMA devices of this thread's namespace; in shared mode none belongs to one."""
     if not hardware.exclusive_rdma(sysfs):
         return []
     listed = json.loads(run(["-j", "dev"]) or "[]")
@@ -56,9 +56,9 @@ def here(run: Run = ask_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
 
 
 def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S) -> int | None:
-    """Return the index of the RoCEv2 GID of ``ip``; the kernel adds it a moment after the address.
+    """Return the index of the RoCEv2 GID of ``ip``, which the kernel adds just after the address.
 
-    ``sysfs`` is the tree as the container sees it. None when it does not come.
+    ``sysfs`` is the tree that the container sees. None when there is no GID after ``wait_s``.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -68,11 +68,11 @@ def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S)
         time.sleep(0.02)
 
 
-def mark(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
-    """Make connections of the RDMA connection manager on ``device`` carry ``dscp``.
+def set_dscp(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
+    """Make connections of the RDMA connection manager on ``device`` use ``dscp``.
 
-    (Documentation/ABI/testing/configfs-rdma_cm; queue pairs made without it take the
-    class from their program, which gets it as ``NCCL_IB_TC``.)
+    (Documentation/ABI/testing/configfs-rdma_cm; the program sets the class of other
+    queue pairs, and gets it as ``NCCL_IB_TC``.)
     """
     with suppress(OSError):
         (configfs / device).mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def mark(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:
 
 @dataclass(slots=True, frozen=True)
 class RdmaBinding:
-    """A rank's own RDMA device and the nodes below ``/dev`` that programs open to use it."""
+    """A rank's RDMA device, and the nodes below ``/dev`` that programs open to use it."""
 
     device: str
     nodes: tuple[str, ...]

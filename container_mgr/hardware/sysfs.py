@@ -1,6 +1,6 @@
-"""What sysfs says of a server's NICs, RDMA devices and disks. Reads only; the root is an argument.
+"""Reads a server's NICs, RDMA devices and disks from sysfs, whose root is an argument.
 
-Layout of the trees: Documentation/ABI/stable/sysfs-class-infiniband and
+The layout is described in Documentation/ABI/stable/sysfs-class-infiniband and
 Documentation/ABI/testing/sysfs-class-net of the kernel.
 """
 
@@ -27,15 +27,10 @@ class Nic:
     physical: str = ""
     rdma_device: str = ""
 
-    @property
-    def is_virtual_function(self) -> bool:
-        """True for an SR-IOV virtual function."""
-        return bool(self.physical)
-
 
 @dataclass(slots=True, frozen=True)
 class RdmaDevice:
-    """One RDMA device: its uverbs node and the interfaces its ports belong to."""
+    """One RDMA device: its uverbs node and the interfaces of its ports."""
 
     name: str
     uverbs: str
@@ -44,7 +39,7 @@ class RdmaDevice:
 
 @dataclass(slots=True, frozen=True)
 class Gid:
-    """One entry of a GID table. ``ipv4`` is the address it maps, if it maps one."""
+    """One entry of a GID table. ``ipv4`` is the address that it maps, if any."""
 
     index: int
     kind: str
@@ -53,7 +48,7 @@ class Gid:
 
 
 def nic(name: str, sysfs: Path = SYSFS) -> Nic | None:
-    """Return what is known of an interface, None when there is none of that name."""
+    """Return an interface; None when none has this name."""
     base = sysfs / "class/net" / name
     if not base.exists():
         return None
@@ -79,14 +74,14 @@ def rdma_devices(sysfs: Path = SYSFS) -> list[RdmaDevice]:
     for base in sorted((sysfs / "class/infiniband").glob("*")):
         nics = {entry.name for entry in (base / "device/net").glob("*")}
         nics |= {gid.nic for gid in gids(base.name, sysfs) if gid.nic}
-        if not nics and (base / "parent").exists():  # soft RoCE sits on a link and names it
+        if not nics and (base / "parent").exists():  # soft RoCE names the link below it
             nics = {_text(base / "parent")}
         found.append(RdmaDevice(base.name, uverbs.get(base.name, ""), tuple(sorted(nics))))
     return found
 
 
 def gids(device: str, sysfs: Path = SYSFS, port: int = 1) -> list[Gid]:
-    """Return the GID table of a device's port, without its empty entries."""
+    """Return the GID table of a device's port without the empty entries."""
     base = sysfs / "class/infiniband" / device / "ports" / str(port)
     found = []
     for path in sorted((base / "gids").glob("*"), key=lambda p: int(p.name)):
@@ -107,23 +102,23 @@ def gids(device: str, sysfs: Path = SYSFS, port: int = 1) -> list[Gid]:
 
 
 def gid_index(table: list[Gid], ip: str) -> int | None:
-    """Return the index of the RoCEv2 entry that maps ``ip``; None when there is none."""
+    """Return the index of the RoCEv2 entry that maps ``ip``; None without one."""
     return next((g.index for g in table if g.kind == _ROCE_V2 and g.ipv4 == ip), None)
 
 
 def rdma_nodes(device: RdmaDevice) -> tuple[str, ...]:
-    """Return what a container needs below ``/dev`` for this RDMA device, and no other's."""
+    """Return the nodes below ``/dev`` that a container needs for this RDMA device only."""
     return (f"infiniband/{device.uverbs}", "infiniband/rdma_cm")
 
 
 def exclusive_rdma(sysfs: Path = SYSFS) -> bool | None:
-    """Tell whether RDMA devices belong to one network namespace each; None without RDMA."""
+    """Say whether each RDMA device belongs to one network namespace; None without RDMA."""
     shared = _text(sysfs / "module/ib_core/parameters/netns_mode")
     return None if not shared else shared.upper() in ("N", "0")
 
 
 def whole_disk(path: Path, sysfs: Path = SYSFS) -> str:
-    """Return the disk below ``path`` (``/dev/sda``), empty when it lies on none."""
+    """Return the disk of ``path`` (``/dev/sda``); empty when it is not on a disk."""
     try:
         number = path.stat().st_dev
     except OSError:

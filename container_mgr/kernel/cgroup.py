@@ -1,6 +1,6 @@
-"""CPU time and memory of a container, read from its cgroup: cheap enough for 1 Hz on a busy host.
+"""Reads a container's CPU time and memory from its cgroup, at a cost that allows 1 Hz.
 
-Both hierarchies are known: cgroup v1 (cpuacct.usage in ns, memory.usage_in_bytes) and
+Both versions are supported: cgroup v1 (cpuacct.usage in ns, memory.usage_in_bytes) and
 v2 (cpu.stat usage_usec, memory.current). Page cache that the kernel would drop first
 (inactive_file) is not counted as memory, as `docker stats` does.
 """
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 UNIFIED = ""
-"""Name of the one hierarchy of cgroup v2, as the kernel writes it."""
+"""The name of the single hierarchy of cgroup v2, as the kernel writes it."""
 FREEZER = "freezer"
-"""Of cgroup v1."""
+"""The name of the freezer of cgroup v1."""
 
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """CPU time used since the cgroup was made, and memory held now."""
+    """The CPU time used since the cgroup was made, and the memory in use now."""
 
     cpu_ns: int
     memory_bytes: int
@@ -27,14 +27,14 @@ class Reading:
 
 @dataclass(slots=True, frozen=True)
 class Gauge:
-    """Where one cgroup's figures lie. ``version`` is 1 or 2."""
+    """The directories of one cgroup's figures. ``version`` is 1 or 2."""
 
     version: int
     cpu: Path
     memory: Path
 
     def read(self) -> Reading:
-        """Return the figures now. OSError when the cgroup is gone."""
+        """Return the current figures. OSError when the cgroup is gone."""
         if self.version == 1:
             cpu_ns = int((self.cpu / "cpuacct.usage").read_text(encoding="ascii"))
             used = int((self.memory / "memory.usage_in_bytes").read_text(encoding="ascii"))
@@ -46,7 +46,7 @@ class Gauge:
         return Reading(cpu_ns, max(0, used - cache))
 
     def oom_kills(self) -> int:
-        """Return how many of its processes the kernel killed for want of memory. OSError."""
+        """Return how many of its processes the kernel killed for lack of memory. OSError."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         return _field(self.memory / name, "oom_kill")
 
@@ -61,10 +61,10 @@ def locate(pid: int, proc: Path = Path("/proc")) -> Gauge:
 
 
 class Groups:
-    """The cgroups one process is in, as the kernel tells; nothing is guessed."""
+    """The cgroups of one process, as the kernel reports them; nothing is guessed."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        """OSError when the process is gone."""
+        """Read them. OSError when the process is gone."""
         self._paths: dict[str, str] = {}
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -76,11 +76,11 @@ class Groups:
         return controller in self._paths and any(name == controller for name, _ in self._mounts)
 
     def path(self, controller: str) -> str:
-        """Return the process's cgroup in a hierarchy, from its top. LookupError."""
+        """Return the path of the process's cgroup in a hierarchy. LookupError."""
         return self._paths[controller]
 
     def directory(self, controller: str, path: str | None = None) -> Path:
-        """Return where a cgroup lies, the process's own or ``path``. LookupError when nowhere."""
+        """Return the directory of the process's cgroup, or of ``path``. LookupError."""
         wanted = PurePosixPath(self._paths[controller] if path is None else path)
         for name, (point, root) in self._mounts:
             if name == controller and wanted.is_relative_to(root) and ".." not in wanted.parts:
@@ -89,9 +89,9 @@ class Groups:
 
 
 def freezer_mount(proc: Path = Path("/proc")) -> Path:
-    """Return where containers are frozen on this machine. LookupError where nothing is writable."""
+    """Return the mount of this machine's freezer. LookupError when there is no writable one."""
     mounts = {name: (point, writable) for name, (point, _), writable in _all_mounts(proc)}
-    # Where v1's is mounted, engines use it.
+    # Engines use the freezer of v1 where it is mounted.
     found = mounts.get(FREEZER) or mounts.get(UNIFIED)
     if found is None:
         raise LookupError("no hierarchy with a freezer is mounted")
@@ -102,13 +102,13 @@ def freezer_mount(proc: Path = Path("/proc")) -> Path:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, tuple[Path, str]]]:
-    """Controller -> (mount point, root of the mount), every mount."""
+    """Yield (controller, (mount point, root of the mount)) of every mount."""
     for name, place, _ in _all_mounts(proc):
         yield name, place
 
 
 def _all_mounts(proc: Path) -> Iterator[tuple[str, tuple[Path, str], bool]]:
-    """Controller, (mount point, root of the mount), whether it is writable."""
+    """Yield (controller, (mount point, root of the mount), whether it is writable)."""
     for line in (proc / "self" / "mountinfo").read_text(encoding="utf-8").splitlines():
         before, _, after = line.partition(" - ")
         root, point, flags = before.split(" ")[3:6]

@@ -1,9 +1,9 @@
-"""The kernel's freezer of one container: it stops all of its processes between two instructions.
+"""Freezes one container with the kernel's freezer, which stops all of its processes at once.
 
-cgroup v1: ``freezer.state`` takes ``FROZEN`` and ``THAWED`` and says ``FREEZING`` until the last
+cgroup v1: ``freezer.state`` accepts ``FROZEN`` and ``THAWED`` and reads ``FREEZING`` until the last
 task has stopped (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst). cgroup v2:
-``cgroup.freeze`` takes 1 and 0, ``cgroup.events`` says ``frozen 1`` when all have stopped
-(admin-guide/cgroup-v2.rst). Both hold for all cgroups below, and a frozen parent keeps its
+``cgroup.freeze`` accepts 1 and 0, and ``cgroup.events`` has ``frozen 1`` when all have stopped
+(admin-guide/cgroup-v2.rst). Both also apply to all cgroups below: a frozen parent keeps its
 children frozen.
 """
 
@@ -24,8 +24,8 @@ _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
 
 
-class Cold(StrEnum):
-    """How far a freezer is."""
+class FreezerState(StrEnum):
+    """The state of a freezer."""
 
     THAWED = "THAWED"
     FREEZING = "FREEZING"
@@ -34,29 +34,29 @@ class Cold(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Freezer:
-    """The freezer of one cgroup. Every method is one or two small files: no waiting, µs each."""
+    """The freezer of one cgroup. Methods access one or two small files and never wait."""
 
     version: int
     group: Path
 
-    def ask(self, *, frozen: bool) -> None:
-        """Tell the kernel to freeze or thaw; it is done when :meth:`state` says so. OSError."""
+    def request(self, *, frozen: bool) -> None:
+        """Ask the kernel to freeze or thaw; :meth:`state` tells when that is done. OSError."""
         if self.version == 1:
-            self._write("freezer.state", Cold.FROZEN if frozen else Cold.THAWED)
+            self._write("freezer.state", FreezerState.FROZEN if frozen else FreezerState.THAWED)
         else:
             self._write("cgroup.freeze", "1" if frozen else "0")
 
-    def state(self) -> Cold:
-        """Return what the kernel says now. OSError when the cgroup is gone."""
+    def state(self) -> FreezerState:
+        """Return the current state. OSError when the cgroup is gone."""
         if self.version == 1:
-            return Cold((self.group / "freezer.state").read_text(encoding="ascii").strip())
+            return FreezerState((self.group / "freezer.state").read_text(encoding="ascii").strip())
         if "frozen 1" in (self.group / "cgroup.events").read_text(encoding="ascii").splitlines():
-            return Cold.FROZEN
+            return FreezerState.FROZEN
         asked = (self.group / "cgroup.freeze").read_text(encoding="ascii").strip() == "1"
-        return Cold.FREEZING if asked else Cold.THAWED
+        return FreezerState.FREEZING if asked else FreezerState.THAWED
 
     def _write(self, name: str, word: str) -> None:
-        # No O_CREAT: where the kernel has no such file, none may be made.
+        # No O_CREAT: when the kernel has no such file, do not create one.
         file = os.open(self.group / name, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(file, word.encode())
@@ -67,9 +67,9 @@ class Freezer:
 def find(container_id: str, pid: int, proc: Path = Path("/proc")) -> Freezer:
     """Return the freezer of a container, from its first process and its id.
 
-    The cgroup is the one on the process's own path that carries the container's id: a process
-    number that was given to a stranger meanwhile leads nowhere. OSError when the process is
-    gone, LookupError when there is no such cgroup or no hierarchy with a freezer shows it.
+    It is the cgroup on the process's path whose name contains the container's id, so a process
+    that got the same number later has none. OSError when the process is gone, LookupError when
+    there is no such cgroup or no mounted hierarchy has it.
     """
     groups = Groups(pid, proc)
     version, controller = (1, FREEZER) if groups.has(FREEZER) else (2, UNIFIED)
@@ -87,21 +87,21 @@ def find(container_id: str, pid: int, proc: Path = Path("/proc")) -> Freezer:
 
 async def settle(
     freezers: Sequence[Freezer], *, frozen: bool, limit_s: float
-) -> dict[Freezer, Cold | None]:
-    """Wait until all have got there or ``limit_s`` is over; returns the stragglers.
+) -> dict[Freezer, FreezerState | None]:
+    """Wait until all are frozen (or thawed), ``limit_s`` at most; return those that are not.
 
-    A straggler's value is how far it is, or None for a container that has ended meanwhile. What
-    is still FREEZING is told again, as runc does: that reaches processes made since.
+    Each comes with its state, or None for a container that has ended meanwhile. A freezer that
+    is still FREEZING is asked again, as runc does: that reaches processes created since.
     """
-    wanted = Cold.FROZEN if frozen else Cold.THAWED
+    wanted = FreezerState.FROZEN if frozen else FreezerState.THAWED
     end = time.monotonic() + limit_s
     pause_s = _FIRST_PAUSE_S
-    late: dict[Freezer, Cold | None] = {}
+    late: dict[Freezer, FreezerState | None] = {}
     waiting = list(freezers)
     while True:
         still = []
         for one in waiting:
-            seen = look(one)
+            seen = read_state(one)
             if seen is None:
                 late[one] = None
             elif seen is not wanted:
@@ -114,22 +114,22 @@ async def settle(
         pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
         waiting = [one for one, _ in still]
         for one in waiting:
-            with suppress(OSError):  # then it stays as it is, and is told of
-                tell(one, frozen=frozen)
+            with suppress(OSError):  # it stays in its state, which is returned
+                request(one, frozen=frozen)
 
 
-def look(freezer: Freezer) -> Cold | None:
-    """Return what the kernel says; None when the container has ended."""
+def read_state(freezer: Freezer) -> FreezerState | None:
+    """Return the state; None when the container has ended."""
     try:
         return freezer.state()
     except OSError:
         return None
 
 
-def tell(freezer: Freezer, *, frozen: bool) -> bool:
-    """Ask; False when the container has ended. OSError when the kernel refuses."""
+def request(freezer: Freezer, *, frozen: bool) -> bool:
+    """Freeze or thaw; False when the container has ended. OSError when the kernel refuses."""
     try:
-        freezer.ask(frozen=frozen)
+        freezer.request(frozen=frozen)
     except OSError:
         if freezer.group.exists():
             raise

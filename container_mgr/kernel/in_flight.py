@@ -1,11 +1,10 @@
-"""What a container has sent and nobody has acknowledged: read from the kernel's own socket table.
+"""Finds out from the kernel's socket table whether all that a container sent is acknowledged.
 
-``/proc/PID/net/tcp`` shows the sockets of the process's network namespace; in the column ``tr``
+``/proc/PID/net/tcp`` shows the sockets of the process's network namespace. In the column ``tr``
 1 means that the retransmission timer runs (proc_net_tcp.rst), which it does exactly while
-something sent is unacknowledged. Cutting the light then costs that time-out, and every doubling
+sent data is unacknowledged. Cutting the light then costs that time-out, and every doubling
 of it while it is dark. A full receiver (timer 4) and an idle connection (0, 2) cost nothing. While
-the kernel acts on a timer that has gone off, the column says 0, and ``tx_queue`` that there is
-something yet.
+the kernel handles an expired timer the column is 0, and ``tx_queue`` is not.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ _UNSEEN = ("UDP", "UDP6", "UDPLITE", "UDPLITE6", "RAW", "RAW6")
 
 
 def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
-    """Return whether all that was sent from the network namespace of ``pid`` is acknowledged.
+    """Return whether all data sent from the network namespace of ``pid`` is acknowledged.
 
-    None where that cannot be seen: a UDP socket's datagrams are acknowledged by nobody, and a
-    namespace that is gone tells nothing.
+    None when that is not known: UDP has no acknowledgements, or the namespace is gone.
     """
     net = proc / str(pid) / "net"
     try:
         used = _in_use(net)
         if any(used.get(name) for name in _UNSEEN):
             return None
-        # To read a table is to walk the whole machine's sockets, 1 to 2 ms: only what is needed.
+        # Reading a table walks all sockets of the machine (1 to 2 ms): read only those in use.
         return not any(
             _is_sending(line.split())
             for name, table in _TABLES.items()
@@ -50,9 +48,9 @@ def _is_sending(columns: Sequence[str]) -> bool:
 
 
 def _in_use(net: Path) -> dict[str, int]:
-    """Return how many sockets of each kind there are: ``TCP: inuse 3 orphan 0 …``."""
+    """Return the number of sockets of each kind, from ``TCP: inuse 3 orphan 0 …``."""
     lines = (net / "sockstat").read_text(encoding="ascii").splitlines()
-    if (net / "sockstat6").exists():  # else a kernel without IPv6
+    if (net / "sockstat6").exists():  # missing in a kernel without IPv6
         lines += (net / "sockstat6").read_text(encoding="ascii").splitlines()
     found = {}
     for line in lines:

@@ -1,8 +1,8 @@
-"""Looks into a container's file system without being led astray.
+"""Reads files in a container's file system safely.
 
-The process that looks resolves a path below ``/proc/PID/root``: an absolute link in an image leads
-into the machine's own files, and a pipe in the place of a file holds a reader up for ever. So every
-directory is entered by itself, none through a link, and no file is waited for.
+Paths below ``/proc/PID/root`` are resolved in the reading process: an absolute link in an image
+leads to the machine's own files, and a pipe in place of a file blocks the reader. So this module
+opens each directory by itself, follows no link, and never waits for a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def has(pid: int, directory: str, name: str, proc: Path = Path("/proc")) -> bool:
-    """Say whether there is something under this name, whatever it is; a link counts as itself.
+    """Say whether this name exists, as a file of any kind; a link is not followed.
 
     ``directory`` is absolute in the container of process ``pid``.
     """
@@ -30,7 +30,7 @@ def has(pid: int, directory: str, name: str, proc: Path = Path("/proc")) -> bool
 
 
 def read(pid: int, directory: str, name: str, limit: int, proc: Path = Path("/proc")) -> bytes:
-    """Return the first ``limit`` bytes of a file that the kernel keeps. OSError."""
+    """Return the first ``limit`` bytes of a file of sysfs or procfs. OSError."""
     with _within(pid, directory, proc) as at:
         descriptor = os.open(name, _FILE, dir_fd=at)
         try:

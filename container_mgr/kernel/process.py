@@ -1,7 +1,7 @@
-"""A container's first process, told from a stranger that was given its number later.
+"""Opens a container's first process, and no other process that got its number later.
 
-Numbers are handed out again, soon where there are few of them, and an engine that hung or was
-restarted may go on naming one whose process ended long ago.
+The kernel reuses process numbers, soon where there are few, and an engine that hung or was
+restarted may report a number whose process ended long ago.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from container_mgr.values import Container
 def open_first(container: Container, proc: Path = Path("/proc")) -> int:
     """Return a pidfd of the container's first process. ProcessLookupError when it has ended.
 
-    The cgroup of the process carries its container's id: a stranger's does not, and no more does
-    on cgroup v1 that of a process on its way out. OSError when the kernel gives no pidfd.
+    The name of the process's cgroup contains the container's id. Another process's does not; on
+    cgroup v1 that of an exiting process does not either. OSError when the kernel gives no pidfd.
     """
     if not container.id or container.pid <= 0:
         raise ProcessLookupError(f"{container.key.container} has no first process")
@@ -28,15 +28,15 @@ def open_first(container: Container, proc: Path = Path("/proc")) -> int:
         groups = ""
     if container.id not in groups:
         os.close(pidfd)
-        raise ProcessLookupError(f"{container.pid} is no process of {container.key.container}")
+        raise ProcessLookupError(f"{container.pid} is not a process of {container.key.container}")
     return pidfd
 
 
 def is_ending(container: Container, proc: Path = Path("/proc")) -> bool:
-    """Say whether the container's first process has ended or is about to.
+    """Say whether the container's first process has ended or is ending.
 
-    It loses its namespaces first; until its end can be seen, all others of the container must be
-    gone and all memory freed, which on a busy machine takes long.
+    An exiting process loses its namespaces first. Its end becomes visible only when all other
+    processes of the container are gone and all memory is freed, which can take long.
     """
     try:
         pidfd = open_first(container, proc)

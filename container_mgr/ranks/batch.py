@@ -1,4 +1,4 @@
-"""Doing the same to many ranks at once; every one succeeds or fails by itself."""
+"""Does the same with many ranks concurrently; each succeeds or fails by itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Item = TypeVar("_Item")
 
 @dataclass(slots=True, frozen=True)
 class Outcome:
-    """What became of a batch: containers as they are now, and one fault for each that failed."""
+    """The result of a batch: containers in their current state, and a fault for each failure."""
 
     containers: tuple[Container, ...]
     faults: tuple[AgentError, ...] = ()
     settled: bool | None = None
-    """After a freeze: all that these containers had sent is acknowledged; None is not known."""
+    """After a freeze: whether all data that they sent is acknowledged; None when unknown."""
 
 
 async def batch(
@@ -28,7 +28,7 @@ async def batch(
     name: Callable[[_Item], str],
     act: Callable[[_Item], Awaitable[Container]],
 ) -> Outcome:
-    """Act on all at the same time; one that fails does not keep the others."""
+    """Act on all items concurrently; a failure does not affect the others."""
     results = await asyncio.gather(*(act(item) for item in items), return_exceptions=True)
     containers, faults = [], []
     for item, result in zip(items, results, strict=True):
@@ -38,7 +38,7 @@ async def batch(
             faults.append(result)
         elif isinstance(result, EngineFailure):
             faults.append(fault_of(name(item), result))
-        elif isinstance(result, OSError):  # a full disk, a directory that is not ours
+        elif isinstance(result, OSError):  # a full disk, a directory without access
             faults.append(AgentError("failed", name(item), str(result)))
         else:
             raise result
@@ -46,7 +46,7 @@ async def batch(
 
 
 def fault_of(obj: str, error: EngineFailure) -> AgentError:
-    """Say what the engine's failure means for ``obj``."""
+    """Convert a failure of the engine to a fault of ``obj``."""
     if isinstance(error, EngineTimeoutError):
         return AgentError(
             "timeout", obj, str(error), "outcome unknown: observe before trying again"

@@ -1,4 +1,4 @@
-"""Which images a server takes, and from where. Pure: it looks at names and at nothing else."""
+"""Decides which images a server runs and which it may fetch. Pure: it checks names only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from container_mgr.values import AgentError
 
 DEFAULT_REGISTRY = "docker.io"
-"""What an engine takes where a name has no registry."""
+"""The registry that an engine uses when a name has none."""
 
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
@@ -18,20 +18,20 @@ _REGISTRY = re.compile(
 
 
 def check(image: str, obj: str, *, digest_only: bool = False) -> None:
-    """Raise AgentError(invalid) for a name that is none, or a tag where digests are required."""
+    """Raise AgentError(invalid) for an invalid name, or a tag where digests are required."""
     if IMAGE.fullmatch(image) is None:
-        raise AgentError("invalid", obj, f"{image[:80]!r} is no image reference")
+        raise AgentError("invalid", obj, f"{image[:80]!r} is not an image reference")
     if digest_only and _DIGEST.search(image) is None:
         raise AgentError(
-            "invalid", obj, f"image {image} is named by a tag, this agent takes digests only",
+            "invalid", obj, f"image {image} is named by a tag, this agent accepts digests only",
             "name@sha256:… or the id that `docker image ls --no-trunc` shows",
         )  # fmt: skip
 
 
 def check_pull(image: str, obj: str, registries: Collection[str]) -> None:
-    """Raise AgentError(invalid) unless ``image`` lies in one of ``registries``.
+    """Raise AgentError(invalid) unless ``image`` is in one of ``registries``.
 
-    Each is HOST, HOST:PORT or either with a path, which then covers what is below it.
+    Each is HOST or HOST:PORT, optionally with a path; it covers everything below.
     """
     if re.fullmatch(r"(sha256:)?[0-9a-f]{64}", image):
         raise AgentError(
@@ -47,7 +47,7 @@ def check_pull(image: str, obj: str, registries: Collection[str]) -> None:
 
 
 def repository(image: str) -> str:
-    """Return REGISTRY/PATH of an image, without tag and digest, the way an engine reads it."""
+    """Return REGISTRY/PATH of an image, without tag and digest, as an engine reads it."""
     name = image.partition("@")[0]
     first, slash, rest = name.partition("/")
     if not slash or not (set(".:") & set(first) or first == "localhost" or first != first.lower()):
@@ -62,5 +62,5 @@ def repository(image: str) -> str:
 
 
 def is_registry(text: str) -> bool:
-    """Say whether an operator may list this: HOST[:PORT][/PATH]."""
+    """Say whether this is a valid registry: HOST[:PORT][/PATH]."""
     return _REGISTRY.fullmatch(text) is not None

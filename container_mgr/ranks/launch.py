@@ -1,7 +1,7 @@
-"""Starts a batch of ranks: looked at once, then every rank at the same time.
+"""Starts a batch of ranks: lists the containers once, then starts all ranks concurrently.
 
-Three calls of the engine a rank (create, start, inspect) and two a batch, where asking
-for each rank by itself takes seven.
+That takes three calls of the engine per rank (create, start, inspect) and two per batch;
+starting each rank by itself takes seven per rank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from container_mgr.docker.engine import (
     EngineRefusedError,
     EngineTimeoutError,
 )
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy
@@ -35,7 +35,7 @@ Images = dict[str, "asyncio.Task[Program]"]
 
 
 class Locks(Protocol):
-    """One lock an endpoint."""
+    """One lock per endpoint."""
 
     def __getitem__(self, endpoint: str) -> asyncio.Lock:
         """Return the endpoint's lock."""
@@ -43,48 +43,48 @@ class Locks(Protocol):
 
 
 class Launcher:
-    """Starts ranks. What runs and how it is ended is ``ranks.Ranks``' matter."""
+    """Starts ranks. ``ranks.Ranks`` watches and stops them."""
 
     def __init__(
         self,
         engine: DockerHost,
         nics: Nics,
-        kit: Kit,
+        inventory: Inventory,
         host: Host,
         *,
         dirs: Path,
         locks: Locks,
-        settle: Callable[[Container], Awaitable[None]],
+        attach: Callable[[Container], Awaitable[None]],
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``settle`` binds the NIC of a running container and watches it."""
+        """``attach`` gives a running container its NIC and watches it."""
         self._engine = engine
         self._nics = nics
-        self._kit = kit
+        self._inventory = inventory
         self._host = host
         self._dirs = dirs
         self._locks = locks
-        self._settle = settle
+        self._attach = attach
         self._remove = remove
         self._proc = proc
 
     async def start(self, specs: Sequence[RankSpec], term: int) -> Outcome:
-        """Start what does not run yet; every rank succeeds or fails by itself."""
+        """Start the ranks that do not run yet; each succeeds or fails by itself."""
         try:
             policy.distinct(specs)
         except AgentError as error:
             return Outcome((), (error,))
-        async with AsyncExitStack() as held:
-            # In one order, so that two batches never wait for each other.
+        async with AsyncExitStack() as locks:
+            # Sorted, so that two batches cannot deadlock.
             for endpoint in sorted({spec.endpoint for spec in specs}):
-                await held.enter_async_context(self._locks[endpoint])
+                await locks.enter_async_context(self._locks[endpoint])
             try:
-                there = await self._engine.list(self._host.server)
+                present = await self._engine.list(self._host.server)
             except EngineFailure as error:
                 return Outcome((), tuple(fault_of(s.key.container, error) for s in specs))
             images: Images = {}
-            found = {c.key.container: c for c in there}
+            found = {c.key.container: c for c in present}
             try:
                 return await batch(
                     specs,
@@ -95,45 +95,45 @@ class Launcher:
                 await asyncio.gather(*images.values(), return_exceptions=True)
 
     async def _start(
-        self, spec: RankSpec, there: Mapping[str, Container], images: Images, term: int
+        self, spec: RankSpec, present: Mapping[str, Container], images: Images, term: int
     ) -> Container:
         policy.check(
             spec,
-            self._kit.endpoints,
-            self._kit.facts,
+            self._inventory.endpoints,
+            self._inventory.facts,
             disk=self._host.block_device,
-            digest_only=self._kit.digest_only,
+            digest_only=self._inventory.digest_only,
         )
         name = spec.key.container
-        found = there.get(name)
+        found = present.get(name)
         if found is not None and found.digest != spec.digest():
             raise AgentError(
-                "conflict", name, "runs already with another specification", "use a new epoch"
+                "conflict", name, "is already running with another specification", "use a new epoch"
             )
         if found is None:
-            self._check_epoch(spec, there)
-            await self._evict(spec, there)
+            self._check_epoch(spec, present)
+            await self._evict(spec, present)
             found = await self._create(spec, images, term)
         if found.state == "created":
             found = await self._launch(found)
         if found.alive:
             try:
-                await self._settle(found)
+                await self._attach(found)
             except AgentError:
                 if is_ending(found, self._proc):
-                    # It ended while its NIC was on the way, which then had nowhere to go. How it
-                    # ended is what its job wants to know, so it stays to be looked at.
-                    await asyncio.to_thread(self._nics.release, found.key.room)
+                    # It ended before it got its NIC. Its job needs the exit code, so the
+                    # container stays.
+                    await asyncio.to_thread(self._nics.release, found.key.namespace)
                     return found
                 await self._remove(found)
                 raise
         return found
 
-    def _check_epoch(self, spec: RankSpec, there: Mapping[str, Container]) -> None:
-        """Refuse what an older plan of the same job asks for while a newer one's ranks live."""
+    def _check_epoch(self, spec: RankSpec, present: Mapping[str, Container]) -> None:
+        """Refuse a rank of an older epoch while ranks of a newer one run."""
         key = spec.key
         newest = max(
-            (c.key.epoch for c in there.values() if c.key.job == key.job and c.alive), default=0
+            (c.key.epoch for c in present.values() if c.key.job == key.job and c.alive), default=0
         )
         if newest > key.epoch:
             raise AgentError(
@@ -143,16 +143,16 @@ class Launcher:
                 "another controller has started it again",
             )
 
-    async def _evict(self, spec: RankSpec, there: Mapping[str, Container]) -> None:
-        """Refuse an endpoint that is in use; clear away what ended on it."""
-        for other in there.values():
+    async def _evict(self, spec: RankSpec, present: Mapping[str, Container]) -> None:
+        """Refuse an endpoint in use; remove containers that ended on it."""
+        for other in present.values():
             if other.endpoint != spec.endpoint and other.nic.name != spec.nic.name:
                 continue
             if other.alive:
                 raise AgentError(
                     "conflict",
                     spec.key.container,
-                    f"endpoint {spec.endpoint} is held by {other.key.container}",
+                    f"endpoint {spec.endpoint} is in use by {other.key.container}",
                     f"cancel job {other.key.job}, or wait for it",
                 )
             await self._remove(other)
@@ -167,8 +167,8 @@ class Launcher:
             raise AgentError(error.code, name, error.message, error.hint) from error
         if not (spec.command or program.command or program.entrypoint):
             raise AgentError("invalid", name, "neither the rank nor its image has a command")
-        self._kit.check_free(spec.gpu_uuid, name)
-        if not await self._is_home(spec.nic.name):
+        self._inventory.check_free(spec.gpu_uuid, name)
+        if not await self._is_free(spec.nic.name):
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
             )
@@ -182,8 +182,8 @@ class Launcher:
             program=program,
             rank_dir=rank_dir,
             term=term,
-            gpu=self._kit.gpu(spec.gpu_uuid),
-            rdma=self._kit.rdma(spec.nic.name),
+            gpu=self._inventory.gpu(spec.gpu_uuid),
+            rdma=self._inventory.rdma(spec.nic.name),
         )
         try:
             await self._engine.create(container, host)
@@ -205,19 +205,19 @@ class Launcher:
             state="created",
         )
 
-    async def _is_home(self, nic: str) -> bool:
-        """Say whether a NIC is free; one that could not leave the dead earlier is fetched now."""
+    async def _is_free(self, nic: str) -> bool:
+        """Say whether a NIC is free, after moving it back from an ended container if needed."""
         if await asyncio.to_thread(self._nics.present, nic):
             return True
-        rooms = await asyncio.to_thread(self._nics.rooms)
-        room = next((room for room, name in rooms.items() if name == nic), None)
-        if room is None:
+        namespaces = await asyncio.to_thread(self._nics.namespaces)
+        namespace = next((place for place, name in namespaces.items() if name == nic), None)
+        if namespace is None:
             return False
-        holder = await self._engine.inspect(container_in(room))
+        holder = await self._engine.inspect(container_in(namespace))
         if holder is not None and holder.alive:
             return False
-        await asyncio.to_thread(self._nics.release, room)
-        _log.info("NIC of a dead container given back", room=room)
+        await asyncio.to_thread(self._nics.release, namespace)
+        _log.info("NIC of a dead container given back", namespace=namespace)
         return await asyncio.to_thread(self._nics.present, nic)
 
     async def _program(self, reference: str) -> Program:

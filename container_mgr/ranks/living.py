@@ -1,4 +1,4 @@
-"""The containers whose processes live: noticing their end, measuring them, applying their share."""
+"""Watches the running containers: notices their end and measures them."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ _log = structlog.get_logger("container_mgr.ranks.living")
 
 
 @dataclass(slots=True)
-class Held:
-    """One living container. Owned by the event loop."""
+class LiveContainer:
+    """One running container. Belongs to the event loop."""
 
     container: Container
     pidfd: int
     gauge: Gauge | None
     freezer: Freezer | None = None
-    """None where it cannot be written; then the engine pauses."""
-    ours: bool = False
-    """We froze it, and the engine does not know."""
+    """None when it cannot be written; then the engine pauses the container."""
+    frozen_by_us: bool = False
+    """The agent froze it, and the engine does not know."""
     ending: bool = False
-    """It is being stopped, and must not be frozen on its way out."""
+    """It is being stopped and must not be frozen."""
     last: Reading | None = None
     last_ns: int = 0
     share_applied: bool = False
     oom: bool = False
-    """The kernel killed a process of it for want of memory."""
+    """The kernel killed one of its processes for lack of memory."""
     light_seen: bytes = b""
-    """``carrier_changes`` of its NIC when it had light last."""
+    """``carrier_changes`` of its NIC when it last had light."""
 
-    def look_for_oom(self) -> None:
-        """Read it from the kernel, whose cgroup outlives the last process by some milliseconds.
+    def check_oom(self) -> None:
+        """Read it from the cgroup, which outlives the last process by some milliseconds.
 
-        Engines learn it from two notes, of the kill and of the end, and where the second
-        overtakes the first they never tell.
+        Engines get two events, of the kill and of the end; when the second arrives first they
+        never report the kill.
         """
         if self.gauge is not None and not self.oom:
             with suppress(OSError, ValueError):
                 self.oom = self.gauge.oom_kills() > 0
 
     def light_came_back(self, proc: Path = Path("/proc")) -> bool:
-        """True once after every change that left the NIC with a carrier.
+        """Say, once after every change, whether the NIC has got a carrier.
 
-        Read where the container sees it: sysfs shows a mount the namespace it was made in.
+        Reads the container's sysfs: a mount of sysfs shows the namespace that it was made in.
         """
         pid = self.container.pid
         try:
@@ -74,41 +74,41 @@ class Held:
 
 @dataclass(slots=True, frozen=True)
 class Sample:
-    """One second of one rank. Of a stand-in, ``utilisation`` is its CPU share's busy fraction."""
+    """One second of one rank. For a stand-in, ``utilisation`` is that of its CPU share."""
 
     container: Container
     utilisation: float | None
     memory_bytes: int | None
     gpu: GpuReading | None = None
-    """Figures of a real GPU."""
+    """The figures of a real GPU."""
 
 
 @dataclass(slots=True)
 class Living:
-    """All of them, by container name. ``on_end`` is called in the loop when one's init exits.
+    """The running containers by name. Calls ``on_end`` in the loop when a first process exits.
 
-    A pidfd tells the end at once and whether or not the engine answers (pidfd_open(2)).
+    A pidfd reports the end at once, also while the engine hangs (pidfd_open(2)).
     """
 
     on_end: Callable[[Container, bool], None]
-    """With whether memory had run out."""
+    """Called with the container, and whether it ran out of memory."""
     proc: Path = Path("/proc")
-    _held: dict[str, Held] = field(default_factory=dict)
+    _containers: dict[str, LiveContainer] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held
+        return name in self._containers
 
-    def __iter__(self) -> Iterator[Held]:
-        return iter(tuple(self._held.values()))
+    def __iter__(self) -> Iterator[LiveContainer]:
+        return iter(tuple(self._containers.values()))
 
-    def get(self, name: str) -> Held | None:
-        """Return one that lives."""
-        return self._held.get(name)
+    def get(self, name: str) -> LiveContainer | None:
+        """Return a running container by name."""
+        return self._containers.get(name)
 
     def add(self, container: Container) -> None:
-        """Watch a running container; one whose process is gone already is reported as ended."""
+        """Watch a running container; one whose process is already gone is reported as ended."""
         name = container.key.container
-        if name in self._held:
+        if name in self._containers:
             return
         try:
             pidfd = open_first(container, self.proc)
@@ -119,7 +119,7 @@ class Living:
             gauge = locate(container.pid)
         except (OSError, LookupError):
             gauge = None
-        self._held[name] = Held(
+        self._containers[name] = LiveContainer(
             container,
             pidfd,
             gauge,
@@ -130,45 +130,45 @@ class Living:
 
     def forget(self, name: str) -> None:
         """Stop watching."""
-        held = self._held.pop(name, None)
-        if held is not None:
-            asyncio.get_running_loop().remove_reader(held.pidfd)
-            os.close(held.pidfd)
+        live = self._containers.pop(name, None)
+        if live is not None:
+            asyncio.get_running_loop().remove_reader(live.pidfd)
+            os.close(live.pidfd)
 
     def clear(self) -> None:
-        """Stop watching all of them; they go on."""
-        for name in tuple(self._held):
+        """Stop watching all containers; they keep running."""
+        for name in tuple(self._containers):
             self.forget(name)
 
     def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[Sample]:
         """Measure every container with a GPU, or with a stand-in since the last call."""
         now = time.monotonic_ns()
         found = []
-        for held in self:
-            held.look_for_oom()
-            share = held.container.share
-            gpu = reading_of(held.container.gpu_uuid)
+        for live in self:
+            live.check_oom()
+            share = live.container.share
+            gpu = reading_of(live.container.gpu_uuid)
             if gpu is not None:
-                found.append(Sample(held.container, gpu.utilisation, gpu.memory_bytes, gpu))
-            if share is None or held.gauge is None:
+                found.append(Sample(live.container, gpu.utilisation, gpu.memory_bytes, gpu))
+            if share is None or live.gauge is None:
                 continue
             with suppress(OSError, ValueError):
-                reading = held.gauge.read()
+                reading = live.gauge.read()
                 busy = None
-                if held.last is not None and now > held.last_ns:
-                    used = reading.cpu_ns - held.last.cpu_ns
-                    # Before the share applies a program may use more; its stand-in is just busy.
-                    busy = min(1.0, max(0.0, used / (now - held.last_ns) / share))
-                held.last, held.last_ns = reading, now
-                found.append(Sample(held.container, busy, reading.memory_bytes))
+                if live.last is not None and now > live.last_ns:
+                    used = reading.cpu_ns - live.last.cpu_ns
+                    # A program can use more than its share before the share applies.
+                    busy = min(1.0, max(0.0, used / (now - live.last_ns) / share))
+                live.last, live.last_ns = reading, now
+                found.append(Sample(live.container, busy, reading.memory_bytes))
         return found
 
     def _ended(self, name: str) -> None:
-        held = self._held.get(name)
-        if held is not None:
-            held.look_for_oom()
+        live = self._containers.get(name)
+        if live is not None:
+            live.check_oom()
             self.forget(name)
-            self.on_end(held.container, held.oom)
+            self.on_end(live.container, live.oom)
 
 
 def _freezer(container: Container) -> Freezer | None:

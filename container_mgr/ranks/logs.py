@@ -1,9 +1,9 @@
-"""Reads what containers wrote, from the engine's json-file logs.
+"""Reads the output of containers from the engine's json-file logs.
 
-The files are read directly: that keeps stream and time of every line, costs the engine
-nothing and works while it hangs. They are copied aside when a container is removed, so
-that a cancelled job's last words stay readable. All reading is done in threads of its own and
-in small steps, so neither a large log nor many readers hold up the agent.
+The agent reads the files directly: that keeps stream and time of every line, costs the engine
+nothing and works while it hangs. It archives them when a container is removed, so the end of a
+cancelled job's output stays readable. Separate threads read in small steps, so neither a large
+log nor many readers delay the agent.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from container_mgr.docker.inspection import parse_time
 from container_mgr.values import RankKey
 
 KEPT_CONTAINERS = 64
-"""How many removed containers' logs are kept."""
+"""The number of removed containers whose logs are kept."""
 KEPT_BYTES = 4 * 2**20
-"""How much of each is kept, from its end: the archive lies in memory where ``/run`` does."""
+"""How much of each log's end is kept. The archive is in memory when ``/run`` is."""
 MAX_TAIL_LINES = 100_000
 MAX_TAIL_BYTES = 16 * 2**20
-"""How far back a tail looks for its lines, in bytes of the engine's files."""
+"""How far back a tail searches for its lines, in bytes of the engine's files."""
 
 _BATCH_LINES = 512
 _BATCH_BYTES = 2**20
-"""Text of one message: well below the 4 MiB that a receiver of gRPC takes."""
+"""The text of one message: well below gRPC's limit of 4 MiB."""
 _STEP_BYTES = 2**20
-"""Read in one go, so that many readers take turns."""
-_FIRST_LOOK_BYTES = 64 * 1024
+"""Read in one step, so that many readers take turns."""
+_FIRST_TAIL_BYTES = 64 * 1024
 _LINE_LIMIT = 64 * 1024
 _RECORD_LIMIT = 256 * 1024
-"""The engine splits at 16 KiB, which JSON writes as six times that at most."""
+"""The engine splits lines at 16 KiB; JSON needs at most six times as much."""
 _STREAMS = ("stdout", "stderr")
 _POLL_S = 0.2
 _SUFFIX = "-json.log"
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, frozen=True)
 class Line:
-    """One line of a program's output. Seconds since 1970."""
+    """One line of a program's output. ``time`` is seconds since 1970."""
 
     time: float
     stream: str
@@ -60,12 +60,12 @@ class Line:
 
 @dataclass(slots=True)
 class Joiner:
-    """Puts together what the engine splits (at 16 KiB) and cuts what never ends."""
+    """Joins lines that the engine split (at 16 KiB), and cuts lines that are too long."""
 
     _parts: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def feed(self, raw: bytes) -> Line | None:
-        """Take one record of the file; return a line once it is whole. Skips broken records."""
+        """Take one record of the file; return a line once it is complete. Skips broken records."""
         try:
             record = json.loads(raw)
             stream, text, time = record["stream"], record["log"], parse_time(record["time"])
@@ -80,29 +80,29 @@ class Joiner:
         return _line(time or 0.0, stream, text)
 
     def rest(self) -> list[Line]:
-        """Give out what has no end: a prompt, or the last words of a program that was killed."""
+        """Return incomplete lines: a prompt, or the last output of a program that was killed."""
         left = [_line(time, stream, text) for stream, (time, text) in self._parts.items()]
         self._parts.clear()
         return left
 
 
 def _line(time: float, stream: str, text: str) -> Line:
-    # A message is UTF-8, and JSON may hold what is none.
+    # A message is UTF-8; JSON can contain surrogates, which are not.
     clean = text if text.isascii() else text.encode("utf-8", "replace").decode()
     return Line(time, stream, clean.rstrip("\n"))
 
 
 def files(log: Path) -> list[Path]:
-    """The rotated files of ``log``, oldest first, and ``log`` itself."""
+    """Return the rotated files of ``log``, oldest first, and ``log`` itself."""
     rotated = [p for p in log.parent.glob(f"{log.name}.*") if p.suffix[1:].isdecimal()]
     rotated.sort(key=lambda p: int(p.suffix[1:]), reverse=True)
     return [p for p in (*rotated, log) if p.exists()]
 
 
-class Tape:
-    """A log's files as one, held open, so that a rotation meanwhile loses nothing.
+class LogReader:
+    """Reads a log's files as one. They stay open, so a rotation meanwhile loses nothing.
 
-    Blocks: use it in a thread, one call at a time.
+    Methods block: call them in a thread, one at a time.
     """
 
     def __init__(self, log: Path) -> None:
@@ -111,7 +111,7 @@ class Tape:
         self._joiner = Joiner()
         self._skip = 0
         seen = set()
-        for path in reversed(files(log)):  # a rotation now moves files the other way
+        for path in reversed(files(log)):  # a rotation meanwhile moves files in the other direction
             with suppress(OSError):
                 handle = path.open("rb")
                 inode = os.fstat(handle.fileno()).st_ino
@@ -127,13 +127,13 @@ class Tape:
         for handle in self._files:
             handle.close()
 
-    def wind(self, tail: int) -> None:
-        """Go to where the last ``tail`` lines begin, or as far back as a tail may look."""
+    def seek_tail(self, tail: int) -> None:
+        """Go to the start of the last ``tail`` lines, or as far back as a tail may search."""
         tail = min(tail, MAX_TAIL_LINES)
-        back = _FIRST_LOOK_BYTES
+        back = _FIRST_TAIL_BYTES
         while True:
             at_start = self._go_back(min(back, MAX_TAIL_BYTES))
-            place = self._at, [handle.tell() for handle in self._files]
+            position = self._at, [handle.tell() for handle in self._files]
             lines = 0
             while True:
                 batch, more = self._read(count_only=True)
@@ -141,33 +141,33 @@ class Tape:
                 if not more:
                     break
             lines += len(self._joiner.rest())
-            # One line more than asked for, so that the first that is shown has its beginning.
+            # One more line than asked for, so that the first line shown is complete.
             if lines > tail or at_start or back >= MAX_TAIL_BYTES:
                 break
             back *= 4
-        self._at, offsets = place
+        self._at, offsets = position
         for handle, offset in zip(self._files, offsets, strict=True):
             handle.seek(offset)
         self._joiner = Joiner()
         self._skip = max(0, lines - tail)
 
     def batch(self) -> tuple[list[Line], bool]:
-        """Return the next lines, and whether there is more to read at once."""
+        """Return the next lines, and whether more can be read now."""
         lines, more = self._read()
         dropped = min(self._skip, len(lines))
         self._skip -= dropped
         return lines[dropped:], more
 
     def rest(self) -> list[Line]:
-        """Return what was written last and has no end."""
+        """Return the incomplete lines at the end."""
         return self._joiner.rest()[self._skip :]
 
-    def replaced(self) -> bool:
-        """Return whether the engine has rotated the newest file away and made a new one."""
-        return _replaced(self._files[-1] if self._files else None, self._log)
+    def rotated(self) -> bool:
+        """Return whether the engine has rotated the newest file and created a new one."""
+        return _is_rotated(self._files[-1] if self._files else None, self._log)
 
     def renew(self) -> bool:
-        """Go on with the new file; False when there is none."""
+        """Continue with the new file; False when there is none."""
         try:
             newer = self._log.open("rb")
         except OSError:
@@ -177,7 +177,7 @@ class Tape:
         return True
 
     def _go_back(self, back: int) -> bool:
-        """Go to the first record in the last ``back`` bytes; True when that is the very first."""
+        """Go to the first record in the last ``back`` bytes; True at the start of the log."""
         self._at = 0
         for index in range(len(self._files) - 1, -1, -1):
             handle = self._files[index]
@@ -218,27 +218,27 @@ class Tape:
 async def read(
     log: Path, *, tail: int | None, follow: bool, alive: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[list[Line]]:
-    """Yield batches of lines; with ``follow`` until ``alive`` says no and all is read.
+    """Yield batches of lines; with ``follow`` until ``alive`` is false and all is read.
 
-    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` is whether any process
-    may still write: an engine does for a while after a program's end.
+    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` tells whether the log
+    may still grow: an engine writes for a while after a program's end.
     """
-    tape = await _in_thread(partial(Tape, log))
+    reader = await _in_thread(partial(LogReader, log))
     try:
         if tail is not None:
-            await _in_thread(partial(tape.wind, tail))
+            await _in_thread(partial(reader.seek_tail, tail))
         while True:
-            # Both asked before the read, so that the last words are not missed.
+            # Both are asked before the read, so that the last output is not missed.
             living = follow and await alive()
-            replaced = follow and await _in_thread(tape.replaced)
+            rotated = follow and await _in_thread(reader.rotated)
             quiet, more = True, True
             while more:
-                lines, more = await _in_thread(tape.batch)
+                lines, more = await _in_thread(reader.batch)
                 quiet = quiet and not lines
                 if lines:
                     yield lines
-            if replaced:
-                if not await _in_thread(tape.renew):
+            if rotated:
+                if not await _in_thread(reader.renew):
                     return
             elif not living and quiet:
                 break
@@ -246,10 +246,10 @@ async def read(
                 await asyncio.sleep(_POLL_S)
             elif not follow:
                 break
-        if last := tape.rest():
+        if last := reader.rest():
             yield last
     finally:
-        _THREADS.submit(tape.close)
+        _THREADS.submit(reader.close)
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
@@ -257,16 +257,16 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
 
 
 class Archive:
-    """Logs of removed containers, newest kept, the end of each."""
+    """The ends of the logs of the containers that were removed last."""
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
-        self._lock = threading.Lock()  # a job's ranks end together, each in a thread
+        self._lock = threading.Lock()  # the ranks of a job end together, each in a thread
 
     def store(self, key: RankKey, log: Path) -> None:
-        """Copy the end of a container's logs here; what cannot be read is not kept."""
+        """Copy the end of a container's logs here; files that cannot be read are skipped."""
         target = self._dir / key.container
-        shutil.rmtree(target, ignore_errors=True)  # an earlier life of the same rank
+        shutil.rmtree(target, ignore_errors=True)  # an earlier run of the same rank
         target.mkdir(parents=True, exist_ok=True)
         left = KEPT_BYTES
         for path in reversed(files(log)):
@@ -274,12 +274,20 @@ class Archive:
                 kept = target / path.name.replace(log.name, f"rank{_SUFFIX}")
                 left -= _copy_end(path, kept, left)
         with self._lock:
-            dated = sorted(self._dir.iterdir(), key=lambda p: p.stat().st_mtime)
+            with suppress(FileNotFoundError):  # removed: many newer logs came while it was copied
+                self._mark_newest(target)
+            dated = sorted(self._dir.iterdir(), key=lambda p: p.stat().st_mtime_ns)
             for old in dated[:-KEPT_CONTAINERS]:
                 shutil.rmtree(old, ignore_errors=True)
 
+    def _mark_newest(self, target: Path) -> None:
+        """Date ``target`` after all others, also when the system clock was set back meanwhile."""
+        others = [p.stat().st_mtime_ns for p in self._dir.iterdir() if p != target]
+        date = max(target.stat().st_mtime_ns, max(others, default=0) + 1)
+        os.utime(target, ns=(date, date))
+
     def find(self, job: str, rank: int) -> Path | None:
-        """The log of the newest epoch of a removed rank."""
+        """Return the log of the newest epoch of a removed rank."""
         prefix = RankKey(job, rank, 0).container.removesuffix("0")
         epochs = {
             int(p.name.removeprefix(prefix)): p
@@ -290,7 +298,7 @@ class Archive:
 
 
 def _copy_end(source: Path, target: Path, limit: int) -> int:
-    """Copy whole records from the end of a file; return how many bytes."""
+    """Copy whole records from the end of a file; return the number of bytes."""
     if limit <= 0:
         return 0
     with source.open("rb") as given:
@@ -303,15 +311,15 @@ def _copy_end(source: Path, target: Path, limit: int) -> int:
             given.seek(0)
         end = given.read(limit)
     if size and not end:
-        return limit  # not one whole record fits
+        return limit  # no whole record fits
     target.write_bytes(end)
     return len(end)
 
 
-def _replaced(handle: BinaryIO | None, path: Path) -> bool:
-    """True once the engine has rotated the file we hold and the new one is there."""
+def _is_rotated(handle: BinaryIO | None, path: Path) -> bool:
+    """Say whether the engine has rotated the open file and created the new one."""
     try:
-        held = None if handle is None else os.fstat(handle.fileno()).st_ino
-        return path.stat().st_ino != held
-    except OSError:  # none there
+        inode = None if handle is None else os.fstat(handle.fileno()).st_ino
+        return path.stat().st_ino != inode
+    except OSError:  # no new one
         return False

@@ -1,4 +1,4 @@
-"""What a job may ask of a server. Pure: it looks at the request and at nothing else."""
+"""Checks what a job asks of a server. Pure: it reads the request only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_COMMAND_BYTES = 64 * 1024
 MAX_ENV_ENTRIES = 128
 MAX_ENV_VALUE_BYTES = 32 * 1024
 MAX_RANKS_VALUE_BYTES = 128 * 1024 - 32
-"""Of the variables that name every rank of a job. Linux takes 128 KiB for one variable, its name
-and its end included (MAX_ARG_STRLEN)."""
+"""For the variables that name every rank of a job. Linux allows 128 KiB for one variable with its
+name and its end (MAX_ARG_STRLEN)."""
 MAX_ENV_BYTES = 512 * 1024
-"""Of all variables together; with the command well below what Linux takes at an exec (2 MiB)."""
+"""For all variables together. With the command that is well below Linux's limit (2 MiB)."""
 MAX_START_BYTES = 16 * 2**20
-"""Of one call, which carries every rank that a server starts of a job."""
+"""For one call, which has all ranks of a job on one server."""
 
 MIN_MEMORY_BYTES = 16 * 2**20
 MAX_PIDS = 65536
@@ -59,32 +59,34 @@ def check(
     disk: str = "",
     digest_only: bool = False,
 ) -> None:
-    """Raise AgentError(invalid) when ``spec`` asks for what a job may not have.
+    """Raise AgentError when ``spec`` asks for something that a job may not have.
 
-    ``endpoints`` are those this server serves; None serves whatever NIC lies in the
-    server's own network namespace (an emulated server has nothing else in it). ``disk``
-    is where limits on reading and writing apply, empty when there is none to apply them to.
-    With ``digest_only`` an image is named by what it is, never by a tag that may move.
+    ``endpoints`` are those of this server; None serves every NIC in the server's own network
+    namespace (an emulated server has nothing else in it). ``disk`` is the disk to which I/O
+    limits apply, empty when there is none. With ``digest_only`` an image must be named by its
+    digest, not by a tag, which may move.
     """
     obj = spec.key.container
     check_job(spec.key.job)
-    _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch are not negative")
-    _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is no endpoint name")
+    _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch must not be negative")
+    _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is not an endpoint name")
     images.check(spec.image, obj, digest_only=digest_only)
     check_command(obj, spec.command)
     check_env(obj, spec.env)
     _check_nic(obj, spec)
     if spec.gpu_uuid and spec.emulated_share is not None:
-        raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, never both")
+        raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, not both")
     if spec.emulated_share is not None:
-        _require(0.01 <= spec.emulated_share <= 1024, obj, "emulated_share is 0.01 to 1024 cores")
+        _require(
+            0.01 <= spec.emulated_share <= 1024, obj, "emulated_share must be 0.01 to 1024 cores"
+        )
     _check_limits(obj, spec.limits, facts, disk)
     if endpoints is not None:
         _check_endpoint(obj, spec, endpoints)
 
 
 def check_job(name: str) -> None:
-    """Raise AgentError(invalid) for a job's name that is none."""
+    """Raise AgentError(invalid) for an invalid job name."""
     _require(JOB.fullmatch(name), name[:80], f"a job is named {JOB_RULE}")
 
 
@@ -102,11 +104,11 @@ def distinct(specs: Sequence[RankSpec]) -> None:
 
 
 def environment_allowed(name: str) -> bool:
-    """True for variables a job may set.
+    """Say whether a job may set this variable.
 
-    Left out on purpose: what steers the dynamic loader or the interpreter (``LD_*``,
-    ``PATH``, ``PYTHONPATH``) and what makes a GPU runtime show more than one GPU
-    (``NVIDIA_*``, ``CUDA_*``).
+    Not allowed are variables that control the dynamic loader or the interpreter (``LD_*``,
+    ``PATH``, ``PYTHONPATH``) or that make a GPU runtime show more than one GPU (``NVIDIA_*``,
+    ``CUDA_*``).
     """
     return _ENV_NAME.fullmatch(name) is not None and (
         name in _ENV_NAMES or name.startswith(_ENV_PREFIXES)
@@ -119,15 +121,15 @@ def _require(ok: object, obj: str, message: str) -> None:
 
 
 def check_command(obj: str, command: Sequence[str]) -> None:
-    """Raise AgentError(invalid) when a command is too long, or can not be passed to a program."""
+    """Raise AgentError(invalid) when a command is too long or cannot be passed to a program."""
     _require(len(command) <= MAX_COMMAND_WORDS, obj, f"more than {MAX_COMMAND_WORDS} words")
     size = sum(len(word.encode()) + 1 for word in command)
     _require(size <= MAX_COMMAND_BYTES, obj, f"the command exceeds {MAX_COMMAND_BYTES} bytes")
-    _require(all("\0" not in word for word in command), obj, "the command holds a NUL")
+    _require(all("\0" not in word for word in command), obj, "the command contains a NUL")
 
 
 def check_env(obj: str, env: Mapping[str, str]) -> None:
-    """Raise AgentError(invalid) for a variable that a job may not set, or that is too long."""
+    """Raise AgentError(invalid) for a variable that is not allowed or too long."""
     _require(len(env) <= MAX_ENV_ENTRIES, obj, f"more than {MAX_ENV_ENTRIES} variables")
     for name, value in env.items():
         if not environment_allowed(name):
@@ -139,24 +141,24 @@ def check_env(obj: str, env: Mapping[str, str]) -> None:
             )
         most = MAX_RANKS_VALUE_BYTES if name in _NAMES_RANKS else MAX_ENV_VALUE_BYTES
         size = len(value.encode())
-        _require(size <= most, obj, f"{name} takes {size} bytes, {most} are possible")
-        _require("\0" not in value, obj, f"{name} holds a NUL")
+        _require(size <= most, obj, f"{name} has {size} bytes, the limit is {most}")
+        _require("\0" not in value, obj, f"{name} contains a NUL")
     total = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
     _require(total <= MAX_ENV_BYTES, obj, f"the variables exceed {MAX_ENV_BYTES} bytes together")
 
 
 def _check_nic(obj: str, spec: RankSpec) -> None:
     nic = spec.nic
-    _require(_NIC.fullmatch(nic.name), obj, f"{nic.name!r} is no interface name")
-    _require(_MAC.fullmatch(nic.mac), obj, f"{nic.mac!r} is no unicast MAC in lower case")
-    _require(nic.mtu is None or 576 <= nic.mtu <= 9216, obj, "an MTU is 576 to 9216")
+    _require(_NIC.fullmatch(nic.name), obj, f"{nic.name!r} is not an interface name")
+    _require(_MAC.fullmatch(nic.mac), obj, f"{nic.mac!r} is not a unicast MAC in lower case")
+    _require(nic.mtu is None or 576 <= nic.mtu <= 9216, obj, "an MTU must be 576 to 9216")
     try:
         address = ipaddress.IPv4Interface(f"{nic.ip}/{nic.prefix_len}")
     except ValueError:
-        raise AgentError("invalid", obj, f"{nic.ip}/{nic.prefix_len} is no address") from None
-    _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP is 0 to 63")
+        raise AgentError("invalid", obj, f"{nic.ip}/{nic.prefix_len} is not an address") from None
+    _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP must be 0 to 63")
     usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
-    _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is no host's address")
+    _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
 
 
 def _check_limits(obj: str, limits: RankLimits, facts: ServerFacts, disk: str) -> None:
@@ -169,15 +171,19 @@ def _check_limits(obj: str, limits: RankLimits, facts: ServerFacts, disk: str) -
     if memory is not None and not MIN_MEMORY_BYTES <= memory <= facts.memory_bytes:
         raise AgentError(
             "invalid", obj,
-            f"{memory} bytes of memory asked for, between {MIN_MEMORY_BYTES}"
-            f" and the server's {facts.memory_bytes} can be had",
+            f"{memory} bytes of memory asked for, allowed are {MIN_MEMORY_BYTES}"
+            f" to the server's {facts.memory_bytes}",
             "change the job's limits",
         )  # fmt: skip
     pids = limits.pids
-    _require(pids is None or 1 <= pids <= MAX_PIDS, obj, f"limits.pids is 1 to {MAX_PIDS}")
+    _require(pids is None or 1 <= pids <= MAX_PIDS, obj, f"limits.pids must be 1 to {MAX_PIDS}")
     rates = [bps for bps in (limits.read_bps, limits.write_bps) if bps is not None]
-    _require(all(bps >= MIN_DISK_BPS for bps in rates), obj, f"at least {MIN_DISK_BPS} bytes/s")
-    _require(disk or not rates, obj, "this server has no disk whose use can be limited")
+    _require(
+        all(bps >= MIN_DISK_BPS for bps in rates),
+        obj,
+        f"an I/O limit must be at least {MIN_DISK_BPS} bytes/s",
+    )
+    _require(disk or not rates, obj, "this server has no disk to which I/O limits could apply")
 
 
 def _check_endpoint(obj: str, spec: RankSpec, endpoints: Mapping[str, ServedEndpoint]) -> None:

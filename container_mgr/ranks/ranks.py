@@ -1,7 +1,7 @@
-"""Runs ranks: one container each, with its NIC, by an idempotency key that is the container's name.
+"""Runs ranks: one container each, with its NIC. The container's name is the idempotency key.
 
-The engine and the kernel hold all state. This object only remembers who is alive; after
-a restart :meth:`Ranks.recover` finds everything again from labels and NIC aliases.
+The engine and the kernel hold all state; this module only remembers which containers are alive.
+After a restart :meth:`Ranks.recover` rebuilds that from labels and NIC aliases.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import shutil
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
+from container_mgr import atomic_file
 from container_mgr.docker.arguments import Host
 from container_mgr.docker.engine import (
     DockerHost,
@@ -27,15 +29,14 @@ from container_mgr.docker.engine import (
 )
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_DIR, READY_FILE, REASONS, SCRIPT
 from container_mgr.fence import Fence
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks.batch import Outcome, batch, fault_of
-from container_mgr.ranks.files import put_in
-from container_mgr.ranks.freezing import Freezing, as_is
+from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
-from container_mgr.ranks.living import Held, Living, Sample
+from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.ranks.logs import Archive
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 
@@ -43,24 +44,24 @@ _log = structlog.get_logger("container_mgr.ranks.ranks")
 
 
 class Ranks:
-    """All ranks of one server. Lives in one event loop."""
+    """All ranks of one server. Belongs to one event loop."""
 
     def __init__(
         self,
         *,
         engine: DockerHost,
         nics: Nics,
-        kit: Kit,
+        inventory: Inventory,
         host: Host,
         fence: Fence,
         state_dir: Path,
         proc: Path = Path("/proc"),
     ) -> None:
-        """``host.entry`` is written here; ranks' directories lie below ``state_dir``."""
+        """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``."""
         self._server = host.server
         self._engine = engine
         self._nics = nics
-        self._kit = kit
+        self._inventory = inventory
         self._fence = fence
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
@@ -69,28 +70,28 @@ class Ranks:
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
         self._oom: set[str] = set()
-        # One change at a time per endpoint: covers the container, its NIC and its directory.
+        # One change at a time per endpoint: of the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # One freeze or thaw at a time per job: two at once would undo each other for seconds.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # One freeze or thaw at a time per job: concurrent ones would undo each other.
+        self._job_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
-        self._chores: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
         self._launcher = Launcher(
             engine,
             nics,
-            kit,
+            inventory,
             host,
             dirs=self._dirs,
             locks=self._locks,
-            settle=self._settle_in,
+            attach=self._attach_nic,
             remove=self._remove,
             proc=proc,
         )
 
     @property
     def archive(self) -> Archive:
-        """Logs of ranks that were removed."""
+        """The logs of removed ranks."""
         return self._archive
 
     @property
@@ -99,62 +100,62 @@ class Ranks:
         return self._fence.term
 
     async def recover(self) -> None:
-        """Take over what runs; clear away what a crash left, and give back NICs of the dead."""
-        # Accounts of this server find nothing here to read or to write.
+        """Take over running ranks, remove what a crash left, and return NICs of ended ranks."""
+        # Other accounts of this server must not read or write here.
         for directory in (self._dirs.parent, self._dirs, self._dirs.parent / "logs"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
-        # Whole and at once: a container that starts now must not read half of it, or nothing.
-        put_in(self._entry.parent, self._entry.name, SCRIPT, 0o555)
+        # In one step: a container that starts now must read the whole script.
+        atomic_file.write(self._entry, SCRIPT, mode=0o555)
         containers = await self._engine.list(self._server)
-        self._fence.saw(max((c.term for c in containers), default=0))
+        self._fence.raise_to(max((c.term for c in containers), default=0))
         for container in containers:
             if container.state == "created":  # an agent died between create and start
                 await self._remove(container)
             elif container.alive:
                 try:
-                    await self._settle_in(container)
+                    await self._attach_nic(container)
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
                     self._living.add(container)
-        wanted = {c.key.room for c in containers if c.alive}
-        for room in await asyncio.to_thread(self._nics.rooms):
-            if room not in wanted:
+        wanted = {c.key.namespace for c in containers if c.alive}
+        for namespace in await asyncio.to_thread(self._nics.namespaces):
+            if namespace not in wanted:
                 try:
-                    await asyncio.to_thread(self._nics.release, room)
+                    await asyncio.to_thread(self._nics.release, namespace)
                 except AgentError as error:
                     _log.error("NIC of a dead container is lost", reason=str(error))
                     continue
-                _log.info("NIC of a dead container given back", room=room)
+                _log.info("NIC of a dead container given back", namespace=namespace)
         names = {c.key.container for c in containers if c.state != "created"}
         for left in [d for d in self._dirs.iterdir() if d.name not in names]:
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
         _log.info("state rebuilt", containers=len(names), alive=len(wanted), term=self._fence.term)
 
     async def close(self) -> None:
-        """Stop watching. Containers go on: losing the agent ends nothing."""
+        """Stop watching. Containers keep running without the agent."""
         self._living.clear()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
-        """Start what does not run yet; every rank succeeds or fails by itself."""
-        over = asyncio.get_running_loop().create_future()
+        """Start the ranks that do not run yet; each succeeds or fails by itself."""
+        done = asyncio.get_running_loop().create_future()
         jobs = {spec.key.job for spec in specs}
         for job in jobs:
-            self._starting[job].add(over)
+            self._starting[job].add(done)
         try:
-            begun = await self._launcher.start(specs, self._fence.term)
+            started = await self._launcher.start(specs, self._fence.term)
         finally:
-            over.set_result(None)
+            done.set_result(None)
             for job in jobs:
-                self._starting[job].discard(over)
+                self._starting[job].discard(done)
                 if not self._starting[job]:
                     del self._starting[job]
-        return replace(begun, containers=tuple(self._as_is(c) for c in begun.containers))
+        return replace(started, containers=tuple(self._current(c) for c in started.containers))
 
     async def stop(self, job: str, grace_s: float) -> Outcome:
-        """End and remove the job's containers, all epochs of them; reports how they ended."""
-        # A start whose caller gave up goes on. What it makes is to be ended, too.
+        """Stop and remove the job's containers of all epochs; report how they ended."""
+        # A start continues after its caller gave up; its containers must be stopped as well.
         if pending := self._starting.get(job):
             await asyncio.wait(set(pending))
         try:
@@ -164,39 +165,43 @@ class Ranks:
         return await batch(containers, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
-        """Freeze the job's living containers; see :meth:`Freezing.freeze`."""
-        async with self._turn(job):
+        """Freeze the job's containers; see :meth:`Freezing.freeze`."""
+        async with self._job_lock(job):
             return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
-        """Let the job's living containers go on, whoever froze them."""
-        async with self._turn(job):
+        """Thaw the job's containers, also those that another program froze."""
+        async with self._job_lock(job):
             return await self._freezing.thaw(self._of(job))
 
     async def observe(self, job: str | None = None) -> list[Container]:
-        """All containers of this server as they are now."""
-        return [self._as_is(c) for c in await self._engine.list(self._server, job)]
+        """Return all containers of this server, or one job's, in their current state."""
+        return [self._current(c) for c in await self._engine.list(self._server, job)]
 
     def sample(self) -> list[Sample]:
-        """Measure the living since the last call, and do what their state asks for.
+        """Measure the running containers since the last call, and act on their state.
 
-        Those that became ready are held to their share; those whose light came back say
-        where they are.
+        A container that became ready gets its CPU share. One whose light returned announces its
+        address.
         """
-        for held in self._living:
-            share = held.container.share
-            if share is not None and not held.share_applied and self._shows(held, READY_FILE):
-                held.share_applied = True
-                self._chore(self._apply_share(held, share))
-            if held.light_came_back(self._proc):
-                self._chore(self._announce(held.container))
-        return self._living.sample(self._kit.reading)
+        for live in self._living:
+            share = live.container.share
+            if (
+                share is not None
+                and not live.share_applied
+                and self._has_status_file(live, READY_FILE)
+            ):
+                live.share_applied = True
+                self._run_in_background(self._apply_share(live, share))
+            if live.light_came_back(self._proc):
+                self._run_in_background(self._announce(live.container))
+        return self._living.sample(self._inventory.reading)
 
     async def is_written(self, container: Container) -> bool:
-        """True while the container's log may still grow.
+        """Say whether the container's log may still grow.
 
-        The engine copies what programs write, later than they write it and even after they have
-        ended; it tells of an end when that is done. An engine that does not answer copies nothing.
+        The engine copies output with a delay, even after the program has ended, and reports the
+        end only after that. An engine that does not answer copies nothing.
         """
         name = container.key.container
         if name in self._living:
@@ -208,60 +213,65 @@ class Ranks:
         return now is not None and now.id == container.id and now.alive
 
     def report(self, container: Container) -> NicReport | None:
-        """Return the NIC of a living container as it was bound."""
+        """Return the NIC of a running container as it was bound."""
         return self._reports.get(container.key.container)
 
-    def why(self, container: Container) -> str:
-        """Say why a container is in its state, or what is wrong with it; nothing when all is well.
+    def reason_for(self, container: Container) -> str:
+        """Say why a container is in its state or what is wrong with it; empty when nothing is.
 
-        A living container whose GPU is lost still runs, but its job must know.
+        A container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
-            reason = self._kit.why_unfit(container.gpu_uuid)
-            held = self._living.get(container.key.container)
-            if not reason and held is not None and self._shows(held, LOST_FILE):
+            reason = self._inventory.why_unfit(container.gpu_uuid)
+            live = self._living.get(container.key.container)
+            if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if container.oom:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
 
-    async def _settle_in(self, container: Container) -> None:
-        """Give a running container its NIC, tell it of it, and watch it."""
+    async def _attach_nic(self, container: Container) -> None:
+        """Give a running container its NIC and the NIC's file, and watch it."""
         name = container.key.container
         report = await asyncio.to_thread(self._bind, container)
         self._reports[name] = report
+        path = self._dir(container) / NIC_FILE
         try:
-            await asyncio.to_thread(put_in, self._dir(container), NIC_FILE, nic_assignments(report))
+            await asyncio.to_thread(
+                partial(atomic_file.write, path, nic_assignments(report), mode=0o444)
+            )
         except OSError as error:
-            raise AgentError("failed", name, f"cannot be told of its NIC: {error}") from error
+            raise AgentError(
+                "failed", name, f"the file about its NIC cannot be written: {error}"
+            ) from error
         self._living.add(container)
         self._map_jobs()
 
     def _bind(self, container: Container) -> NicReport:
-        # A stranger under its number may be in any namespace, the machine's own among them.
+        # Another process with its number can be in any namespace, even in the machine's own.
         try:
             pidfd = open_first(container, self._proc)
         except ProcessLookupError as error:
             name = container.key.container
-            raise AgentError("failed", name, f"has ended before its NIC came: {error}") from error
+            raise AgentError("failed", name, f"ended before it got its NIC: {error}") from error
         try:
             return self._nics.bind(
                 container.nic,
-                container.key.room,
+                container.key.namespace,
                 container.pid,
-                self._kit.attach(container.endpoint),
+                self._inventory.attach(container.endpoint),
                 container.rdma_device,
             )
         finally:
             os.close(pidfd)
 
     async def _announce(self, container: Container) -> None:
-        await asyncio.to_thread(self._nics.announce, container.nic, container.key.room)
+        await asyncio.to_thread(self._nics.announce, container.nic, container.key.namespace)
 
     def _map_jobs(self) -> None:
         try:
-            self._kit.map_jobs([held.container for held in self._living])
+            self._inventory.map_jobs([live.container for live in self._living])
         except OSError as error:
             _log.warning("job map not written", reason=str(error))
 
@@ -272,29 +282,29 @@ class Ranks:
             if now is None:
                 await self._clear_away(container)
                 return container
-            held = self._living.get(name)
-            if held is not None:
-                held.ending = True
+            live = self._living.get(name)
+            if live is not None:
+                live.ending = True
             try:
                 if now.alive:
-                    async with self._turn(now.key.job):  # a freeze that is on looks no more
-                        await self._freezing.release(now, held)
-                    await self._settle(name, lambda: self._engine.stop(name, grace_s), _gone)
+                    async with self._job_lock(now.key.job):  # no freeze is in progress
+                        await self._freezing.release(now, live)
+                    await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
                     now = await self._engine.inspect(name) or now
-                now = self._as_is(now)
+                now = self._current(now)
                 await self._remove(now)
             finally:
-                if held is not None:
-                    held.ending = False
+                if live is not None:
+                    live.ending = False
             return now
 
-    async def _settle(
+    async def _act_once(
         self,
         name: str,
         act: Callable[[], Awaitable[None]],
         done: Callable[[Container | None], bool],
     ) -> None:
-        """Act once; when the engine is late or says no, look whether it is so all the same."""
+        """Act once; after a time-out or a refusal, inspect whether it took effect all the same."""
         try:
             await act()
         except (EngineTimeoutError, EngineRefusedError):
@@ -302,17 +312,17 @@ class Ranks:
                 raise
 
     async def _remove(self, container: Container) -> None:
-        """Remove a container; NIC, log and directory are taken care of."""
+        """Archive a container's log, return its NIC, remove it, and delete its directory."""
         name = container.key.container
         if container.log_path:
             await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
         try:
-            # Now: whether and when the engine removes the container is not known.
-            await asyncio.to_thread(self._nics.release, container.key.room)
+            # Before the removal, whose outcome and time are uncertain.
+            await asyncio.to_thread(self._nics.release, container.key.namespace)
         finally:
-            await self._settle(name, lambda: self._engine.remove(name), lambda c: c is None)
+            await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
             await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
@@ -320,55 +330,55 @@ class Ranks:
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
         self._map_jobs()
-        await asyncio.to_thread(self._nics.release, container.key.room)
+        await asyncio.to_thread(self._nics.release, container.key.namespace)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
     def _on_end(self, container: Container, oom: bool) -> None:
         if oom:
             self._oom.add(container.id)
-        self._chore(self._after_end(container))
+        self._run_in_background(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
         name = container.key.container
         async with self._locks[container.endpoint]:
             if name in self._living:
-                return  # removed and started again meanwhile: the NIC is the new one's
-            await asyncio.to_thread(self._nics.release, container.key.room)
+                return  # removed and started again meanwhile: the new rank has the NIC
+            await asyncio.to_thread(self._nics.release, container.key.namespace)
         self._map_jobs()
         _log.info("rank ended, NIC given back", container=name)
 
-    async def _apply_share(self, held: Held, share: float) -> None:
-        name = held.container.key.container
+    async def _apply_share(self, live: LiveContainer, share: float) -> None:
+        name = live.container.key.container
         try:
             await self._engine.limit_cpu(name, share)
         except EngineFailure:
-            held.share_applied = False  # the same value again does no harm
+            live.share_applied = False  # setting the same value again is harmless
             raise
         _log.info("CPU share applied", container=name, cores=share)
 
-    def _turn(self, job: str) -> asyncio.Lock:
-        return self._turns.setdefault(job, asyncio.Lock())
+    def _job_lock(self, job: str) -> asyncio.Lock:
+        return self._job_locks.setdefault(job, asyncio.Lock())
 
-    def _of(self, job: str) -> list[Held]:
-        return [held for held in self._living if held.container.key.job == job]
+    def _of(self, job: str) -> list[LiveContainer]:
+        return [live for live in self._living if live.container.key.job == job]
 
-    def _as_is(self, container: Container) -> Container:
-        held = self._living.get(container.key.container)
+    def _current(self, container: Container) -> Container:
+        live = self._living.get(container.key.container)
         if container.alive:
-            return as_is(container, held)
-        if held is not None:  # the engine knew of its end before we do
-            held.look_for_oom()
-        oom = container.oom or container.id in self._oom or (held is not None and held.oom)
+            return with_kernel_state(container, live)
+        if live is not None:  # the engine saw its end first
+            live.check_oom()
+        oom = container.oom or container.id in self._oom or (live is not None and live.oom)
         return replace(container, oom=oom)
 
-    def _shows(self, held: Held, sign: str) -> bool:
-        """Say whether a rank has made this sign. Only the rank can: no one else sees the place."""
-        return inside.has(held.container.pid, READY_DIR, sign, self._proc)
+    def _has_status_file(self, live: LiveContainer, name: str) -> bool:
+        """Say whether a rank has created this status file; only the rank can."""
+        return inside.has(live.container.pid, READY_DIR, name, self._proc)
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:
             try:
                 await work
@@ -376,19 +386,19 @@ class Ranks:
                 _log.error("chore failed", reason=str(error))
 
         task = asyncio.get_running_loop().create_task(guarded())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def nic_assignments(report: NicReport) -> str:
-    """Write as shell assignments what a program can only know once its NIC is there."""
+    """Return, as shell assignments, what a program can know only once it has its NIC."""
     known: dict[str, int | str] = {"LIGHTLOOM_MTU": report.mtu}
     if report.rdma_device:
-        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # this device and none that begins so
+        known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # without "=" NCCL matches prefixes
     if report.rdma_device and report.gid_index is not None:
         known["NCCL_IB_GID_INDEX"] = report.gid_index
     if report.dscp is not None:
-        known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class holds DSCP and two ECN bits
+        known["NCCL_IB_TC"] = report.dscp << 2  # the traffic class is DSCP and two ECN bits
     return "".join(f"export {name}={value}\n" for name, value in known.items())
 
 

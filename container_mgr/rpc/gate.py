@@ -1,4 +1,8 @@
-"""Admits calls to the agent: by the name in the caller's certificate, and by the term."""
+"""Admits calls to the agent by the name in the caller's certificate and by the caller's term.
+
+The interceptor wraps every method, so a new method is checked as well. Every controller may
+read, and reading never raises the term; only the controller with the highest term may change.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+import structlog
 
-from container_mgr.fence import TERM_KEY, Fence, _log
+from container_mgr.fence import TERM_KEY, Fence
 from container_mgr.values import MAX_TERM
 from pki import CONTROLLER
 
 READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs"})
 
+_log = structlog.get_logger("container_mgr.rpc.gate")
 
-class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets the controller's calls through to the service, by the name in its certificate."""
+
+class TermGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Passes the calls of the newest controller to the service, and reads of every controller."""
 
     def __init__(self, fence: Fence) -> None:
         self._fence = fence
@@ -56,12 +63,12 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             _log.warning("refused", method=method, caller=shown)
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"this agent obeys {CONTROLLER}, not {shown}",
+                f"this agent accepts calls from {CONTROLLER}, not from {shown}",
             )
         term = _term_of(context)
         if term is None:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"{TERM_KEY} is a number from 0 on"
+                grpc.StatusCode.INVALID_ARGUMENT, f"{TERM_KEY} must be a number, 0 or more"
             )
             return
         if method in READING:
@@ -71,19 +78,19 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"a newer controller (term {self._fence.term}) commands this agent;"
-                f" this call is of term {term}",
+                f" this call has term {term}",
             )
         try:
-            self._fence.saw(term)
+            self._fence.raise_to(term)
         except OSError as error:
             _log.error("term not written", term=term, reason=str(error))
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the agent cannot write down the controller's term"
+                grpc.StatusCode.UNAVAILABLE, "the agent cannot store the controller's term"
             )
 
 
 def _term_of(context: Any) -> int | None:
-    """Return the caller's term, 0 when it names none, None when it is no number."""
+    """Return the caller's term, 0 when it names none, None when it is not a valid term."""
     text = dict(context.invocation_metadata() or ()).get(TERM_KEY, "0")
     if not isinstance(text, str) or not text.isdecimal() or len(text) > 19:
         return None

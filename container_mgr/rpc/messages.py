@@ -1,4 +1,4 @@
-"""Between protobuf messages and the agent's values. Pure."""
+"""Converts between protobuf messages and the agent's values. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _limits_of(limits: pb.Limits) -> RankLimits:
 
 
 def status_of(container: Container, reason: str, nic: NicReport | None) -> pb.RankStatus:
-    """Write one container's state."""
+    """Convert one container's state."""
     return pb.RankStatus(
         job=container.key.job,
         rank=container.key.rank,
@@ -83,17 +83,17 @@ def status_of(container: Container, reason: str, nic: NicReport | None) -> pb.Ra
 
 
 def health_message(health: Health) -> pb.Health:
-    """Write an endpoint's fitness."""
+    """Convert the health of an endpoint."""
     return pb.Health(endpoint=health.endpoint, ok=health.ok, reason=health.reason)
 
 
 def fault_message(error: AgentError) -> pb.Fault:
-    """Write one fault."""
+    """Convert one fault."""
     return pb.Fault(code=error.code, object=error.obj, message=error.message, hint=error.hint)
 
 
 def telemetry_of(time: float, samples: Sequence[Sample]) -> pb.TelemetryBatch:
-    """Write one second of all ranks with a GPU or a stand-in."""
+    """Convert one second of all ranks with a GPU or a stand-in."""
     return pb.TelemetryBatch(
         time=time,
         samples=[
@@ -130,7 +130,7 @@ def _gpu_message(gpu: Reading) -> pb.Gpu:
 
 
 def logs_of(lines: Sequence[Line]) -> pb.LogBatch:
-    """Write a batch of lines."""
+    """Convert a batch of lines."""
     return pb.LogBatch(
         lines=[pb.LogLine(time=li.time, stream=li.stream, text=li.text) for li in lines]
     )

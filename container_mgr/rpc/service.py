@@ -1,4 +1,4 @@
-"""The gRPC service of ``protos/agent.proto``: translates, and finishes what it has begun."""
+"""The gRPC service of ``protos/agent.proto``. It completes every change that it has started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from container_mgr.docker.engine import (
     EngineFailure,
     EngineTimeoutError,
 )
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks import images, logs, policy
 from container_mgr.ranks.batch import Outcome
 from container_mgr.ranks.ranks import Ranks
@@ -32,7 +32,7 @@ MAX_GRACE_S = 300.0
 MAX_SETTLE_S = 1.0
 MAX_LOG_READERS = 128
 MAX_LISTENERS = 16
-"""Streams of telemetry at once; a controller has one."""
+"""Concurrent streams of telemetry; a controller uses one."""
 
 _QUEUE_BATCHES = 4
 
@@ -42,31 +42,31 @@ _log = structlog.get_logger("container_mgr.rpc.service")
 
 
 class AgentService(agent_pb2_grpc.AgentServicer):
-    """Answers the controller. Every change is finished even when its caller goes away."""
+    """Answers the controller. A change completes even when its caller disconnects."""
 
     def __init__(
         self,
         server: str,
         engine: DockerHost,
         ranks: Ranks,
-        kit: Kit,
+        inventory: Inventory,
     ) -> None:
         self._server = server
         self._engine = engine
         self._ranks = ranks
-        self._kit = kit
+        self._inventory = inventory
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Outcome]] = set()
         self._readers = 0
 
     async def sample_forever(self) -> None:
-        """Measure once a second; a listener that does not keep up loses the oldest samples."""
+        """Measure once a second. A listener that falls behind loses the oldest samples."""
         while True:
             started = time.monotonic()
             try:
                 self._send(messages.telemetry_of(time.time(), self._ranks.sample()))
             except Exception:
-                # One bad second must not be the last: nobody would apply shares any more.
+                # A failed second must not stop the loop, which also applies CPU shares.
                 _log.exception("not measured")
             await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
 
@@ -79,32 +79,32 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def Command(  # noqa: N802
         self, request: pb.CommandRequest, context: grpc.aio.ServicerContext
     ) -> pb.CommandReply:
-        """Confirm the caller's command; the gate has compared and kept its term."""
+        """Confirm that the caller commands; the gate has checked and stored its term."""
         return pb.CommandReply(term=self._ranks.term)
 
     async def Describe(  # noqa: N802
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
     ) -> pb.DescribeReply:
-        """Say what this server is."""
+        """Describe this server."""
         facts = await self._or_abort(context, self._engine.facts())
         return pb.DescribeReply(
             server=self._server,
             agent_version=_version(),
             engine=f"docker {facts.version}",
-            endpoints=[self._endpoint(e) for e in (self._kit.endpoints or {}).values()],
-            cores=self._kit.facts.cores,
-            memory_bytes=self._kit.facts.memory_bytes,
+            endpoints=[self._endpoint(e) for e in (self._inventory.endpoints or {}).values()],
+            cores=self._inventory.facts.cores,
+            memory_bytes=self._inventory.facts.memory_bytes,
             gpu_binding=self._binding(),
         )
 
     async def ImageStatus(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
-        """Say whether an image is here."""
+        """Say whether the engine has an image, and whether it may be fetched."""
         await self._allowed(
             context,
             lambda: images.check(
-                request.image, request.image[:80], digest_only=self._kit.digest_only
+                request.image, request.image[:80], digest_only=self._inventory.digest_only
             ),
         )
         image = await self._or_abort(context, self._engine.image(request.image))
@@ -113,7 +113,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             reply.image_id, reply.size_bytes = image.id, image.size_bytes
         if image is None or request.refresh:
             try:
-                images.check_pull(request.image, request.image, self._kit.registries)
+                images.check_pull(request.image, request.image, self._inventory.registries)
             except AgentError as error:
                 reply.refusal = f"{error.message} ({error.hint})"
         return reply
@@ -121,7 +121,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def EnsureImage(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
-        """Fetch an image that is not here, or whatever is here when asked to."""
+        """Fetch an image that is missing, or any image when asked to refresh it."""
         name = request.image
         status = await self.ImageStatus(request, context)
         if status.present and not request.refresh:
@@ -131,7 +131,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             await self._engine.pull(name)
         except EngineFailure as error:
-            # What the registry or its network said is the operator's: jobs do not probe with it.
+            # The reason goes to the operator's log only: a job must not use it to probe networks.
             _log.warning("image not fetched", image=name, reason=str(error))
             late = isinstance(error, EngineTimeoutError)
             await context.abort(
@@ -153,7 +153,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Start ranks."""
         if len(request.ranks) > MAX_RANKS_PER_CALL:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks a call"
+                grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks per call"
             )
         specs = [messages.spec_of(rank) for rank in request.ranks]
         return await self._outcome(lambda: self._ranks.start(specs))
@@ -181,10 +181,10 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def Observe(  # noqa: N802
         self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
     ) -> pb.RanksReply:
-        """Report all ranks, or one job's."""
+        """Report all ranks, or those of one job."""
         containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         reply = self._reply(Outcome(tuple(containers)))
-        reply.health.extend(messages.health_message(health) for health in self._kit.health())
+        reply.health.extend(messages.health_message(health) for health in self._inventory.health())
         return reply
 
     async def Telemetry(  # noqa: N802
@@ -206,12 +206,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def Logs(  # noqa: N802
         self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.LogBatch]:
-        """Stream what a rank wrote."""
+        """Stream the output of a rank."""
         await self._allowed(context, lambda: policy.check_job(request.job))
         if self._readers >= MAX_LOG_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{MAX_LOG_READERS} logs are being read on {self._server}",
+                f"{MAX_LOG_READERS} log streams are open on {self._server}",
             )
         self._readers += 1
         try:
@@ -246,11 +246,11 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             return None
         if container is not None and Path(container.log_path).exists():
             return Path(container.log_path)
-        # Removed, perhaps this moment: what it wrote was put aside before.
+        # Removed, perhaps at this moment: its log was archived before.
         return self._ranks.archive.find(request.job, request.rank)
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
-        # A caller's deadline cancels its call, never the change: half a start helps nobody.
+        # A caller's deadline cancels its call but not the change: half a start is of no use.
         task = asyncio.ensure_future(work())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -263,15 +263,16 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         ranks = self._ranks
         return pb.RanksReply(
             ranks=[
-                messages.status_of(c, ranks.why(c), ranks.report(c)) for c in outcome.containers
+                messages.status_of(c, ranks.reason_for(c), ranks.report(c))
+                for c in outcome.containers
             ],
             faults=[messages.fault_message(fault) for fault in outcome.faults],
             settled=outcome.settled,
         )
 
     def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
-        reason = self._kit.why_unfit(endpoint.gpu_uuid)
-        nic = self._kit.nic(endpoint.nic)
+        reason = self._inventory.why_unfit(endpoint.gpu_uuid)
+        nic = self._inventory.nic(endpoint.nic)
         return pb.Endpoint(
             name=endpoint.name,
             nic=endpoint.nic,
@@ -283,9 +284,9 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         )
 
     def _binding(self) -> str:
-        served = (self._kit.endpoints or {}).values()
+        served = (self._inventory.endpoints or {}).values()
         uuid = next((e.gpu_uuid for e in served if e.gpu_uuid), "")
-        binding = self._kit.gpu(uuid)
+        binding = self._inventory.gpu(uuid)
         return binding.method if binding else ""
 
     async def _or_abort(self, context: grpc.aio.ServicerContext, work: Awaitable[_T]) -> _T:

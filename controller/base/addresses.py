@@ -10,7 +10,7 @@ from functools import lru_cache
 def network_of(address: str) -> str:
     """Return what counts as one sender: an IPv4 address, or the /64 of an IPv6 address.
 
-    A single host has a whole /64 to choose its addresses from.
+    A single host can use all addresses of a /64.
     """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

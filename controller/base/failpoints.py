@@ -1,17 +1,17 @@
-"""Named places where the controller can be made to die, so that recovery is tested, not hoped for.
+"""Named points at which the controller can be made to die, to test recovery.
 
 Every durable write that begins or ends something, and every call that changes a device, is wrapped
 in ``around(name)``: the point ``name.before`` is passed when nothing has happened yet,
-``name.after`` when the device has answered and nobody here has drawn a conclusion from it.
+``name.after`` when the device has answered and the controller has not acted on it yet.
 ``LIGHTLOOM_FAILPOINT=switch.after`` (or ``switch.after:3``, the third time) ends the process there
 with status 137, as SIGKILL would. ``LIGHTLOOM_FAILPOINT=@FILE`` reads the point's name from a file
 at every passage, so that a running controller can be told where to die. Unarmed, a point costs a
 comparison.
 
-Writes of what was decided or told before (events, queue leads, keys of requests, marks of looks,
-the term, accounts) have no points: dying at one is dying between two others, and the tests' stories
-make every single commit fail in every way. Reads (maps, counters, container lists) have none
-either: they change nothing.
+Writes of what was decided or reported before (events, queue leads, keys of requests, times of
+checks, the term, accounts) have no points: a death there equals a death between two other points,
+and the tests make every commit fail in every way. Reads (maps, counters, container lists) have none
+either, because they change nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.base.errors import ServiceError
 
 VARIABLE = "LIGHTLOOM_FAILPOINT"
 EXIT_STATUS = 137
-"""What a shell reports of a process that SIGKILL ended."""
+"""A shell's status for a process that SIGKILL ended."""
 
 WRITES = (
     "log-admit",
@@ -36,7 +36,7 @@ WRITES = (
     "save-job",
     "save-quarantine",
 )
-"""Durable writes: three of a transaction, its end after a recovery, and what stands outside."""
+"""Durable writes: three of a transaction, its end after a recovery, and those outside of one."""
 CALLS = (
     "freeze",
     "stop-for-restart",
@@ -80,9 +80,9 @@ def hooked(hook: Hook) -> Iterator[None]:
 
 @contextmanager
 def armed(setting: str) -> Iterator[None]:
-    """Die where ``setting`` (``name[:n]`` or ``@FILE``) says; nothing when empty.
+    """Die where ``setting`` (``name[:n]`` or ``@FILE``) says; no-op when empty.
 
-    ServiceError ``invalid`` for a name that is no point's.
+    ServiceError ``invalid`` for a name that is not a failpoint.
     """
     if not setting:
         yield
@@ -112,10 +112,10 @@ def armed(setting: str) -> Iterator[None]:
 
 
 def _told_by(file: Path) -> Hook:
-    """Return a hook that dies at the point whose name stands in ``file`` at that moment."""
+    """Return a hook that dies at the point that ``file`` names at that moment."""
 
     async def die(point: str) -> None:
-        # In the loop on purpose: nothing may happen between the passage and the answer.
+        # In the loop on purpose: no other task may run between the passage and the answer.
         if file.exists() and file.read_text(encoding="utf-8").strip() == point:  # noqa: ASYNC240
             file.unlink()  # noqa: ASYNC240
             os._exit(EXIT_STATUS)

@@ -1,7 +1,7 @@
-"""Threads for one kind of work each: work of one kind never waits for work of another kind.
+"""Threads for one kind of work each, so that it never waits for work of another kind.
 
-asyncio's own pool (``asyncio.to_thread``) is shared by the whole process and has a few threads
-only; what may take seconds, or what people may ask for often, does not belong there.
+The whole process shares asyncio's own pool (``asyncio.to_thread``), which has few threads: work
+that may take seconds, or that clients may request often, does not belong there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Pool:
-    """A few threads; they begin with the first work and end with this object."""
+    """A few threads; they start with the first work and end with this object."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)

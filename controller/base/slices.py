@@ -1,4 +1,4 @@
-"""Long work on the loop in short turns: devices and other requests come in between."""
+"""Divides long work on the loop into short slices; devices and other requests run in between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
 SLICE_S = 0.005
-"""The loop is held this long at most, and for what one item takes."""
+"""The longest time that the loop is blocked, plus the time of one item."""
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -18,10 +18,10 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDic
 
 
 class Turns:
-    """Counts how long the loop was held by one piece of work; use it as a context, never nested.
+    """Measures how long one piece of work blocks the loop; use it as a context, never nested.
 
-    Whatever takes more than one slice stands in one queue: a hundred large answers at once hold
-    the loop no longer between two other requests than one does.
+    All work that takes more than one slice waits in one queue: a hundred large answers at once
+    block the loop between two other requests no longer than one does.
     """
 
     def __init__(self) -> None:
@@ -38,27 +38,29 @@ class Turns:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._let_go()
+        self._release()
 
     async def breathe(self) -> None:
-        """Let others run when it has been long enough."""
+        """Let other tasks run after a slice."""
         if time.monotonic() - self._began < SLICE_S:
             return
-        await asyncio.sleep(0)  # before it lets go: the next one begins a turn of the loop later
-        self._let_go()
+        await asyncio.sleep(
+            0
+        )  # before the release: the next in the queue starts one turn of the loop later
+        self._release()
         queue = _queues.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         await queue.acquire()
         self._queue = queue
         self._began = time.monotonic()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._queue is not None:
             self._queue.release()
             self._queue = None
 
 
 async def in_slices(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> list[_Made]:
-    """Return what ``make`` makes of every item; ``items`` must not change meanwhile."""
+    """Return ``make(item)`` for every item; ``items`` must not change meanwhile."""
     made = []
     with Turns() as turns:
         for item in items:

@@ -1,4 +1,4 @@
-"""Background tasks that are never lost: kept until they end, reported when they break."""
+"""Background tasks that are never lost: kept until they end, logged when they fail."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BROKEN_LOOP_PAUSE_S = 1.0
 
 
 def seen(work: asyncio.Future[Any]) -> None:
-    """Take note of how ``work`` ended: a later caller may be told of its error.
+    """Mark the error of ``work`` as seen; a later caller may still get it.
 
-    A done callback for work that outlives its caller; asyncio would report its error as lost.
+    A done callback for work that outlives its caller; asyncio would log its error as lost.
     """
     if not work.cancelled():
         work.exception()
@@ -38,8 +38,8 @@ class Tasks:
         return task
 
     def keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run ``loop``, which does not return, and begin it again when it breaks."""
-        self.spawn(self._for_ever(name, loop), name)
+        """Run ``loop``, which does not return, and restart it when it fails."""
+        self.spawn(self._repeated(name, loop), name)
 
     async def stop(self) -> None:
         """Cancel everything and wait for it."""
@@ -54,8 +54,8 @@ class Tasks:
             log.error("task_broke", task=task.get_name(), exc_info=error)
 
     @staticmethod
-    async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """The controller must not go mute because one round of one loop met the unexpected."""
+    async def _repeated(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """Restart ``loop`` after any error: an unexpected one must not stop the controller."""
         while True:
             try:
                 await loop()

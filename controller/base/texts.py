@@ -1,9 +1,9 @@
-"""Texts that people send and the controller shows: what makes one unusable, and how to show it."""
+"""Texts from clients: which ones are unusable, and how to show one in a message."""
 
 from __future__ import annotations
 
 SHOWN = 120
-"""Characters of a stranger's text that a message repeats."""
+"""Characters of a client's text that a message repeats."""
 
 
 def sound(text: str) -> bool:
@@ -29,9 +29,9 @@ def clipped(text: str, most: int = SHOWN) -> str:
 
 
 def unsound_at(value: object) -> str | None:
-    """Return the path of the first text in a JSON document that is not sound, None for none.
+    """Return the path of the first unsound text in a JSON document; None without one.
 
-    Looks at keys as well as at values; ``.`` joins the parts.
+    Keys count as well as values; ``.`` joins the parts.
     """
     stack: list[tuple[str, object]] = [("", value)]
     while stack:
@@ -51,7 +51,7 @@ def unsound_at(value: object) -> str | None:
 
 
 def fewer_parts(value: object, most: int) -> bool:
-    """Whether a JSON document has at most ``most`` parts, those inside of others counted too."""
+    """Whether a JSON document has at most ``most`` parts, nested ones included."""
     stack, left = [value], most
     while stack:
         item = stack.pop()

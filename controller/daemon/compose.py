@@ -1,4 +1,4 @@
-"""The composition root: makes the real parts, joins them, and serves until told to stop."""
+"""The composition root: makes the parts, connects them, and serves until told to stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.daemon.listen import PeopleOptions
-from controller.daemon.pulse import READY, Pulse, beat
+from controller.daemon.pulse import READY, Pulse, beat, tell_moving
 from controller.daemon.trust import read_trust
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.aggregators import AggregatorEvent, Aggregators
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 UNCOLLECTED_S = 30.0
-"""A recovery that waits for a device that is away goes on with garbage collected."""
+"""Garbage collection starts after this time even if the recovery still waits for a device."""
 
 
 def run(
@@ -65,7 +65,7 @@ def run(
     ``openflow`` listens for aggregators already (``controller.daemon.start``), ``api`` is bound to
     the API's address. ``agent_tls`` is a directory of ``lightloom pki issue controller``.
     ``take_command`` makes agents obey this controller that obeyed another store's. ``pulse`` gets
-    the loop's signs of life. ServiceError for everything that keeps the controller from starting.
+    the signs of life. ServiceError for everything that prevents the start.
     Prints one JSON line on stdout when it serves: ``{"event": "listening", "api": …, "openflow":
     …}``.
     """
@@ -132,8 +132,9 @@ async def _serve(
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
         await service.start()
+        ours.spawn(tell_moving(pulse, lambda: service.moving), "tell of transactions")
         ours.spawn(_collect_after(service), "collect garbage")
-        # Only now: what the aggregators have to tell needs the state that start() has loaded.
+        # Only now, because events of the aggregators need the state that start() has loaded.
         address = await made[0].start()
         host, port = api.getsockname()[:2]
         ready = {
@@ -141,7 +142,7 @@ async def _serve(
             "api": f"{host}:{port}",
             "openflow": f"{address[0]}:{address[1]}" if address else None,
         }
-        # The recovery is under way by now and mostly waits for devices: time to load the rest.
+        # The recovery runs by now and mostly waits for devices: time to load the rest.
         await asyncio.to_thread(importlib.import_module, "controller.daemon.serving")
         from controller.daemon import serving  # noqa: PLC0415 - loaded off the loop by now
 
@@ -154,9 +155,9 @@ async def _serve(
 
 
 async def _collect_after(service: Service) -> None:
-    """Begin to collect garbage once the recovery is over; that would take half of its time.
+    """Start garbage collection after the recovery, of which it would take half of the time.
 
-    What is there by then stays: it need never be looked through again (gc.freeze).
+    Objects that exist by then stay and are never examined again (gc.freeze).
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(UNCOLLECTED_S):
@@ -171,12 +172,12 @@ def _endpoints_of(site: CabledSite, server: str) -> frozenset[str]:
 
 async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str, pulse: Pulse) -> None:
 
-    def leave() -> None:
+    def stop() -> None:
         server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, leave)
+        loop.add_signal_handler(signum, stop)
     api.listen()
     print(ready, flush=True)
     pulse(READY)
@@ -186,10 +187,10 @@ async def _serve_api(server: uvicorn.Server, api: socket.socket, ready: str, pul
 
 
 def make_driver(switch: SwitchCable, state_dir: Path) -> ocs_driver.OcsDriver:
-    """Make a switch's driver; the password comes by reference, or from the environment.
+    """Make the driver of a switch; the password comes by reference, or from the environment.
 
-    Which circuits are ours is remembered below ``state_dir``, for switches that cannot store it,
-    and moved there from where it was kept before. ServiceError.
+    For switches that cannot record an owner, the list of our circuits is kept below ``state_dir``,
+    and is moved there from its older place. ServiceError.
     """
     what = f"switch/{switch.name}"
     try:

@@ -1,4 +1,4 @@
-"""The controller's side of ``controller.daemon.relay``: aggregators' connections, handed over."""
+"""The controller's side of ``controller.daemon.relay``: takes over aggregators' connections."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from controller.devices.openflow.session.peer import RECORD_BYTES, Peer
 
 
-class HandedOver:
-    """Stands in for the listening socket: ``accept`` yields what the front hands over.
+class HandoverListener:
+    """Replaces the listening socket: ``accept`` returns what the relay hands over.
 
-    ``address`` is where the front listens.
+    ``address`` is where the relay listens.
     """
 
     def __init__(self, control: socket.socket, address: tuple[str, int]) -> None:
@@ -19,18 +19,18 @@ class HandedOver:
         self._address = address
 
     def accept(self) -> tuple[socket.socket, Peer]:
-        """Wait for a connection; return it and who is there. OSError when told to end."""
+        """Wait for a connection; return it and its peer. OSError after ``shutdown``."""
         record, files, _, _ = socket.recv_fds(self._control, RECORD_BYTES, 1)
         if not files:
-            raise ConnectionAbortedError("the front hands over no more connections")
-        return _Near(fileno=files[0]), Peer.unpack(record)
+            raise ConnectionAbortedError("the relay hands over no more connections")
+        return _LocalSocket(fileno=files[0]), Peer.unpack(record)
 
     def getsockname(self) -> tuple[str, int]:
-        """Return where switches call."""
+        """Return the address that aggregators connect to."""
         return self._address
 
     def shutdown(self, how: int) -> None:
-        """Wake who waits in ``accept``."""
+        """Wake a thread that waits in ``accept``."""
         self._control.shutdown(how)
 
     def close(self) -> None:
@@ -38,10 +38,10 @@ class HandedOver:
         self._control.close()
 
 
-class _Near(socket.socket):
-    """A local socket among code that believes it is TCP: os-ken sets TCP_NODELAY on it."""
+class _LocalSocket(socket.socket):
+    """A local socket for code that expects TCP: os-ken sets TCP_NODELAY on it."""
 
     def setsockopt(self, level: int, *arguments: Any) -> None:
-        """Set an option, if it is not one of TCP's; those are set on the switch's connection."""
+        """Set an option; ignore TCP's, which the relay sets on the aggregator's connection."""
         if level != socket.IPPROTO_TCP:
             super().setsockopt(level, *arguments)

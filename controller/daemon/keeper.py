@@ -1,12 +1,15 @@
 """The controller's parent: it holds what must outlive a crash, and starts the next controller.
 
 The parent keeps no state of the fabric. It holds the listening sockets, the aggregators'
-connections (``controller.daemon.relay``) and, once its child serves, the whole program, loaded: a
-child that dies is followed by a fork that has nothing left to load. A child that was told to end
-ends the parent, and so does the first one when it refuses to start; it says so by a status that
-Python has no use for, so that no exception is ever taken for it. A child whose loop is silent
-(``controller.daemon.pulse``) is killed. When the parent dies, the kernel kills the child (prctl(2),
-PR_SET_PDEATHSIG), and the service manager starts both again.
+connections (``controller.daemon.relay``) and, soon after its first child began, the whole program,
+loaded: a child that dies is followed by a fork that has nothing left to load. Children that die
+again and again before they are ready are followed later and later, but within a second while a
+transaction is open, because jobs stand still then.
+
+A child that was told to end ends the parent, and so does the first one when it refuses to start;
+its exit status is then one that Python never uses, so no exception is mistaken for it. A child
+whose loop is silent (``controller.daemon.pulse``) is killed. When the parent dies, the kernel kills
+the child (prctl(2), PR_SET_PDEATHSIG), and the service manager starts both again.
 """
 
 from __future__ import annotations
@@ -22,58 +25,66 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
 
-from controller.daemon.handover import HandedOver
-from controller.daemon.pulse import BEAT, READY, Pulse, into, notify
-from controller.daemon.relay import PLAIN, Front
+from controller.daemon.handover import HandoverListener
+from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY, Pulse, into, notify
+from controller.daemon.relay import PLAIN, Relay
 from controller.devices.openflow.session.tls import Speech
 
 log = structlog.get_logger(__name__)
 
-MEANT = 90
+DELIBERATE = 90
 """Added to the status of a controller that ends on purpose: told to (0), or because it cannot run
-(1, 2). Python itself ends with 0, 1, 2 or 120, a signal with a negative number."""
-REFUSALS = (MEANT + 1, MEANT + 2)
+(1, 2). Python itself exits with 0, 1, 2 or 120; a signal counts as a negative number."""
+REFUSALS = (DELIBERATE + 1, DELIBERATE + 2)
 SIGN_S = 1.0
-"""How often the child's signs of life are looked for."""
-START_LOOKS = 300
-"""Looks without a sign of a child that has not given any yet: it loads the program."""
-SILENT_LOOKS = 30
-"""Looks without a sign after the first one; then the child hangs. Looks are counted and not
-seconds, for a machine that stands still takes none."""
-ABORT_LOOKS = 5
-"""Looks between SIGABRT, which shows where it hangs, and SIGKILL."""
-STUCK_LOOKS = 10
-"""Looks after SIGKILL; then the service manager is told no more that all is well."""
+"""How often the child's signs of life are checked."""
+START_CHECKS = 300
+"""Checks without a sign from a child that has not given any yet: it loads the program."""
+SILENT_CHECKS = 30
+"""Checks without a sign after the first one; then the child hangs. Checks are counted and not
+seconds, because a machine that is suspended makes none."""
+ABORT_CHECKS = 5
+"""Checks between SIGABRT, which shows where it hangs, and SIGKILL."""
+STUCK_CHECKS = 10
+"""Checks after SIGKILL; then the service manager gets no more watchdog signals."""
 LOAD_AFTER_S = 5.0
-"""The first child loads the program itself, undisturbed; the parent does so this much later."""
-LOADED_YET_S = 0.05
-"""How often a parent that has to start the next child asks whether it is still loading."""
-STEADY_S = 10.0
-"""A controller that lived for less was killed by something that may still be there."""
+"""The parent loads the program this much later than its first child, so as not to slow it."""
+LOADING_POLL_S = 0.05
+"""How often a parent that must start the next child checks whether it is still loading."""
 LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_OPEN_S = 1.0
+"""While a transaction is open: a regroup holds jobs, and they die of a long pause."""
 _PR_SET_PDEATHSIG = 1
 _SIGNS_BYTES = 1 << 16
 
 
-def pause_s(short_lives: int) -> float:
-    """Return how long to wait before the next start, after so many short lives in a row."""
-    return 0.0 if short_lives <= 1 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
+def pause_s(early_deaths: int, *, moving: bool) -> float:
+    """Return how long to wait before the next start.
+
+    ``early_deaths``: children in a row that died before they were ready. ``moving``: a transaction
+    is open.
+    """
+    if early_deaths <= 1:
+        return 0.0
+    longest = LONGEST_PAUSE_OPEN_S if moving else LONGEST_PAUSE_S
+    return min(2.0 ** min(early_deaths - 2, 16), longest)
 
 
 def keep(
     openflow: socket.socket,
-    serve: Callable[[HandedOver, Pulse], int],
+    serve: Callable[[HandoverListener, Pulse], int],
     load: Callable[[], None],
     speech: Speech = PLAIN,
 ) -> int:
     """Run ``serve`` in a child until it ends on purpose; return its exit status.
 
-    ``load`` imports what ``serve`` needs. ``openflow`` listens for aggregators, which speak as
-    ``speech`` says.
+    ``load`` imports what ``serve`` needs. ``openflow`` listens for aggregators; ``speech`` says how
+    they speak.
     """
     return _Keeper(openflow, serve, load, speech).run()
 
@@ -85,161 +96,182 @@ class _Watch:
         self.seen = False
         self._silent = 0
 
-    def look(self, signs: bytes) -> signal.Signals | None:
-        """Take what came since the last look; return the signal that the child is due, if any."""
+    def check(self, signs: bytes) -> signal.Signals | None:
+        """Take the signs since the last check; return the signal to send to the child, if any."""
         if signs:
             self.seen, self._silent = True, 0
             return None
         self._silent += 1
-        limit = SILENT_LOOKS if self.seen else START_LOOKS
+        limit = SILENT_CHECKS if self.seen else START_CHECKS
         if self._silent == limit:
             return signal.SIGABRT
-        return signal.SIGKILL if self._silent >= limit + ABORT_LOOKS else None
+        return signal.SIGKILL if self._silent >= limit + ABORT_CHECKS else None
 
     @property
     def stuck(self) -> bool:
-        """Whether not even SIGKILL has ended it."""
-        limit = SILENT_LOOKS if self.seen else START_LOOKS
-        return self._silent >= limit + ABORT_LOOKS + STUCK_LOOKS
+        """Whether even SIGKILL has not ended it."""
+        limit = SILENT_CHECKS if self.seen else START_CHECKS
+        return self._silent >= limit + ABORT_CHECKS + STUCK_CHECKS
+
+
+@dataclass(slots=True, frozen=True)
+class _Death:
+    status: int
+    """Exit status; negative for a signal."""
+    ready: bool
+    """The child had been ready before."""
 
 
 class _Keeper:
     def __init__(
         self,
         openflow: socket.socket,
-        serve: Callable[[HandedOver, Pulse], int],
+        serve: Callable[[HandoverListener, Pulse], int],
         load: Callable[[], None],
         speech: Speech,
     ) -> None:
         _allow_all_files()
         self._address: tuple[str, int] = openflow.getsockname()[:2]
-        self._front = Front(openflow, speech=speech)
+        self._relay = Relay(openflow, speech=speech)
         self._serve = serve
         self._load = load
         self._loading: threading.Thread | None = None
         self._child = 0
-        self._ready = False
-        """Whether any child has served."""
-        self._leaving = threading.Event()
+        self._child_ready = False
+        self._any_ready = False
+        """Whether any child was ever ready."""
+        self._moving = False
+        """A transaction is open, as far as any child has told."""
+        self._ending = threading.Event()
 
     def run(self) -> int:
         """Start children until one ends on purpose."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._leave)
-        short_lives = 0
+            signal.signal(number, self._end)
+        early_deaths = 0
         while True:
             born = time.monotonic()
-            status = self._one_life()
-            refused = status in REFUSALS and not self._ready
-            if status == MEANT or refused or self._leaving.is_set():
-                self._front.close()
-                return _told(status)
-            lived_s = time.monotonic() - born
-            short_lives = short_lives + 1 if lived_s < STEADY_S else 1
-            rest_s = pause_s(short_lives)
-            log.error("controller_died", status=status, lived_s=round(lived_s, 1), again_in=rest_s)
+            death = self._one_life()
+            refused = death.status in REFUSALS and not self._any_ready
+            if death.status == DELIBERATE or refused or self._ending.is_set():
+                self._relay.close()
+                return _exit_status(death.status)
+            early_deaths = 0 if death.ready else early_deaths + 1
+            rest_s = pause_s(early_deaths, moving=self._moving)
+            log.error(
+                "controller_died",
+                status=death.status,
+                lived_s=round(time.monotonic() - born, 1),
+                was_ready=death.ready,
+                transaction_open=self._moving,
+                again_in=rest_s,
+            )
             self._rest(rest_s)
-            if self._leaving.is_set():
-                self._front.close()
+            if self._ending.is_set():
+                self._relay.close()
                 return 0
 
-    def _leave(self, number: int, _frame: object) -> None:
-        self._leaving.set()
+    def _end(self, number: int, _frame: object) -> None:
+        self._ending.set()
         if self._child:
             os.kill(self._child, number)
 
     def _rest(self, seconds: float) -> None:
-        """Keep the switches for a while, and until nothing is half loaded: that must not fork."""
+        """Relay for a while, and until loading has ended: no fork may see half of the program."""
         until = time.monotonic() + seconds
-        while not self._leaving.is_set():
+        while not self._ending.is_set():
             left = until - time.monotonic()
             if left <= 0:
                 if self._loading is None or not self._loading.is_alive():
                     return
-                left = LOADED_YET_S
-            self._front.turn(min(left, 0.5))
+                left = LOADING_POLL_S
+            self._relay.turn(min(left, 0.5))
             notify(BEAT)
 
-    def _one_life(self) -> int:
-        """Start a child, relay for it, and return its exit status; negative for a signal."""
+    def _one_life(self) -> _Death:
+        """Start a child, relay for it, and return how it ended."""
         sys.stdout.flush()
         sys.stderr.flush()
         signals = (signal.SIGTERM, signal.SIGINT)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the child's pid is known
-        if self._leaving.is_set():  # told while there was no child to pass it on to
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the pid of the child is known
+        if self._ending.is_set():  # told while there was no child to tell
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            return 0
+            return _Death(0, ready=False)
+        self._child_ready = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         signs, sign = os.pipe()
         os.set_blocking(signs, False)
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             os.close(signs)
-            self._be_the_child(parent, ours, HandedOver(theirs, self._address), sign, signals)
+            self._run_child(parent, ours, HandoverListener(theirs, self._address), sign, signals)
         os.close(sign)
         self._child = pid
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         theirs.close()
-        self._front.attach(ours)
+        self._relay.attach(ours)
         died = os.pidfd_open(pid)
         ended: list[int] = []
 
         def reap() -> None:
-            self._child = 0  # from here on its pid may become somebody else's
+            self._child = 0  # from here on another process may get its pid
             _, status = os.waitpid(pid, 0)
             ended.append(os.waitstatus_to_exitcode(status))
-            self._front.detach()  # at once: nobody hangs up on a switch any more
+            self._relay.detach()  # at once, so that no aggregator is disconnected
 
-        self._front.watch(died, reap)
-        load_at = look_at = time.monotonic()
+        self._relay.watch(died, reap)
+        load_at = check_at = time.monotonic()
         load_at += LOAD_AFTER_S
         watch = _Watch()
         while not ended:
-            due = look_at if self._loading else min(look_at, load_at)
-            self._front.turn(max(0.0, due - time.monotonic()))
+            due = check_at if self._loading else min(check_at, load_at)
+            self._relay.turn(max(0.0, due - time.monotonic()))
             if self._loading is None and time.monotonic() >= load_at:
                 self._loading = threading.Thread(target=self._load_all, name="load")
                 self._loading.start()
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + SIGN_S
-                self._look(watch, signs)
+            if time.monotonic() >= check_at:
+                check_at = time.monotonic() + SIGN_S
+                self._check(watch, signs)
         self._hear(signs)
-        self._front.unwatch(died)
+        self._relay.unwatch(died)
         for fd in (died, signs):
             os.close(fd)
-        return ended[0]
+        return _Death(ended[0], self._child_ready)
 
     def _hear(self, signs: int) -> bytes:
-        """Take the child's signs of life; tell the service manager when it serves."""
+        """Take what the child tells; tell the service manager when it is ready."""
         try:
             heard = os.read(signs, _SIGNS_BYTES)
         except BlockingIOError:
             heard = b""
         if READY in heard:
-            self._ready = True
+            self._child_ready = self._any_ready = True
             notify(READY)
+        opened, closed = heard.rfind(OPEN), heard.rfind(CLOSED)
+        if opened != closed:  # a child that told neither leaves what its predecessor told
+            self._moving = opened > closed
         return heard
 
-    def _look(self, watch: _Watch, signs: int) -> None:
-        """Look for signs of life; end a child that hangs, unless it was told to end."""
+    def _check(self, watch: _Watch, signs: int) -> None:
+        """Check for signs of life; end a child that hangs, unless it was told to end."""
         heard = self._hear(signs)
-        due = watch.look(heard)
+        due = watch.check(heard)
         if not watch.stuck:
             notify(BEAT)
-        if due is not None and self._child and not self._leaving.is_set():
+        if due is not None and self._child and not self._ending.is_set():
             log.error("controller_hangs", signal=due.name)
             os.kill(self._child, due)
 
     def _load_all(self) -> None:
-        """Load the program; what was loaded is shared with every later child."""
+        """Load the program; later children share its memory."""
         self._load()
         gc.freeze()
 
-    def _be_the_child(
+    def _run_child(
         self,
         parent: int,
         ours: socket.socket,
-        handed: HandedOver,
+        listener: HandoverListener,
         sign: int,
         signals: tuple[signal.Signals, ...],
     ) -> NoReturn:
@@ -250,19 +282,19 @@ class _Keeper:
         if os.getppid() != parent:
             os._exit(1)
         ours.close()
-        self._front.disown()
-        faulthandler.enable()  # SIGABRT then says where every thread was
-        sys.exit(MEANT + self._serve(handed, into(sign)))
+        self._relay.disown()
+        faulthandler.enable()  # SIGABRT then shows where every thread was
+        sys.exit(DELIBERATE + self._serve(listener, into(sign)))
 
 
-def _told(status: int) -> int:
+def _exit_status(status: int) -> int:
     """Return the parent's exit status for a child's."""
     if status < 0:
         return 128 - status
-    return status - MEANT if status in (MEANT, *REFUSALS) else status
+    return status - DELIBERATE if status in (DELIBERATE, *REFUSALS) else status
 
 
 def _allow_all_files() -> None:
-    """Raise the limit of open files as far as allowed: two a switch are needed."""
+    """Raise the limit of open files as far as allowed: an aggregator needs two."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

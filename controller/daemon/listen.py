@@ -1,6 +1,6 @@
-"""The address at which people reach the controller, and what it asks of them.
+"""The address of the API, and how it is protected.
 
-Light on imports: it is needed before the program is whole (see ``controller.daemon.start``).
+Light on imports: it is needed before the program is loaded (see ``controller.daemon.start``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from controller.base.addresses import is_loopback, split_address
 from controller.base.errors import ServiceError
-from controller.daemon.start import let_go
+from controller.daemon.start import when_released
 
 
 @dataclass(slots=True, frozen=True)
 class PeopleOptions:
-    """TLS files, and whether tokens are asked for."""
+    """TLS files, proxies, and whether requests need tokens."""
 
     cert: Path | None = None
     key: Path | None = None
@@ -29,7 +29,7 @@ class PeopleOptions:
     sinks: tuple[str, ...] = ()
     """Where events go: ``syslog://…``, ``https://…``."""
     open: bool = False
-    """Nobody needs a token: everybody on this machine is an admin."""
+    """No tokens: every user of this machine is an admin."""
 
     @property
     def tls(self) -> bool:
@@ -49,7 +49,7 @@ def api_socket(address: str, options: PeopleOptions) -> socket.socket:
     api = socket.socket(family, socket.SOCK_STREAM)
     api.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        let_go(lambda: api.bind((host, port)))
+        when_released(lambda: api.bind((host, port)))
     except OSError as error:
         api.close()
         raise ServiceError(
@@ -75,7 +75,7 @@ def _check(host: str, what: str, options: PeopleOptions) -> None:
             "forbidden",
             f"without tokens the API listens on loopback only, not on {host}",
             object=what,
-            hint="leave --insecure-no-auth out",
+            hint="omit --insecure-no-auth",
         )
     if not options.tls:
         raise ServiceError(
@@ -91,7 +91,7 @@ def _check_private(key: Path) -> None:
         mode = stat.S_IMODE(key.stat().st_mode)
     except OSError as error:
         raise ServiceError(
-            "invalid", f"{key} can not be read: {error.strerror}", object=f"file/{key}"
+            "invalid", f"{key} cannot be read: {error.strerror}", object=f"file/{key}"
         ) from error
     if mode & 0o077:
         raise ServiceError(
@@ -109,7 +109,7 @@ def proxy_network(text: str) -> str:
     except ValueError as error:
         raise ServiceError(
             "invalid",
-            f"{text!r} is no address of a proxy: {error}",
+            f"{text!r} is not the address of a proxy: {error}",
             object="trusted-proxy",
             hint="for example 10.1.2.3 or 10.1.2.0/24",
         ) from None

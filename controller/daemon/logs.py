@@ -1,7 +1,7 @@
 """The controller's log: for people on a terminal, one JSON document a line elsewhere.
 
-What libraries and the drivers say through Python's own ``logging`` takes the same form: a log that
-is read by a program must not have lines that are something else.
+What libraries and drivers log through Python's ``logging`` takes the same form, because a program
+that reads the log must not meet lines of another form.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import structlog
 
 
 def configure(stream: TextIO) -> None:
-    """Send the whole program's log to ``stream``; of libraries, warnings and worse."""
+    """Send the log of the whole program to ``stream``; of libraries only warnings and errors."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

@@ -3,7 +3,8 @@
 A loop that hangs neither dies nor answers, so nothing restarts it. The loop beats once a second;
 its parent (``controller.daemon.keeper``) kills a child that is silent for too long, and pings
 systemd's watchdog (sd_notify(3), ``WATCHDOG=1``) only while all is well. Without a parent the loop
-itself tells systemd.
+itself tells systemd. The child also tells its parent whether a transaction is open, so that the
+parent knows it when the child dies.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from collections.abc import Callable
 
 BEAT_EVERY_S = 1.0
 BEAT, READY = b".", b"!"
+OPEN, CLOSED = b"+", b"-"
+"""A transaction is open; none is open any more. The last one of the two counts."""
+COMPARE_EVERY_S = 0.05
+"""The longest time from the begin of a transaction until the parent is told."""
 
 Pulse = Callable[[bytes], None]
-"""Called with BEAT or READY; never blocks, never raises OSError."""
+"""Called with one of the signs above; never blocks, never raises OSError."""
 
 
 def into(fd: int) -> Pulse:
@@ -26,18 +31,20 @@ def into(fd: int) -> Pulse:
     os.set_blocking(fd, False)
 
     def beat(sign: bytes) -> None:
-        with contextlib.suppress(OSError):  # full: enough is said; broken: the parent is gone
+        with contextlib.suppress(
+            OSError
+        ):  # full: the parent has enough to read; broken: it is gone
             os.write(fd, sign)
 
     return beat
 
 
 def notify(sign: bytes) -> None:
-    """Tell the service manager, where there is one (``NOTIFY_SOCKET``)."""
+    """Tell the service manager, if there is one (``NOTIFY_SOCKET``)."""
     path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
+    state = {BEAT: b"WATCHDOG=1", READY: b"READY=1"}.get(sign)
+    if not path or state is None:
         return
-    state = b"WATCHDOG=1" if sign == BEAT else b"READY=1"
     with (
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager,
@@ -50,3 +57,14 @@ async def beat(pulse: Pulse) -> None:
     while True:
         pulse(BEAT)
         await asyncio.sleep(BEAT_EVERY_S)
+
+
+async def tell_moving(pulse: Pulse, moving: Callable[[], bool]) -> None:
+    """Tell at once whether a transaction is open, and then whenever that changes."""
+    told: bool | None = None
+    while True:
+        now = moving()
+        if now is not told:
+            pulse(OPEN if now else CLOSED)
+            told = now
+        await asyncio.sleep(COMPARE_EVERY_S)

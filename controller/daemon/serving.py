@@ -31,7 +31,7 @@ from controller.stream.tracing import trace_transactions
 log = structlog.get_logger(__name__)
 
 DRAIN_S = 3
-"""Time that open HTTP requests get at the end."""
+"""Time that open HTTP requests get at shutdown."""
 
 
 async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitStack) -> Access:

@@ -1,8 +1,8 @@
-"""What a starting controller does first: it claims its state and opens its OpenFlow port.
+"""The first steps of a controller: it locks its state directory and opens its OpenFlow port.
 
-Kept apart from ``controller.daemon.compose``, whose imports take about a second: a switch that
-calls in that second is answered as soon as the program is there, instead of waiting for its own
-next attempt (Open vSwitch tries once a second).
+Separate from ``controller.daemon.compose``, whose imports take about a second: an aggregator that
+connects in that second is answered as soon as the program is loaded, instead of at its own next
+attempt (Open vSwitch tries once a second).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from controller.base.errors import ServiceError
 from controller.devices.openflow.session.listen import listening_socket
 from sitefile.model import CabledSite
 
-LETTING_GO_S = 5.0
-"""Time that a predecessor has to let go of the state directory and of its addresses, once it is
-dead: a busy machine takes its time to bury a process, and closes its files one after the other."""
+RELEASE_S = 5.0
+"""Time that a dead predecessor has to release the state directory and its addresses: process exit
+can be slow on a busy machine, and files are closed one after the other."""
 _T = TypeVar("_T")
 
 
 @contextmanager
 def only_one(state_dir: Path) -> Iterator[None]:
-    """Hold the state directory; ServiceError when another controller has it."""
+    """Lock the state directory; ServiceError when another controller uses it."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         held = (state_dir / "lock").open("w")
@@ -51,8 +51,8 @@ def only_one(state_dir: Path) -> Iterator[None]:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Lock ``file``; wait a little for one that was just killed and is still letting go."""
-    until = time.monotonic() + LETTING_GO_S
+    """Lock ``file``; wait a little for a killed predecessor that still holds it."""
+    until = time.monotonic() + RELEASE_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,9 +64,9 @@ def _locked(file: IO[str]) -> bool:
             return True
 
 
-def let_go(bind: Callable[[], _T]) -> _T:
-    """Return what ``bind`` returns; while the address is in use, wait a little. OSError."""
-    until = time.monotonic() + LETTING_GO_S
+def when_released(bind: Callable[[], _T]) -> _T:
+    """Return what ``bind`` returns; wait a little while the address is in use. OSError."""
+    until = time.monotonic() + RELEASE_S
     while True:
         try:
             return bind()
@@ -77,9 +77,9 @@ def let_go(bind: Callable[[], _T]) -> _T:
 
 
 def openflow_listener(site: CabledSite) -> socket.socket:
-    """Listen for aggregators where the site says. ServiceError when that cannot be had."""
+    """Listen for aggregators on the site's address. ServiceError when that is impossible."""
     try:
-        return let_go(lambda: listening_socket(site.openflow_listen, site.openflow_netns))
+        return when_released(lambda: listening_socket(site.openflow_listen, site.openflow_netns))
     except ValueError as error:
         raise ServiceError(
             "invalid",

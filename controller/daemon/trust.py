@@ -1,4 +1,4 @@
-"""What the controller shows to agents, read once at the start."""
+"""The controller's credentials towards agents, read once at the start."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sitefile import CabledSite
 def read_trust(site: CabledSite, directory: Path | None) -> AgentTrust:
     """Read ``directory`` of ``lightloom pki issue controller``. ServiceError.
 
-    Without one the agents must be on this machine, and none of them obeys.
+    Without a directory the agents must be on this machine, and they refuse all orders.
     """
     if directory is None:
         for server in site.servers:
             if not is_loopback(split_address(server.agent)[0]):
                 raise ServiceError(
                     "forbidden",
-                    f"the agent of {server.name} is elsewhere ({server.agent}) and there is no TLS",
+                    f"the agent of {server.name} is remote ({server.agent}) and there is no TLS",
                     object=f"server/{server.name}",
                     hint="lightloom pki issue controller --out DIR, then --agent-tls DIR",
                 )

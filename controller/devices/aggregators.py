@@ -49,7 +49,7 @@ class AggregatorConnected:
 
 @dataclass(slots=True, frozen=True)
 class AggregatorLost:
-    """An aggregator's session ended. Its tables stay as they are and keep forwarding."""
+    """The session of an aggregator ended. It keeps its tables and forwards as before."""
 
     as_name: str
 
@@ -65,7 +65,7 @@ class PortStatus:
 
 @dataclass(slots=True, frozen=True)
 class AggregatorRefused:
-    """``claimant`` says that it is this aggregator and was sent away; it was told nothing."""
+    """``claimant`` claimed to be this aggregator and was refused; nothing was sent to it."""
 
     as_name: str
     claimant: str
@@ -73,23 +73,24 @@ class AggregatorRefused:
 
 
 AggregatorEvent = AggregatorConnected | AggregatorLost | PortStatus | AggregatorRefused
-"""What an implementation posts, on the loop."""
+"""The events that an implementation posts, on the loop."""
 
 
 @dataclass(slots=True, frozen=True)
 class Forwarding:
-    """What all aggregators together are to forward: the intent, in no protocol's words."""
+    """What all aggregators together must forward: the intent, independent of any protocol."""
 
     epoch: int
     """Revision of the intent; it grows."""
     attachments: Mapping[str, AttachPoint]
     """Where each lit endpoint is."""
     jobs: Mapping[str, tuple[str, ...]]
-    """Endpoints of each job: they reach each other, and no one else."""
+    """Endpoints of each job: they reach each other and no other endpoints."""
     held: frozenset[str] = frozenset()
     """Endpoints whose traffic is dropped, and which probes reach."""
     spared: frozenset[str] = frozenset()
-    """Endpoints whose present forwarding stays, although the intent does not name it."""
+    """Endpoints whose forwarding stays as a session found it, although the intent does not name it.
+    Does not keep what an earlier ``converge`` made and is known to be there."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,7 +105,7 @@ class Aggregators(Protocol):
     """All aggregators of a site. Called on the loop; every call has a time-out of its own."""
 
     async def start(self) -> tuple[str, int] | None:
-        """Begin to talk to the aggregators; return where they call, None when they are called."""
+        """Start the sessions; return the address that aggregators connect to, None without one."""
 
     async def stop(self) -> None:
         """End all sessions; what the aggregators forward stays as it is."""
@@ -113,7 +114,7 @@ class Aggregators(Protocol):
         """Return the aggregators whose session is up."""
 
     def carrier(self, as_name: str) -> Mapping[int, bool]:
-        """Return the carrier of every port that has told it."""
+        """Return the carrier of every port whose carrier is known."""
 
     async def converge(self, wanted: Forwarding, needed: frozenset[str] = frozenset()) -> None:
         """Make every aggregator forward as ``wanted``; of several callers the latest one wins.
@@ -123,15 +124,15 @@ class Aggregators(Protocol):
         """
 
     def foresee(self, wanted: Forwarding) -> None:
-        """Prepare for a ``converge`` to exactly ``wanted``; a hint, no more."""
+        """Prepare for a ``converge`` to exactly ``wanted``; only a hint."""
 
     async def changes(self, now: Forwarding, then: Forwarding) -> ForwardingChanges:
-        """Count what would change in the tables; touches nothing."""
+        """Count what would change in the tables; changes nothing."""
 
     async def probe(
         self, as_name: str, port: int, ip: str, mac: str, *, deadline_s: float
     ) -> float | None:
-        """Ask an endpoint for an answer through a port; return its seconds, None without answer.
+        """Send a probe to an endpoint through a port; return the round trip in seconds, else None.
 
         Raises AggregatorError.
         """

@@ -1,7 +1,7 @@
 """Counters of an aggregator's ports: one block of rows for all ports, as the device sent them.
 
-A site has thousands of ports and reads them every second, so a block keeps the bytes as they came
-and a :class:`Layout` says how to read them; a southbound names the layout of its own messages.
+A site has thousands of ports and reads them every second, so a block keeps the received bytes, and
+a :class:`Layout` says how to read them. Each southbound defines the layout of its own messages.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Layout:
 
     row: np.dtype[Any]
     """Fields ``port``, ``rx_packets``, ``tx_packets``, ``rx_bytes``, ``tx_bytes``, ``seconds``
-    and ``nanoseconds`` (how long the device has counted, by its own clock)."""
+    and ``nanoseconds`` (time of counting, by the device's clock)."""
     rates: np.dtype[Any]
     """The same bytes in fewer fields: ``port``, ``octets`` (received, sent) and ``clock``
     (seconds, nanoseconds)."""
     last_port: int
-    """Ports with a higher number are the device's own."""
+    """Ports with a higher number are internal to the device."""
 
 
 ROWS = Layout(
@@ -57,7 +57,7 @@ ROWS = Layout(
 
 @dataclass(slots=True, frozen=True)
 class PortCounters:
-    """Counters of one port since ``duration_s`` seconds, as the device's own clock counts them."""
+    """Counters of one port, for ``duration_s`` seconds by the device's clock."""
 
     rx_bytes: int
     tx_bytes: int
@@ -67,7 +67,7 @@ class PortCounters:
 
 
 class PortBlock(Mapping[int, PortCounters]):
-    """The counters of one aggregator by port. ``data`` has all rows, the device's own ports too."""
+    """The counters of one aggregator by port. ``data`` has all rows, internal ports included."""
 
     __slots__ = ("data", "layout")
 

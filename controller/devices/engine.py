@@ -1,6 +1,6 @@
-"""The execution engine: how the controller runs a job's ranks, whatever runs them.
+"""The execution engine: the contract by which the controller runs the ranks of jobs.
 
-Nothing above this interface may assume Docker. The engine built in is
+Code above this interface must not assume Docker. The engine built in is
 :class:`controller.devices.agents.engine.AgentEngine`.
 """
 
@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Protocol
 
 FREEZE_TIMEOUT_S = 10.0
-"""Time that all containers of a job have to freeze, or to thaw."""
+"""Time limit for all containers of a job to freeze, or to thaw."""
 
 
 class RankState(StrEnum):
-    """Where a rank is in its life."""
+    """State in the life of a rank."""
 
     ABSENT = "absent"
     CREATED = "created"
@@ -35,7 +35,7 @@ class Pull(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class RankLimits:
-    """What a rank may use at most; None leaves it to its server. Rates are bytes per second."""
+    """Upper limits of a rank; None leaves one to the server. Rates are bytes per second."""
 
     cores: float | None = None
     memory_bytes: int | None = None
@@ -100,13 +100,13 @@ class RankStatus:
     finished_at: float | None = None
     container_id: str = ""
     reason: str = ""
-    """How it ended, or what is wrong with it while it runs; empty when all is well."""
+    """How it ended, or its problem while it runs; empty without one."""
     nic: NicReport | None = None
 
 
 @dataclass(slots=True, frozen=True)
 class GpuFigures:
-    """What NVML says beyond utilisation and memory; None is what it does not say."""
+    """NVML figures beyond utilisation and memory; None for one that it does not report."""
 
     memory_total_bytes: int | None = None
     temperature_c: float | None = None
@@ -125,7 +125,7 @@ class GpuFigures:
 
 @dataclass(slots=True, frozen=True)
 class RankSample:
-    """One second of one rank. A figure its source does not give is None, never zero.
+    """One second of one rank. None for a figure that the source does not report, never zero.
 
     ``utilisation`` is a fraction of the GPU (or of its stand-in), ``source`` says
     which: ``nvml`` or ``emulated``. ``time`` is seconds since 1970.
@@ -153,7 +153,7 @@ class LogLine:
 
 @dataclass(slots=True, frozen=True)
 class EngineFault:
-    """What went wrong with one object (a rank, a server) and what would mend it."""
+    """A problem with one object (a rank, a server), and how to correct it."""
 
     code: str
     obj: str
@@ -162,7 +162,7 @@ class EngineFault:
 
 
 class EngineError(Exception):
-    """A call that did not do all it was asked to; ``faults`` says what is missing, one an object.
+    """A call that failed, at least in part; ``faults`` has one entry per object.
 
     Codes: ``invalid`` (the agent refuses the request), ``not_found`` (image, NIC or
     server), ``conflict`` (the endpoint or the name is taken), ``unavailable`` (the
@@ -192,7 +192,7 @@ class EngineError(Exception):
 
 
 class Fenced(EngineError):  # noqa: N818 - the word of the field
-    """A server has seen a newer controller: this one must change nothing any more.
+    """A server has seen a newer controller: this one must not change anything any more.
 
     The faults have the code ``forbidden`` and name the servers that refused.
     """
@@ -209,9 +209,9 @@ class ExecutionEngine(Protocol):
         ...
 
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
-        """End the job's ranks on every server, asking politely for ``grace_s`` first.
+        """End the job's ranks on every server, with ``grace_s`` between request and kill.
 
-        Returns how those that were there ended. Raises EngineError when a server that may hold
+        Returns how the ranks that existed ended. Raises EngineError when a server that may hold
         a rank did not confirm.
         """
         ...
@@ -225,11 +225,11 @@ class ExecutionEngine(Protocol):
         ...
 
     async def thaw(self, job: str) -> None:
-        """Let all ranks of the job go on. Raises EngineError."""
+        """Let all ranks of the job continue. Raises EngineError."""
         ...
 
     async def observe(self) -> list[RankStatus]:
-        """Every rank on every reachable server; :meth:`reachable` says what is missing."""
+        """Return every rank on every reachable server; :meth:`reachable` says which are missing."""
         ...
 
     def logs(
@@ -248,23 +248,23 @@ class ExecutionEngine(Protocol):
         ...
 
     def telemetry(self) -> AsyncIterator[RankSample]:
-        """Samples of all ranks at 1 Hz each, until closed; survives a server's absence."""
+        """Samples of all ranks at 1 Hz each, until closed; continues when a server is away."""
         ...
 
     def reachable(self) -> Mapping[str, bool]:
-        """Per server: did it answer the last call?"""
+        """Return for each server whether it answered the last call."""
         ...
 
     def unfit(self) -> Mapping[str, str]:
-        """Endpoints that no job should get, and why: a lost GPU, an agent that lies."""
+        """Return the endpoints that no job should get, and why: a lost GPU, a lying agent."""
         ...
 
     def placed(self, job: str, servers: Collection[str]) -> None:
-        """Know where a job's ranks may be, from its allocation: not every look sees them all."""
+        """Learn from a job's allocation where its ranks may be; an observation may miss some."""
         ...
 
     def command(self, term: int) -> None:
-        """From now on act as the controller of this term; servers refuse older ones."""
+        """Act as the controller of this term from now on; servers refuse older ones."""
         ...
 
     async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The errors that devices answer with."""
+"""The errors of calls to devices."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from controller.devices.engine import EngineError
 from ocs_driver.errors import OcsError
 
 DEVICE_ERRORS = (OcsError, AggregatorError, EngineError, OSError, TimeoutError)
-"""Everything that an optical switch, an aggregator or an agent may answer with."""
+"""All errors of calls to optical switches, aggregators and agents."""

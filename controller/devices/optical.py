@@ -1,4 +1,4 @@
-"""One open driver per optical switch: kept connected, and never asked while it is away."""
+"""One open driver per optical switch: kept connected, and not called while disconnected."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ log = structlog.get_logger(__name__)
 CONNECT_TIMEOUT_S = 15.0
 READ_TIMEOUT_S = 20.0
 CHECK_EVERY_S = 5.0
-"""How often an idle session is proven by reading the map; also the age of a circuit list."""
+"""How often an idle session is checked by reading the map; also the age of a circuit list."""
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(slots=True)
 class _Switch:
-    """One switch: its driver, which serialises its calls, and what is known of it."""
+    """One switch: its driver, which serialises its calls, and its last known state."""
 
     driver: OcsDriver
     there: asyncio.Event = field(default_factory=asyncio.Event)
@@ -43,9 +43,9 @@ class _Switch:
     circuits: CircuitMap | None = None
     known: asyncio.Event = field(default_factory=asyncio.Event)
     changing: int = 0
-    """Changes under way, or waiting for their turn; readings wait for them."""
+    """Changes that run or wait; the periodic reading is skipped meanwhile."""
     changed_at: float = 0.0
-    """When the last one was read back, in the loop's time."""
+    """When the last change was read back, in the loop's time."""
 
     @property
     def connected(self) -> bool:
@@ -60,48 +60,48 @@ class SwitchBank:
         self, drivers: dict[str, OcsDriver], on_change: Callable[[str, bool], None]
     ) -> None:
         """``on_change(switch, connected)`` is called on the loop, after each first good read."""
-        self._lines = {name: _Switch(driver) for name, driver in drivers.items()}
+        self._switches = {name: _Switch(driver) for name, driver in drivers.items()}
         self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
         self._tasks = [
-            asyncio.create_task(self._keep(name, line), name=f"switch {name}")
-            for name, line in self._lines.items()
+            asyncio.create_task(self._keep(name, entry), name=f"switch {name}")
+            for name, entry in self._switches.items()
         ]
 
     async def stop(self) -> None:
-        """Log out everywhere; circuits stay as they are."""
+        """Log out of all switches; circuits stay as they are."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for line in self._lines.values():
-            await _close(line.driver)
+        for entry in self._switches.values():
+            await _close(entry.driver)
 
     async def all_known(self) -> None:
         """Return once every switch was read."""
-        await asyncio.gather(*(line.known.wait() for line in self._lines.values()))
+        await asyncio.gather(*(entry.known.wait() for entry in self._switches.values()))
 
     async def back(self, switch: str) -> None:
         """Return once the switch answers."""
-        await self._lines[switch].there.wait()
+        await self._switches[switch].there.wait()
 
     def connected(self) -> frozenset[str]:
         """Return the switches that answer."""
-        return frozenset(name for name, line in self._lines.items() if line.connected)
+        return frozenset(name for name, entry in self._switches.items() if entry.connected)
 
     def error(self, switch: str) -> str:
         """Return why a switch does not answer, empty when it does."""
-        return self._lines[switch].error
+        return self._switches[switch].error
 
     def capabilities(self, switch: str) -> Capabilities | None:
-        """Return what the switch says it is; None before the first contact."""
-        return self._lines[switch].capabilities
+        """Return the capabilities that the switch reports; None before the first contact."""
+        return self._switches[switch].capabilities
 
     def last_map(self, switch: str) -> CircuitMap | None:
         """Return the map as read last, at most a few seconds old while connected."""
-        return self._lines[switch].circuits
+        return self._switches[switch].circuits
 
     async def read(self, switch: str) -> CircuitMap:
         """Read the circuits from the device. OcsError when it does not answer."""
@@ -109,9 +109,9 @@ class SwitchBank:
 
     async def optics(self, switch: str) -> tuple[tuple[PortInfo, ...], tuple[Alarm, ...]]:
         """Read all ports with their light, and the standing alarms. OcsError, TimeoutError."""
-        line = self._connected(switch)
+        entry = self._connected(switch)
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
-            return await line.driver.inventory(), await line.driver.alarms()
+            return await entry.driver.inventory(), await entry.driver.alarms()
 
     async def apply(
         self,
@@ -122,102 +122,100 @@ class SwitchBank:
         deadline_s: float,
     ) -> ApplyResult:
         """Remove and make circuits of ours; foreign ones in the way are a conflict. OcsError."""
-        line = self._connected(switch)
-        line.changing += 1
+        entry = self._connected(switch)
+        entry.changing += 1
         try:
             # The driver keeps the deadline; the margin is for its last read-back.
             async with _understood(switch), asyncio.timeout(deadline_s + READ_TIMEOUT_S):
-                result = await line.driver.apply(
+                result = await entry.driver.apply(
                     delete, make, mode=Mode.SAFE, deadline_s=deadline_s
                 )
         finally:
-            line.changing -= 1
-        line.circuits = result.circuits
-        line.changed_at = asyncio.get_running_loop().time()
+            entry.changing -= 1
+        entry.circuits = result.circuits
+        entry.changed_at = asyncio.get_running_loop().time()
         return result
 
     async def check(
         self, switch: str, delete: Sequence[CircuitRequest], make: Sequence[CircuitRequest]
     ) -> None:
         """Raise the OcsConflict that ``apply`` would raise now. OcsError, TimeoutError."""
-        line = self._connected(switch)
+        entry = self._connected(switch)
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
-            await line.driver.check(delete, make)
+            await entry.driver.check(delete, make)
 
     async def adopt(self, switch: str, circuits: Sequence[CircuitRequest]) -> None:
         """Note lit circuits without a known owner as ours. OcsError, TimeoutError."""
-        line = self._connected(switch)
+        entry = self._connected(switch)
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
-            await line.driver.adopt(circuits)
+            await entry.driver.adopt(circuits)
 
     async def power(self, switch: str, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Measure light at some ports. OcsError, TimeoutError."""
-        line = self._connected(switch)
+        entry = self._connected(switch)
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
-            return await line.driver.power(ports)
+            return await entry.driver.power(ports)
 
     def _connected(self, switch: str) -> _Switch:
-        line = self._lines[switch]
-        if not line.connected:
-            raise OcsUnreachable("unreachable", switch, line.error)
-        return line
+        entry = self._switches[switch]
+        if not entry.connected:
+            raise OcsUnreachable("unreachable", switch, entry.error)
+        return entry
 
-    async def _read(self, switch: str, line: _Switch) -> CircuitMap:
+    async def _read(self, switch: str, entry: _Switch) -> CircuitMap:
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
-            line.circuits = await line.driver.read()
-        return line.circuits
+            entry.circuits = await entry.driver.read()
+        return entry.circuits
 
-    async def _keep(self, name: str, line: _Switch) -> None:
-        """Connect, prove the session now and then, connect again with back-off; for ever."""
+    async def _keep(self, name: str, entry: _Switch) -> None:
+        """Connect, check the session periodically, reconnect with back-off; never returns."""
         failures = 0
         while True:
             try:
-                await self._session(name, line)
+                await self._session(name, entry)
             except (OcsError, OSError, TimeoutError) as error:
-                line.error = str(error) or type(error).__name__
-                log.warning("switch_away", switch=name, error=line.error)
-                failures = 0 if line.connected else failures + 1
-                if line.connected:
-                    line.there.clear()
+                entry.error = str(error) or type(error).__name__
+                log.warning("switch_away", switch=name, error=entry.error)
+                failures = 0 if entry.connected else failures + 1
+                if entry.connected:
+                    entry.there.clear()
                     self._on_change(name, False)
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
 
-    async def _session(self, name: str, line: _Switch) -> None:
-        """Stay with a switch until it does not answer: that is an OcsError."""
+    async def _session(self, name: str, entry: _Switch) -> None:
+        """Keep a session until the switch does not answer: OcsError."""
         async with _understood(name), asyncio.timeout(CONNECT_TIMEOUT_S):
-            await line.driver.connect()
-            line.capabilities = await line.driver.capabilities()
-        await self._read(name, line)
-        line.error = ""
-        line.there.set()
-        line.known.set()
-        log.info("switch_connected", switch=name, model=line.capabilities.model)
+            await entry.driver.connect()
+            entry.capabilities = await entry.driver.capabilities()
+        await self._read(name, entry)
+        entry.error = ""
+        entry.there.set()
+        entry.known.set()
+        log.info("switch_connected", switch=name, model=entry.capabilities.model)
         self._on_change(name, True)
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            if line.changing:  # it has the session to itself, and proves it by reading back
+            if entry.changing:  # a change checks the session itself by reading back
                 continue
             began = loop.time()
             try:
-                await self._read(name, line)
+                await self._read(name, entry)
             except (OcsError, TimeoutError):
-                if not line.changing and line.changed_at < began:
+                if not entry.changing and entry.changed_at < began:
                     raise
 
 
 @contextlib.asynccontextmanager
 async def _understood(switch: str) -> AsyncIterator[None]:
-    """Turn what breaks in a driver over nonsense into OcsTimeout: what was done is not known."""
+    """Turn an unexpected error in a driver into OcsTimeout, because the outcome is unknown."""
     try:
         yield
     except (OcsError, OSError, TimeoutError):
         raise
     except Exception as error:
         log.exception("switch_not_understood", switch=switch)
-        why = (
-            f"it says what its driver does not understand ({type(error).__name__}: {error!s:.100})"
-        )
+        why = f"its driver does not understand its answer ({type(error).__name__}: {error!s:.100})"
         raise OcsTimeout("bad_reply", switch, why) from error
 
 

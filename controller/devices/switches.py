@@ -1,6 +1,6 @@
 """Optical switches: the contract that the controller asks of all switches of a site together.
 
-A single switch's protocol is a driver's matter (``ocs_driver``); one suite tests every dialect
+The protocol of a single switch is up to its driver (``ocs_driver``); one suite tests every dialect
 (``tests/contract/test_ocs_driver.py``). Here ports are named as the site file names them.
 """
 
@@ -27,7 +27,7 @@ class Switches(Protocol):
         """Begin to connect; returns at once."""
 
     async def stop(self) -> None:
-        """Log out everywhere; circuits stay as they are."""
+        """Log out of all switches; circuits stay as they are."""
 
     async def all_known(self) -> None:
         """Return once every switch was read."""
@@ -42,7 +42,7 @@ class Switches(Protocol):
         """Return why a switch does not answer, empty when it does."""
 
     def capabilities(self, switch: str) -> Capabilities | None:
-        """Return what the switch says it is; None before the first contact."""
+        """Return the capabilities that the switch reports; None before the first contact."""
 
     def last_map(self, switch: str) -> CircuitMap | None:
         """Return the map as read last, at most a few seconds old while connected."""

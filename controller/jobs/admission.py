@@ -1,4 +1,4 @@
-"""What a job asks for, in the words of the scheduler and of the execution engine. Pure."""
+"""Admission: refuses jobs that the site, its agents or its quotas can never run. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from scheduler.queue.model import Project
 from sitefile import CabledSite
 
 MAX_JOB_BYTES = 128 * 1024
-"""Of a job's command and own variables together: they are kept, shown and sent to every rank."""
+"""Limit of a job's command and own variables together: all ranks receive them, the store keeps
+them."""
 _NAMED = 10
-"""So many objects are listed in a message at most."""
+"""Most objects that one message lists."""
 _RANK_BYTES = 4096
-"""Of a rank's other fields, and of what its message adds to each text."""
+"""Allowance for a rank's other fields and for the encoding of its message."""
 
 
 def spec_of(request: JobRequest) -> JobSpec:
-    """Return what the state keeps of a request."""
+    """Return the part of a request that the state keeps."""
     fields = {name: getattr(request, name) for name in JobSpec.__slots__}
     fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
     return JobSpec(**fields | {"env": dict(request.env)})
 
 
 def check_possible(site: CabledSite, request: JobRequest) -> None:
-    """Refuse at once (ServiceError ``invalid``) what this site, or its agents, can never run."""
+    """Refuse (ServiceError ``invalid``) a job that this site or its agents can never run."""
     _check_name(request)
     _check_environment(request)
     _check_program(request)
@@ -49,14 +50,14 @@ def check_possible(site: CabledSite, request: JobRequest) -> None:
         hint = f"it has {_some(e.name for e in site.endpoints)}"
     elif named and (named != request.count or len(set(request.endpoints)) != named):
         different = len(set(request.endpoints))
-        problem = f"{request.count} endpoints asked for, {different} different ones named"
+        problem = f"{request.count} endpoints requested, {different} different ones named"
         hint = "name as many different endpoints as the job's count"
     elif request.count > len(fitting):
         what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
         if request.min_memory_bytes:
             what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
-        problem = f"{request.count} {what} asked for, site {site.name} has {len(fitting)}"
-        hint = f"ask for at most {len(fitting)}"
+        problem = f"{request.count} {what} requested, site {site.name} has {len(fitting)}"
+        hint = f"request at most {len(fitting)}"
     else:
         _check_ranks(site, request)
         return
@@ -64,9 +65,9 @@ def check_possible(site: CabledSite, request: JobRequest) -> None:
 
 
 def check_project(site: CabledSite, projects: Iterable[Project], request: JobRequest) -> None:
-    """Refuse a project that a list of projects does not name, and what its quota never allows.
+    """Refuse a project that the site file does not list, and a job that exceeds its quota.
 
-    A site file that lists none leaves it to everybody what they call theirs.
+    A site file without a list of projects accepts any project name.
     """
     known = {project.name: project for project in projects}
     project = known.get(request.project)
@@ -81,23 +82,23 @@ def check_project(site: CabledSite, projects: Iterable[Project], request: JobReq
     if project is not None and project.quota is not None and request.count > project.quota:
         raise ServiceError(
             "invalid",
-            f"{request.count} endpoints asked for, the quota of project {project.name} is"
+            f"{request.count} endpoints requested, the quota of project {project.name} is"
             f" {project.quota}",
             object=what,
-            hint=f"ask for at most {project.quota}, or have the quota raised",
+            hint=f"request at most {project.quota}, or have the quota raised",
         )
 
 
 def check_queue(site: CabledSite, jobs: Iterable[JobRecord], request: JobRequest) -> None:
-    """Refuse (ServiceError ``conflict``) a job of a project that has too many waiting ones."""
+    """Refuse (ServiceError ``conflict``) a job whose project has too many waiting jobs already."""
     most = site.scheduling.max_waiting
     waiting = sum(j.state == "pending" and j.request.project == request.project for j in jobs)
     if waiting >= most:
         raise ServiceError(
             "conflict",
-            f"{waiting} jobs of project {request.project} wait already, {most} may",
-            object=f"project/{request.project}",  # another name would not help
-            hint="submit it when some have started, cancel some, or have the site file's"
+            f"{waiting} jobs of project {request.project} are waiting already, the limit is {most}",
+            object=f"project/{request.project}",  # another job name would not help
+            hint="submit it when some have started, cancel some of them, or have the site file's"
             " queue.max_waiting raised",
         )
 
@@ -109,22 +110,22 @@ def _check_name(request: JobRequest) -> None:
     own = name.startswith(f"{request.project}-") and len(request.project) > policy.MAX_JOB_NAME - 2
     raise ServiceError(
         "invalid",
-        f"{name} can not be a container's name: a job is named {policy.JOB_RULE}",
+        f"{name} cannot be a container's name: a job is named {policy.JOB_RULE}",
         object=f"job/{name}",
-        hint="the project's own name is too long for its jobs: use another project"
+        hint="the project's name is too long to prefix its jobs' names: use another project"
         if own
         else "choose another name",
     )
 
 
 def _check_program(request: JobRequest) -> None:
-    """Ask the agents' own rules: what they refuse is refused before anything is placed."""
+    """Apply the agents' own rules here, so that no job is placed that they would refuse."""
     what = f"job/{request.name}"
     image = request.image
     if image is not None and not images.IMAGE.fullmatch(image):
         raise ServiceError(
             "invalid",
-            f"{clipped(image)} is no image reference",
+            f"{clipped(image)} is not an image reference",
             object=what,
             hint="name@sha256:…, or the id that `docker image ls --no-trunc` shows",
         )
@@ -137,14 +138,14 @@ def _check_program(request: JobRequest) -> None:
     if size > MAX_JOB_BYTES:
         raise ServiceError(
             "invalid",
-            f"its command and variables take {size} bytes, {MAX_JOB_BYTES} are possible",
+            f"its command and variables take {size} bytes, the limit is {MAX_JOB_BYTES}",
             object=what,
-            hint="put large inputs into the image, and name them in the command",
+            hint="put large inputs into the image, and refer to them in the command",
         )
 
 
 def _check_ranks(site: CabledSite, request: JobRequest) -> None:
-    """Refuse a job whose ranks can not be told about each other: their variables grow with it."""
+    """Refuse a job whose ranks need more variables than an agent accepts: they grow with it."""
     what = f"job/{request.name}"
     chosen = set(request.endpoints)
     addresses = sorted(
@@ -162,18 +163,21 @@ def _check_ranks(site: CabledSite, request: JobRequest) -> None:
     try:
         policy.check_env(what, env)
     except AgentError as error:
-        reason = f"{request.count} ranks can not be told of each other: {error.message}"
+        reason = f"an agent would refuse the variables of {request.count} ranks: {error.message}"
     servers = Counter(e.server for e in site.endpoints)
     together = min(request.count, max(servers.values()))
     size = together * (_size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES)
     if not reason and size > policy.MAX_START_BYTES:
         reason = (
             f"up to {together} ranks on one server take {size} bytes to start,"
-            f" {policy.MAX_START_BYTES} are possible"
+            f" the limit is {policy.MAX_START_BYTES}"
         )
     if reason:
         raise ServiceError(
-            "invalid", reason, object=what, hint="ask for fewer, or shorten command and variables"
+            "invalid",
+            reason,
+            object=what,
+            hint="request fewer endpoints, or shorten the command and the variables",
         )
 
 

@@ -1,7 +1,7 @@
-"""The queue of the controller's jobs, in the words of ``scheduler.queue.decide``. Pure.
+"""Translates the controller's jobs for ``scheduler.queue.decide``, and its decisions back. Pure.
 
-Between two looks nothing is kept but what the job records hold, and which jobs are about to start
-because others were stopped for them: equal jobs, fabric and time give equal starts.
+Only the job records, and the promises to jobs for which others were stopped, persist from one
+decision to the next: equal jobs, fabric and time give equal starts.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from scheduler.queue.model import (
 from scheduler.regroup import make_room
 
 HINTS = 3
-"""Jobs at the head of the queue for which a regroup that lets them in is looked for."""
+"""Number of jobs at the head of the queue for which a regroup is sought that makes room."""
 
 
 def pending(
     jobs: Iterable[JobRecord], promises: Mapping[str, Promise] = MappingProxyType({})
 ) -> list[Pending]:
-    """Return the jobs that wait, in the order of submission.
+    """Return the waiting jobs in the order of submission.
 
-    ``promises`` are of those for which others were stopped.
+    ``promises`` belong to jobs for which others were stopped.
     """
     return [
         Pending(
@@ -58,9 +58,9 @@ def pending(
 def running(
     jobs: Iterable[JobRecord], now: float, held: frozenset[str] = frozenset()
 ) -> list[Running]:
-    """Return the jobs that hold endpoints, and when they are expected to end.
+    """Return the jobs that hold endpoints, with their expected ends.
 
-    Those that are ``held`` by a transaction can not be stopped now.
+    Jobs that a transaction has ``held`` cannot be preempted now.
     """
     found = []
     for job in jobs:
@@ -84,7 +84,7 @@ def running(
 
 
 def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
-    """Return the jobs that started after a time; those that have ended since are among them."""
+    """Return the jobs that started after a time, including those that have ended since."""
     return [
         Began(
             job.name,
@@ -98,7 +98,7 @@ def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
     ]
 
 
-def look(
+def decide_and_explain(
     fabric: Fabric,
     jobs: Iterable[JobRecord],
     projects: Iterable[Project],
@@ -109,10 +109,10 @@ def look(
     held: frozenset[str] = frozenset(),
     now: float,
 ) -> tuple[Decisions, Look]:
-    """Decide who starts now, and explain why the others wait.
+    """Decide which jobs start now, and explain why the others wait.
 
-    ``movable`` tells which running jobs a regroup may touch; the hints keep to it. ``promises``
-    are of jobs for which others were stopped, ``held`` are jobs that can not be stopped now.
+    ``movable`` tells which running jobs a regroup may touch; the hints respect it. ``promises``
+    belong to jobs for which others were stopped; ``held`` jobs cannot be preempted now.
     """
     records = list(jobs)
     waiting = pending(records, promises)
@@ -134,7 +134,7 @@ def look(
 
 
 def _after(fabric: Fabric, decisions: Decisions) -> FabricIndex:
-    """Return the fabric once everybody has started who does now."""
+    """Return the fabric after the starts that were decided on."""
     index = FabricIndex(fabric)
     for start in decisions.starts:
         index.start(Job(start.job, start.placement.endpoints), start.placement.moves)

@@ -1,10 +1,10 @@
-"""The keeper of jobs: everything from submit until a job runs, except whose turn it is."""
+"""Operations on jobs: submit, cancel, pause, resume, start. The queue decides which one starts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
@@ -34,13 +34,17 @@ from scheduler.model import Placement
 
 log = structlog.get_logger(__name__)
 
-START_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 120.0
 PLACEMENT_ATTEMPTS = 3
 
+ContainerCall = Callable[[ExecutionEngine, str], Awaitable[None]]
+"""Freezes or thaws all containers of a job."""
+
+_REASONS: dict[JobState, str] = {"paused": "paused by the operator", "running": ""}
+
 
 class JobKeeper:
-    """Owns every job's life between submit and its end."""
+    """Takes jobs from submission to their end, and changes their state on request."""
 
     def __init__(
         self,
@@ -83,15 +87,15 @@ class JobKeeper:
         if name in state.strangers.values():
             raise ServiceError(
                 "conflict",
-                f"containers of an unknown job {name} live",
+                f"containers of an unknown job {name} are running",
                 object=f"job/{name}",
-                hint="choose another name; `lightloom get events` says where they are",
+                hint="choose another name; `lightloom get events` shows where they are",
             )
         request = request.model_copy(update={"name": name})
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)
         check_queue(state.site, state.jobs.values(), request)
-        before = state.jobs.pop(name, None)  # a name may be used again; the new job queues last
+        before = state.jobs.pop(name, None)  # a name can be reused; the new job queues last
         job = JobRecord(
             name=name,
             request=spec_of(request),
@@ -121,9 +125,9 @@ class JobKeeper:
         return job
 
     async def cancel(self, name: str) -> JobRecord:
-        """Stop a job, or take it out of the queue. Returns when its end is durable.
+        """Stop a job, or remove it from the queue. Returns when its end is durable.
 
-        Joins an end that is under way. ServiceError when the end is not durable yet.
+        If the job is ending already, waits for that. ServiceError when the end is not durable yet.
         """
         job = self.get(name)
         if job.ended:
@@ -146,33 +150,35 @@ class JobKeeper:
             if going
             else f"job {name} is not cancelled: {error.message}",
             object=f"job/{name}",
-            hint="it ends as soon as the store takes it" if going else error.hint,
+            hint="it ends as soon as the store can write it" if going else error.hint,
         )
 
     async def pause(self, name: str) -> JobRecord:
         """Freeze all containers of a job."""
-        self._require(name, "running")
-        with self.alone(name, "is being paused"):
-            await calls.freeze(self._engine, name)
-            try:
-                return await self._saved(
-                    name, "running", to="paused", reason="paused by the operator"
-                )
-            except ServiceError:
-                if self._unsaved(name, "paused", to="running"):
-                    await calls.thaw(self._engine, name)
-                raise
+        return await self._switch(name, "running", "paused", calls.freeze, undo=calls.thaw)
 
     async def resume(self, name: str) -> JobRecord:
         """Thaw a paused job."""
-        self._require(name, "paused")
-        with self.alone(name, "is being resumed"):
-            await calls.thaw(self._engine, name)
+        return await self._switch(name, "paused", "running", calls.thaw, undo=calls.freeze)
+
+    async def _switch(
+        self,
+        name: str,
+        before: JobState,
+        after: JobState,
+        act: ContainerCall,
+        *,
+        undo: ContainerCall,
+    ) -> JobRecord:
+        """Act on a job's containers and save its new state; undo both if it cannot be saved."""
+        self._require(name, before)
+        with self.alone(name, "is being paused" if after == "paused" else "is being resumed"):
+            await act(self._engine, name)
             try:
-                return await self._saved(name, "paused", to="running", reason="")
+                return await self._save_switch(name, before, after)
             except ServiceError:
-                if self._unsaved(name, "running", to="paused"):
-                    await calls.freeze(self._engine, name)
+                if self._revert_switch(name, after, before):
+                    await undo(self._engine, name)
                 raise
 
     def get(self, name: str) -> JobRecord:
@@ -190,10 +196,10 @@ class JobKeeper:
     # --- from the queue to its containers -------------------------------------------------
 
     async def admit(self, job: JobRecord, placement: Placement) -> str:
-        """Give the job its endpoints and begin to start it; return why not, or nothing."""
+        """Allocate the job's endpoints and begin to start it; return why not, or ""."""
         state = self._state
         if self._ender.is_ending(job.name):
-            return ""  # its end is on the way to the store
+            return ""  # its end is being saved
         moving: Running | None = None
         try:
             if placement.moves:
@@ -217,16 +223,16 @@ class JobKeeper:
                 state.jobs[job.name] = job
             return error.message
         if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
-            if moving is not None:  # while the allocation became durable
+            if moving is not None:  # cancelled while the allocation became durable
                 self._mover.call_off(moving, f"job {job.name} was cancelled")
             return ""
         self._launched(job.name, self._launch(job.name, moving))
         return ""
 
     async def requeue(self, name: str, reason: str) -> None:
-        """Stop a running job's containers and let it wait again; it starts from its beginning.
+        """Stop a running job's containers and put it back into the queue.
 
-        Does nothing with a job that is moving or ending: the next look decides afresh. While its
+        Ignores a job that is moving or ending: the next decision considers it again. While its
         containers stop it counts as starting, so a crash puts it back into the queue as well.
         """
         state = self._state
@@ -244,14 +250,14 @@ class JobKeeper:
             await self._ender.stop(job)
             now = state.jobs[name]
             if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
-                return  # cancelled meanwhile; its name may be another job's
+                return  # cancelled meanwhile; the name may belong to another job now
             state.events.add("warning", f"job/{name}", "JobPreempted", reason)
             await self.back_to_queue(name, reason)
         except ServiceError as error:
             log.error("requeue_not_durable", job=name, error=error.message)
 
     async def back_to_queue(self, name: str, reason: str) -> None:
-        """Take a job's endpoints and flows back and let it wait; its containers are gone."""
+        """Release a job's endpoints and flows and queue it; its containers have been removed."""
         self._state.change(
             name,
             state="pending",
@@ -264,15 +270,17 @@ class JobKeeper:
         await self._ender.keep(name)
         try:
             await self._intent.converge()
-        except ServiceError as error:  # the watch for drift asks the aggregators again
+        except ServiceError as error:  # the drift watch retries
             log.error("flows_of_a_waiting_job_stay", job=name, error=error.message)
 
     async def _launch(self, name: str, moving: Running | None) -> None:
-        """Move light where the placement wants it, install flows, start the containers."""
+        """Move the light that the placement moves, install flows, start the containers."""
         if moving is not None:
             tx = await self._mover.carry_out(moving)
             if tx.outcome is not Outcome.COMMITTED:
-                await self._again_or_fail(name, f"light could not move: {'; '.join(tx.reasons)}")
+                await self._again_or_fail(
+                    name, f"the light could not be moved: {'; '.join(tx.reasons)}"
+                )
                 return
         try:
             job = self._state.change(name, reason="its containers are starting")
@@ -290,7 +298,7 @@ class JobKeeper:
         self._attempts.pop(name, None)
 
     async def _again_or_fail(self, name: str, reason: str) -> None:
-        """Back into the queue, a bounded number of times."""
+        """Put the job back into the queue; fail it after ``PLACEMENT_ATTEMPTS``."""
         attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
         if attempts >= PLACEMENT_ATTEMPTS:
             del self._attempts[name]
@@ -298,10 +306,10 @@ class JobKeeper:
             return
         await self.back_to_queue(name, reason)
 
-    # --- asked for by a transaction -------------------------------------------------------
+    # --- a restart after a rank died ------------------------------------------------------
 
     async def start_again(self, name: str) -> None:
-        """Start a job whose rank died; a cancel waits until that has come to an end."""
+        """Start a job again whose rank died; a cancel waits until the start is over."""
         await asyncio.wait({self._launched(name, self._start_again(name))})
 
     async def _start_again(self, name: str) -> None:
@@ -315,7 +323,7 @@ class JobKeeper:
     # --- helpers --------------------------------------------------------------------------
 
     def _launched(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin to start a job, for all to see; one launch may begin while another one ends."""
+        """Spawn and register a job's launch; one launch may begin while another one ends."""
 
         def over(ended: asyncio.Task[None]) -> None:
             if self._launches.get(name) is ended:
@@ -348,7 +356,7 @@ class JobKeeper:
 
     @contextlib.contextmanager
     def alone(self, name: str, doing: str) -> Iterator[None]:
-        """Keep others off a job: its light is not moved meanwhile, and a cancel waits."""
+        """Reserve a job for one operation: its light is not moved meanwhile, and a cancel waits."""
         handled = self._state.handled[name] = Handled(doing)
         try:
             yield
@@ -357,7 +365,7 @@ class JobKeeper:
             handled.over.set()
 
     async def _settled(self, name: str) -> None:
-        """Wait until nothing moves or starts the job; it is not pulled out from under that."""
+        """Wait until no transaction, launch or other operation is working on the job."""
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while True:  # when one has ended, another may have begun
@@ -377,22 +385,22 @@ class JobKeeper:
                 hint="try again in a moment",
             ) from None
 
-    async def _saved(self, name: str, state: JobState, *, to: JobState, reason: str) -> JobRecord:
-        # A rank may have died while the agents were asked: such a job ends, or starts again.
-        self._require_state(name, state, "is ending" if self._ender.is_ending(name) else "")
-        job = self._state.change(name, state=to, reason=reason)
+    async def _save_switch(self, name: str, before: JobState, after: JobState) -> JobRecord:
+        # A rank may have died during the call to the agents: such a job ends, or starts again.
+        self._require_state(name, before, "is ending" if self._ender.is_ending(name) else "")
+        reason = _REASONS[after]
+        job = self._state.change(name, state=after, reason=reason)
         await self._ender.save(name)
-        word = "JobPaused" if to == "paused" else "JobResumed"
-        self._state.events.add("info", f"job/{name}", word, reason or "by the operator")
+        event = "JobPaused" if after == "paused" else "JobResumed"
+        self._state.events.add("info", f"job/{name}", event, reason or "by the operator")
         return job
 
-    def _unsaved(self, name: str, state: JobState, *, to: JobState) -> bool:
-        """Take back a pause or a resume that is not durable; False when the job moved on."""
+    def _revert_switch(self, name: str, after: JobState, before: JobState) -> bool:
+        """Revert a pause or a resume that is not durable; False when the job changed since."""
         job = self._state.jobs.get(name)
-        if job is None or job.state != state or self._ender.is_ending(name):
+        if job is None or job.state != after or self._ender.is_ending(name):
             return False
-        reason = "paused by the operator" if to == "paused" else ""
-        self._state.change(name, state=to, reason=reason)
+        self._state.change(name, state=before, reason=_REASONS[before])
         return True
 
 

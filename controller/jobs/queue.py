@@ -1,4 +1,4 @@
-"""The keeper of the queue: every decision on waiting jobs comes from ``scheduler.queue.decide``."""
+"""Runs the queue: decides with ``scheduler.queue.decide``, starts jobs, stops preempted ones."""
 
 from __future__ import annotations
 
@@ -20,59 +20,59 @@ from scheduler.model import Fabric, Placement
 from scheduler.queue.model import Decisions, Hold, Preempt, Promise
 
 SCHEDULE_EVERY_S = 5.0
-"""At the latest; a change wakes the queue at once, if it was left alone for a while."""
+"""Longest time between two decisions; a change wakes the queue at once, after ``PAUSE_S``."""
 PAUSE_S = 0.05
-"""Between two looks at least, and ``PAUSE_LOOKS`` times what the last one took: in a storm of
-submits one look serves many, and the rest of the controller gets most of the time."""
-PAUSE_LOOKS = 4.0
+"""Shortest time between two decisions."""
+PAUSE_FACTOR = 4.0
+"""The pause is at least this many times the last decision's duration: in a burst of submissions one
+decision serves many jobs, and the rest of the controller gets most of the time."""
 
-
-TELL_AT_ONCE = 500
-"""Jobs that are told why they wait before others have their turn on the loop."""
+EXPLAIN_BATCH = 500
+"""Jobs whose reasons are updated before other tasks get their turn on the event loop."""
 
 
 class Starter(Protocol):
-    """The part of the keeper of jobs that a decision needs."""
+    """The operations on jobs that a decision needs."""
 
     async def admit(self, job: JobRecord, placement: Placement) -> str:
-        """Give a job its endpoints and begin to start it; say why not, or nothing."""
+        """Allocate a job's endpoints and begin to start it; return why not, or ""."""
 
     async def requeue(self, name: str, reason: str) -> None:
-        """Stop a running job's containers and let it wait again."""
+        """Stop a running job's containers and put it back into the queue."""
 
 
 class QueueKeeper:
-    """Looks at the queue, starts who can start, and says of the rest why it waits."""
+    """Starts the waiting jobs that can start, and records why the others wait."""
 
     def __init__(self, state: State, starter: Starter) -> None:
         self._state = state
         self._starter = starter
-        self.looks = 0
-        """How often the queue was decided on."""
+        self.rounds = 0
+        """Number of decisions on the queue."""
         self._pool = Pool("queue")
         self._promises: dict[str, tuple[float, Promise]] = {}
-        """Waiting jobs for which others were stopped, and when those jobs were submitted."""
+        """By waiting job for which others were stopped: its submission time and its promise."""
         self._took_s = 0.0
-        """How long the last decision took."""
+        """Duration of the last decision."""
 
     async def run(self) -> None:
-        """Look whenever something changed, for ever."""
+        """Decide after every change, until cancelled."""
         while True:
             self._state.wake.clear()
             if not self._state.suspect:
-                before = self.looks
+                before = self.rounds
                 await self.schedule()
-                if self.looks != before:
-                    await asyncio.sleep(max(PAUSE_S, PAUSE_LOOKS * self._took_s))
+                if self.rounds != before:
+                    await asyncio.sleep(max(PAUSE_S, PAUSE_FACTOR * self._took_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SCHEDULE_EVERY_S):
                     await self._state.wake.wait()
 
     async def schedule(self) -> None:
-        """Decide on all waiting jobs once, and carry it out.
+        """Decide on all waiting jobs once, and carry out the decision.
 
-        Starts that no longer hold when their turn comes (an endpoint was lost meanwhile) are
-        left to the next look, which the change has asked for already.
+        Starts that have become impossible meanwhile (an endpoint was lost) are left to the next
+        decision, which the change has triggered already.
         """
         state = self._state
         if not any(job.state == "pending" for job in state.jobs.values()):
@@ -85,10 +85,10 @@ class QueueKeeper:
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
         began = time.monotonic()
-        # In its own thread: with thousands of endpoints a look takes long enough to keep others
-        # waiting, and no other work may keep the queue waiting.
+        # In its own thread: with thousands of endpoints a decision would block the event loop, and
+        # a shared thread pool could delay the queue.
         decided, found = await self._pool.run(
-            decisions.look,
+            decisions.decide_and_explain,
             fabric,
             jobs,
             tuple(state.projects()),
@@ -99,7 +99,7 @@ class QueueKeeper:
             now=now,
         )
         self._took_s = time.monotonic() - began
-        self.looks += 1
+        self.rounds += 1
         state.queue = found
         if await self._carry_out(decided, fabric):
             for preemption in decided.preemptions:
@@ -107,7 +107,7 @@ class QueueKeeper:
         await self._explain(found.holds)
 
     def _keep_promises(self) -> None:
-        """Forget what was promised to jobs that started or left the queue."""
+        """Drop the promises to jobs that started or left the queue."""
         jobs = self._state.jobs
         self._promises = {
             name: kept
@@ -117,21 +117,21 @@ class QueueKeeper:
         }
 
     async def _preempt(self, preemption: Preempt) -> None:
-        """Stop jobs for a waiting one, which comes first from now on."""
+        """Stop jobs for a waiting one, which has precedence from now on."""
         state = self._state
         job = state.jobs.get(preemption.job)
         if job is None or job.state != "pending":
             return  # cancelled while the decision was made
         victims = [state.jobs.get(name) for name in preemption.victims]
         if any(victim is None or victim.state != "running" for victim in victims):
-            state.wake.set()  # one of them ended: fewer may do
+            state.wake.set()  # one of them ended: fewer victims may suffice
             return
         self._promises[job.name] = job.submitted_at, preemption.promise
         reason = f"stopped to make way for job {job.name}"
         await asyncio.gather(*(self._starter.requeue(name, reason) for name in preemption.victims))
 
     async def _carry_out(self, decided: Decisions, fabric: Fabric) -> bool:
-        """Start what can start; False when the world has changed since the decision."""
+        """Start the chosen jobs; False when the fabric has changed since the decision."""
         state = self._state
         for start in decided.starts:
             job = state.jobs.get(start.job)
@@ -151,7 +151,7 @@ class QueueKeeper:
         return True
 
     def _holds(self, placement: Placement, fabric: Fabric) -> bool:
-        """Tell whether the world is still as the placement took it to be."""
+        """Whether the placement's assumptions about the fabric still hold."""
         state = self._state
         touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
         homes, holders, lost = state.homes(), state.holders(), state.unavailable()
@@ -160,23 +160,23 @@ class QueueKeeper:
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
         state = self._state
         leads = []
-        for told, (name, hold) in enumerate(holds.items()):
-            if told % TELL_AT_ONCE == TELL_AT_ONCE - 1:
+        for done, (name, hold) in enumerate(holds.items()):
+            if done % EXPLAIN_BATCH == EXPLAIN_BATCH - 1:
                 await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
-            since = None if hold.reserved_at is None else hold.reserved_at
+            since = hold.reserved_at
             if job is not None and since is not None and job.reserved_at != since:
                 state.jobs[name] = state.replaced(name, reserved_at=since)
                 leads.append(PutJob(state.jobs[name]))
-        if leads:  # how long it has led the queue has to outlive a restart
+        if leads:  # a job's time at the head of the queue survives a restart
             try:
                 await state.commit(*leads)
             except ServiceError as error:
                 state.events.add("error", "store", "NotDurable", error.message)
 
     def _waits(self, name: str, reason: str) -> None:
-        """Note why a job waits; waking nobody, for nothing has changed."""
+        """Record why a job waits, without waking the queue."""
         job = self._state.jobs.get(name)
         if job is not None and job.state == "pending" and job.reason != reason:
             self._state.jobs[name] = self._state.replaced(name, reason=reason)

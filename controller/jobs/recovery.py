@@ -1,7 +1,7 @@
-"""What a restarted controller does with the jobs that its predecessor left half-way.
+"""Recovers the jobs that the previous controller process left half-started or frozen.
 
-An agent may be late, or away, just now: what nobody has confirmed is neither taken for done nor
-for failed, but asked for again. Until then the job keeps its endpoints.
+An agent may be slow or unreachable: a call without an answer counts neither as done nor as failed
+and is repeated. Until an answer arrives the job keeps its endpoints.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from scheduler.model import Policy
 
 log = structlog.get_logger(__name__)
 
-AGAIN_S = 2.0
-"""Between two attempts to stop what was starting."""
-LATE = ("unavailable", "timeout")
-"""Codes of calls that nobody answered: whether they were carried out is not known."""
+RETRY_S = 2.0
+"""Time between two attempts to stop a half-started job."""
+UNANSWERED = ("unavailable", "timeout")
+"""Error codes of calls without an answer: whether they were carried out is unknown."""
 REASON = "the controller restarted while it was starting"
 
 
 class JobRecovery:
-    """Brings the jobs back to where the intent has them."""
+    """Brings the jobs' containers back in line with the intent."""
 
     def __init__(
         self,
@@ -52,43 +52,45 @@ class JobRecovery:
         self._jobs = jobs
         self._ender = ender
         self._tasks = tasks
-        self._told: set[str] = set()
-        """Jobs that wait for agents, as people know."""
+        self._reported: set[str] = set()
+        """Jobs that wait for agents, and whose event was emitted."""
 
     def begin(self) -> None:
-        """Containers that run go on; half-started jobs queue again, once they are stopped."""
+        """Keep running containers; stop half-started jobs and put them back into the queue."""
         for job in self._state.jobs.values():
             if job.holding:
-                cables = [self._state.cables.get(e) for e in job.endpoints]  # of the site as it is
+                cables = [
+                    self._state.cables.get(e) for e in job.endpoints
+                ]  # None: left the site file
                 self._engine.placed(job.name, {cable.server for cable in cables if cable})
             if job.state == "starting":
                 self._tasks.spawn(self._start_over(job.name, job.epoch), f"start over {job.name}")
 
     async def _start_over(self, name: str, epoch: int) -> None:
-        """Stop what there is of a half-started job, then let it wait again."""
+        """Stop the containers of a half-started job, then put it back into the queue."""
         tell = True
-        while self._starts_still(name, epoch):
+        while self._still_starting(name, epoch):
             problem = await self._ender.stop(self._state.jobs[name], tell=tell)
-            if not self._starts_still(name, epoch):
+            if not self._still_starting(name, epoch):
                 return  # cancelled meanwhile
             if not problem:
                 await self._jobs.back_to_queue(name, REASON)
                 return
             self._state.change(name, reason=f"{REASON}; {problem}")
             tell = False
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
-    def _starts_still(self, name: str, epoch: int) -> bool:
+    def _still_starting(self, name: str, epoch: int) -> bool:
         job = self._state.jobs.get(name)
-        mine = job is not None and job.state == "starting" and job.epoch == epoch
-        return mine and not self._ender.is_ending(name)
+        same = job is not None and job.state == "starting" and job.epoch == epoch
+        return same and not self._ender.is_ending(name)
 
     async def wake_up(self, name: str, since: int) -> bool:
-        """Let a job go on that a transaction begun at epoch ``since`` left frozen or stopped.
+        """Resume a job that a transaction begun at epoch ``since`` left frozen or stopped.
 
-        A job that restarts is stopped first: its ranks may have been told to end, and may be on
-        their way. One that was restarted already has a later epoch. False when agents do not
-        answer: then it is to be tried again.
+        A job with policy ``restart`` is stopped first, because its ranks may be terminating; one
+        that was restarted already has a later epoch. False when agents do not answer: the caller
+        tries again.
         """
         job = self._state.jobs.get(name)
         if job is None or job.state != "running":
@@ -103,11 +105,11 @@ class JobRecovery:
                 else:
                     await calls.thaw(self._engine, name)
         except ServiceError as error:
-            if error.code in LATE and self._state.jobs[name].state == "running":
-                self._tell(name, error.message)
+            if error.code in UNANSWERED and self._state.jobs[name].state == "running":
+                self._report(name, error.message)
                 return False
             self._ender.later(name, "failed", f"did not resume after a restart: {error.message}")
-        self._told.discard(name)
+        self._reported.discard(name)
         return True
 
     async def _stop(self, name: str, grace_s: float) -> None:
@@ -116,8 +118,8 @@ class JobRecovery:
         except EngineError as error:
             raise calls.refusal(name, error) from error
 
-    def _tell(self, name: str, why: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            text = f"it goes on as soon as its agents answer: {why}"
+    def _report(self, name: str, why: str) -> None:
+        if name not in self._reported:
+            self._reported.add(name)
+            text = f"it resumes as soon as its agents answer: {why}"
             self._state.events.add("warning", f"job/{name}", "WaitsForAgents", text)

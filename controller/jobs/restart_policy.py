@@ -1,4 +1,4 @@
-"""When a job whose rank died is started again. Pure."""
+"""The restart policy: whether and when a job whose rank died starts again. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LONGEST_WAIT_S = 60.0
 
 @dataclass(slots=True, frozen=True)
 class RestartPolicy:
-    """``times`` is how often in all."""
+    """``times`` limits the number of restarts."""
 
     times: int
 
     @classmethod
     def parse(cls, text: str) -> RestartPolicy:
-        """Read what :data:`RESTART_PATTERN` allows; ValueError for anything else."""
+        """Parse a text that matches :data:`RESTART_PATTERN`; ValueError for any other."""
         if re.fullmatch(RESTART_PATTERN, text) is None:
             raise ValueError(f"{text!r} is neither never nor on-failure[:N]")
         word, _, number = text.partition(":")
@@ -29,9 +29,9 @@ class RestartPolicy:
         return cls(int(number) if number else DEFAULT_TIMES)
 
     def wait_s(self, failures: int) -> float | None:
-        """Seconds to wait after the ``failures``-th death, None when that was one too many.
+        """Return the seconds to wait after the ``failures``-th failure; None when it is final.
 
-        Doubled every time: a job that cannot run must not keep a server busy with trying.
+        The wait doubles every time, so that a job that cannot run does not keep a server busy.
         """
         if failures > self.times:
             return None

@@ -1,8 +1,8 @@
-"""What happens when a rank dies or loses its GPU: the whole job ends, or starts again.
+"""Handles the death of a rank or the loss of its GPU: the whole job ends, or starts again.
 
-Ranks of a job work in step, so one that is gone stops the others. They are stopped, and
-started again where they were; where an endpoint is out of use by then, the job goes back
-into the queue and is placed anew.
+The ranks of a job work in step, so the others cannot continue without it. They are stopped, and
+started again on the same endpoints; if one of these is out of use by then, the job goes back into
+the queue and is placed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUT_OF_USE = "back in the queue: one of its endpoints is out of use"
 
 
 class JobRestarter:
-    """Decides what a rank's death means for its job, and does it."""
+    """Ends or restarts a job whose rank died, by its restart policy."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class JobRestarter:
         self._jobs = jobs
 
     def rank_died(self, job: JobRecord, reason: str) -> None:
-        """End the job, or begin to start it again if its policy and its past allow."""
+        """End the job, or begin to start it again if its policy allows another restart."""
         failures = job.failures + 1
         policy = RestartPolicy.parse(job.request.restart)
         wait_s = policy.wait_s(failures)
@@ -62,7 +62,7 @@ class JobRestarter:
                 await asyncio.sleep(wait_s)
             job = self._state.jobs.get(name)
             if job is None or job.epoch != epoch or job.state != "starting":
-                return  # cancelled meanwhile; its name may be another job's
+                return  # cancelled meanwhile; the name may belong to another job now
             if self._ender.is_ending(name):
                 return
             unusable = self._state.quarantine.keys() | self._state.unfit.keys()

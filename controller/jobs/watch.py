@@ -1,4 +1,4 @@
-"""Watching containers: exit codes, containers that vanish, containers nobody knows."""
+"""Watches containers: exit codes, missing containers, unfit GPUs and unknown containers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.state.writes import PutQuarantine
 
-MISSED_LOOKS = 3
-"""A container that is gone in so many looks in a row, while its server answers, is gone."""
+MISSING_ROUNDS = 3
+"""A container counts as gone after it was missing in this many rounds in a row while its server
+answered."""
 
-SICK_LOOKS = 10
-"""A GPU that is unfit in so many looks in a row is out of use until an operator says otherwise,
-and its job is ended or starts again. Until then it only gets no new job: a driver may hang for
+UNFIT_ROUNDS = 10
+"""A GPU that is unfit in this many rounds in a row goes into quarantine, until an operator releases
+it, and its job ends or starts again. Before that it only gets no new job: a driver may hang for
 seconds under load."""
 
 _LIVE = (RankState.CREATED, RankState.RUNNING, RankState.PAUSED)
 
 
 class JobWatch:
-    """Looks at all containers and draws the conclusions."""
+    """Observes all containers; ends or restarts jobs, and marks endpoints unfit."""
 
     def __init__(
         self, state: State, engine: ExecutionEngine, ender: JobEnder, restarter: JobRestarter
@@ -36,12 +37,15 @@ class JobWatch:
         self._engine = engine
         self._ender = ender
         self._restarter = restarter
-        self._missed: dict[tuple[str, int, int], int] = {}
-        self._unfit: dict[str, int] = {}
-        self._sick: dict[tuple[str, int, int], int] = {}
+        self._missing_for: dict[tuple[str, int, int], int] = {}
+        """By job, epoch and rank: rounds in a row without the container."""
+        self._unfit_for: dict[str, int] = {}
+        """By endpoint: rounds in a row with an unfit GPU."""
+        self._sick_for: dict[tuple[str, int, int], int] = {}
+        """By job, epoch and rank: rounds in a row in which the rank lived and could not work."""
 
     async def observe(self) -> None:
-        """Look once, and end the jobs whose containers ended."""
+        """Observe once, and end or restart the jobs whose containers ended."""
         if not await look(self._state, self._engine):
             return
         await self._note_unfit()
@@ -52,38 +56,38 @@ class JobWatch:
         missed: dict[tuple[str, int, int], int] = {}
         for job in list(self._state.jobs.values()):
             if job.state in ("running", "paused") and not self._ender.is_ending(job.name):
-                missed.update(self._judge(job, by_job.get(job.name, [])))
-        self._missed = missed
+                missed.update(self._check(job, by_job.get(job.name, [])))
+        self._missing_for = missed
         epochs = {(job.name, job.epoch) for job in self._state.jobs.values() if job.holding}
-        self._sick = {key: n for key, n in self._sick.items() if key[:2] in epochs}
+        self._sick_for = {key: n for key, n in self._sick_for.items() if key[:2] in epochs}
 
     async def _note_unfit(self) -> None:
-        """Give no job to endpoints whose GPU is lost or whose agent lies; no neighbour suffers."""
+        """Give no new job to unfit endpoints; put those that stay unfit into quarantine."""
         state = self._state
         unfit = {e: why for e, why in self._engine.unfit().items() if e in state.cables}
         if unfit.keys() != state.unfit.keys():
             state.wake.set()
         state.unfit = unfit
-        self._unfit = {endpoint: self._unfit.get(endpoint, 0) + 1 for endpoint in unfit}
+        self._unfit_for = {endpoint: self._unfit_for.get(endpoint, 0) + 1 for endpoint in unfit}
         fresh = tuple(
             Quarantine(endpoint, reason, state.clock())
             for endpoint, reason in sorted(unfit.items())
-            if self._unfit[endpoint] >= SICK_LOOKS and endpoint not in state.quarantine
+            if self._unfit_for[endpoint] >= UNFIT_ROUNDS and endpoint not in state.quarantine
         )
         if not fresh:
             return
         for entry in fresh:
             state.quarantine[entry.object] = entry
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
-        with contextlib.suppress(ServiceError):  # it stays owed
+        with contextlib.suppress(ServiceError):  # the journal retries
             await state.record(PutQuarantine(fresh))
 
     def note_strangers(self) -> None:
-        """A container of no job of ours may belong to a lost store: never stopped, never shared."""
+        """Record unknown containers: never stopped, as their jobs may be in a lost store."""
         state = self._state
         strange = strangers(state.statuses, self._known)
         for endpoint in sorted(strange.keys() - state.squatted):
-            text = f"a container of {strange[endpoint]}, which is no running job, holds it"
+            text = f"a container of {strange[endpoint]}, which is not a running job, occupies it"
             state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
         answering = self._engine.reachable()
         state.spared = still_spared(state.spared, strange, state.cables, answering)
@@ -96,12 +100,12 @@ class JobWatch:
         job = self._state.jobs.get(name)
         return (job is not None and not job.ended) or self._ender.is_ending(name)
 
-    def _judge(
+    def _check(
         self, job: JobRecord, statuses: Sequence[RankStatus]
     ) -> dict[tuple[str, int, int], int]:
-        """End the job if it is over; return for how long which rank is missing."""
+        """End or restart the job if a rank requires it; return the counts of missing rounds."""
         if self._state.transaction_of(job.name) is not None or job.name in self._state.owed_jobs:
-            return {}  # a regroup stops and starts containers; it judges for itself
+            return {}  # the transaction itself stops and starts containers, and checks them
         ranks = {s.rank: s for s in statuses if s.epoch == job.epoch}
         codes = tuple(
             ranks[r].exit_code if r in ranks and ranks[r].state is RankState.EXITED else None
@@ -126,23 +130,23 @@ class JobWatch:
         return self._missing(job, ranks)
 
     def _sick_for_long(self, job: JobRecord, ranks: Mapping[int, RankStatus]) -> RankStatus | None:
-        """Return a rank that lives and cannot work: its GPU is lost, or may not be opened."""
-        worst = None
+        """Return a rank that has long been unable to work: its GPU is lost or cannot be opened."""
+        first = None
         for rank, status in sorted(ranks.items()):
             key = (job.name, job.epoch, rank)
             if status.state not in _LIVE or not status.reason:
-                self._sick.pop(key, None)
+                self._sick_for.pop(key, None)
                 continue
-            self._sick[key] = self._sick.get(key, 0) + 1
-            if self._sick[key] >= SICK_LOOKS:
-                worst = worst or status
-        return worst
+            self._sick_for[key] = self._sick_for.get(key, 0) + 1
+            if self._sick_for[key] >= UNFIT_ROUNDS:
+                first = first or status
+        return first
 
     def _missing(
         self, job: JobRecord, ranks: Mapping[int, RankStatus]
     ) -> dict[tuple[str, int, int], int]:
         if self._state.suspect:
-            return dict(self._missed)
+            return dict(self._missing_for)
         answering = self._engine.reachable()
         missed: dict[tuple[str, int, int], int] = {}
         for rank, endpoint in enumerate(job.endpoints):
@@ -150,8 +154,8 @@ class JobWatch:
             if rank in ranks or cable is None or not answering.get(cable.server, False):
                 continue
             key = (job.name, job.epoch, rank)
-            missed[key] = self._missed.get(key, 0) + 1
-            if missed[key] >= MISSED_LOOKS:
+            missed[key] = self._missing_for.get(key, 0) + 1
+            if missed[key] >= MISSING_ROUNDS:
                 self._restarter.rank_died(job, f"the container of rank {rank} is gone")
                 return {}
         return missed

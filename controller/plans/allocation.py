@@ -1,4 +1,4 @@
-"""Allocations as files: written, compared, brought back through one ordinary transaction."""
+"""Allocation files: exports them, compares them, and restores one in an ordinary transaction."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from controller.schema.plans import AllocatedJob, Allocation, AllocationDiffView
 from controller.state.state import State
 
 
-class Exchange:
-    """Exports and imports where light leads."""
+class AllocationFiles:
+    """Exports and imports which endpoint is connected to which aggregator."""
 
     def __init__(self, state: State, plans: Planner) -> None:
         self._state = state
         self._plans = plans
 
     def export(self) -> Allocation:
-        """Return the allocation as it is."""
+        """Return the current allocation."""
         state = self._state
         return Allocation(
             site=state.site.name,
@@ -32,9 +32,9 @@ class Exchange:
         )
 
     def diff(self, wanted: Allocation) -> AllocationDiffView:
-        """Return what ``wanted`` changes. ServiceError ``invalid`` names the first thing wrong.
+        """Return what ``wanted`` would change. ServiceError ``invalid`` names the first error.
 
-        Nothing is touched, and what is refused here is refused whole.
+        Touches no device; one invalid entry refuses the whole file.
         """
         state = self._state
         if wanted.site != state.site.name:
@@ -42,7 +42,7 @@ class Exchange:
                 "invalid",
                 f"the file is for site {wanted.site}, this is {state.site.name}",
                 object=f"site/{wanted.site}",
-                hint="import it where it was exported",
+                hint="import it at the site that exported it",
             )
         homes = state.homes()
         aggregators = {a.name for a in state.site.aggregators}
@@ -69,7 +69,7 @@ class Exchange:
     async def bring_back(
         self, wanted: Allocation, *, dry_run: bool, wait_s: float
     ) -> AllocationDiffView:
-        """Move every endpoint that is not where ``wanted`` says, in one transaction."""
+        """Move every endpoint to its home in ``wanted``, in one transaction."""
         found = self.diff(wanted)
         if dry_run or not found.moves:
             return found
@@ -81,10 +81,10 @@ class Exchange:
         now = {j.name: list(j.endpoints) for j in self._state.jobs.values() if j.holding}
         notes: list[str] = []
         if not wanted.jobs:
-            return notes  # a file, or a move by hand, that says nothing of jobs
+            return notes  # the file, or a move by hand, names no jobs
         for job in wanted.jobs:
             if job.name not in now:
-                notes.append(f"job {job.name} does not run any more")
+                notes.append(f"job {job.name} is no longer running")
             elif now[job.name] != job.endpoints:
                 notes.append(f"job {job.name} holds other endpoints now")
         then = {job.name for job in wanted.jobs}

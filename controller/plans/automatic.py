@@ -1,6 +1,6 @@
-"""Regroups that nobody asked for: triggers fire, plans are weighed, and events say what came of it.
+"""Automatic regroups: checks triggers, weighs plans, applies them, and reports in events.
 
-Everything here is off unless the site file turns a trigger on.
+All of it is off unless the site file enables a trigger.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from scheduler.policy.triggers import Blocked, Fired, Moment, Trigger, excess_si
 log = structlog.get_logger(__name__)
 
 REGROUP_EVERY_S = 5.0
-"""Between two looks."""
+"""Time between two checks of the triggers."""
 PLANS = 3
-"""Plans that one trigger may lead to, where the fabric moves while they are made."""
+"""Attempts per trigger, when the fabric changes while a plan is computed."""
 OBJECT = "controller"
-"""What the events are about."""
+"""The object of the events."""
 
 
 class Regrouper:
-    """Watches the triggers of the site file, and carries out what is worth it."""
+    """Checks the site file's triggers, and carries out the plans that are worth it."""
 
     def __init__(self, state: State, plans: Planner, meter: StepMeter) -> None:
         self._state = state
@@ -39,20 +39,20 @@ class Regrouper:
         self._since: float | None = None
 
     async def run(self) -> None:
-        """Look at the jobs' steps and at the triggers, for ever."""
+        """Measure the jobs' steps and check the triggers, until cancelled."""
         while True:
             await asyncio.sleep(REGROUP_EVERY_S)
             state = self._state
             held = frozenset(job.name for r in state.moving().values() for job in r.tx.jobs)
             self._meter.observe(state.jobs.values(), state.homes(), held)
-            await self.look()
+            await self.check_triggers()
 
-    async def look(self) -> Fired | None:
-        """Look at the triggers once; returns the one that fired, after it was dealt with."""
+    async def check_triggers(self) -> Fired | None:
+        """Check the triggers once; return the one that fired, after handling it."""
         if not self._policy.triggers.automatic or self._state.suspect or self._state.running:
-            return None  # what is moving now may be just what is needed
+            return None  # the running transaction may be what the trigger would ask for
         if self._plans.busy:
-            return None  # a plan that a person asked for goes first; the trigger stays
+            return None  # a requested plan goes first; the trigger stays
         fired = fire(self._policy.triggers, self._moment())
         if fired is None:
             return None
@@ -63,7 +63,7 @@ class Regrouper:
         state.events.add("info", OBJECT, "RegroupTriggered", f"{fired.trigger}: {fired.reason}")
         try:
             await state.commit(state.facts())
-            await self._deal_with(fired)
+            await self._regroup(fired)
         except ServiceError as error:
             self._skipped(fired, error.message)
         return fired
@@ -76,7 +76,7 @@ class Regrouper:
         first = next(iter(state.queue.holds.values()), None)
         blocked: tuple[Blocked, ...] = ()
         if first is not None and first.code == "locality" and first.moves_needed:
-            # Whoever stands behind the first must not be let in before it.
+            # Making room for a later job must not let it overtake the first one.
             blocked = (Blocked(first.job, first.moves_needed),)
         return Moment(
             now=now,
@@ -87,7 +87,7 @@ class Regrouper:
             scheduled_at=self._started_at if state.scheduled_at is None else state.scheduled_at,
         )
 
-    async def _deal_with(self, fired: Fired) -> None:
+    async def _regroup(self, fired: Fired) -> None:
         policy = self._policy
         request = PlanRequest(
             job=fired.job,
@@ -114,7 +114,7 @@ class Regrouper:
             return
 
     def _objection(self, plan: PlanView) -> str:
-        """Say why a plan is not carried out; empty when it is."""
+        """Return why a plan is not carried out; empty when it is."""
         if plan.empty:
             alone = [f"{entry.job}: {entry.reason}" for entry in plan.left_alone]
             left = f"; left alone: {'; '.join(alone)}" if alone else ""
@@ -124,9 +124,7 @@ class Regrouper:
             return f"job {refused[0].job} would be {refused[0].reason}"
         worth = plan.worth
         if worth is None:
-            return (
-                "what it is worth is not known: the site file gives no link rates (regroup.rates)"
-            )
+            return "its worth is unknown: the site file gives no link rates (regroup.rates)"
         if worth.verdict == "no" or (worth.verdict == "open" and not self._policy.accept_open):
             return worth.reason
         return ""

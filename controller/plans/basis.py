@@ -1,8 +1,8 @@
-"""What a plan counts on, and whether that is still so: nothing else makes a plan stale.
+"""A plan's basis: the facts that it depends on. A plan is stale when one of them changed.
 
-The epoch grows whenever any job of the site starts or ends; a plan for other endpoints is as good
-as before. It depends on the jobs whose light it moves and on where their members are, on who holds
-the endpoints that it moves, and on the ports that it uses.
+The epoch grows whenever any job of the site starts or ends, which does not affect plans for other
+endpoints. A plan depends on the jobs whose light it moves and where their endpoints are, on which
+jobs hold the endpoints that it moves, and on the ports that it uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.state.state import State
 
 
 def basis_of(moved: Iterable[str], holders: Mapping[str, JobRecord]) -> list[PlanJobView]:
-    """Return the jobs whose light moves, as they are now."""
+    """Return the present facts about the jobs whose light moves."""
     jobs = {job.name: job for e in moved if (job := holders.get(e)) is not None}
     return [
         PlanJobView(
@@ -32,23 +32,23 @@ def basis_of(moved: Iterable[str], holders: Mapping[str, JobRecord]) -> list[Pla
 
 
 def named_points(plan: PlanView) -> frozenset[AttachPoint]:
-    """Return the aggregator ports that the plan is going to use, as far as it names them."""
+    """Return the aggregator ports that the plan will use, as far as it names them."""
     return frozenset(AttachPoint(s.aggregator, s.aggregator_port) for s in plan.circuits.make)
 
 
 def what_changed(plan: PlanView, state: State) -> str:
-    """Name one thing that the plan depends on and that changed since; empty when nothing did.
+    """Return one fact that the plan depends on and that has changed; empty when none has.
 
-    A plan that does not say what it counts on (one written by hand) depends on everything.
+    A plan without a basis (one written by hand) depends on everything.
     """
     return next(_changes(plan, state), "")
 
 
 def _changes(plan: PlanView, state: State) -> Iterator[str]:
     if plan.epoch > state.epoch:
-        yield "it was made at an epoch that is not reached yet"
+        yield "it was made at a later epoch than the present one"
     if plan.basis is None and plan.epoch < state.epoch:
-        yield "it does not say which jobs it counts on"
+        yield "it does not say which jobs it depends on"
     homes, holders = state.homes(), state.holders()
     sources = {move.endpoint: move.source for move in plan.moves}
     members = {e for job in plan.basis or () for e in job.endpoints}
@@ -109,4 +109,4 @@ def _ports(plan: PlanView, moved: Iterable[str], state: State) -> Iterator[str]:
         if name in state.quarantine:
             yield f"port {name} is out of use: {state.quarantine[name].reason}"
         elif point in blocked:
-            yield f"port {name} is taken by a foreign circuit or by a transaction"
+            yield f"port {name} is used by a foreign circuit or by a transaction"

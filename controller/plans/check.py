@@ -1,8 +1,8 @@
-"""A plan that comes from outside is believed in nothing: it must say what its moves ask for. Pure.
+"""Checks a submitted plan against what its moves imply. Pure.
 
-The controller works out circuits and ports itself when a plan is applied. A plan whose own list
-differs was edited, or was made for other cabling, and its reader expects something else than what
-would happen: it is refused before any device is touched.
+The controller computes circuits and ports itself when a plan is applied. A plan whose own list
+differs was edited, or was made for other cabling, so its reader expects a different outcome: it is
+refused before any device is touched.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def check_moves(plan: PlanView) -> None:
     if wrong:
         raise ServiceError(
             "invalid",
-            f"the circuits to make are not what the plan's moves ask for, see {min(wrong)[0]}",
+            f"the circuits to make do not match the plan's moves, see {min(wrong)[0]}",
             object=what,
             hint="it was edited by hand: make a new plan",
         )
 
 
 def check_plan(plan: PlanView, rewiring: Rewiring) -> None:
-    """Compare a plan with what its moves mean here. ServiceError ``invalid``.
+    """Compare a plan with what its moves imply at this site. ServiceError ``invalid``.
 
-    A plan without circuits says nothing about them: that is how one is written by hand.
+    A plan without circuits (one written by hand) leaves them to the controller.
     """
     what = f"plan/{plan.id}"
     for verb, steps in (("breaks", plan.circuits.break_), ("makes", plan.circuits.make)):
@@ -47,15 +47,15 @@ def check_plan(plan: PlanView, rewiring: Rewiring) -> None:
                 "invalid",
                 f"the plan {verb} two circuits on port {double}",
                 object=what,
-                hint="one circuit a port: make a new plan",
+                hint="a port carries one circuit: make a new plan",
             )
     for move in plan.moves:
         said = plan.homes_after.get(move.endpoint, move.target)
         if said != move.target:
             raise ServiceError(
                 "invalid",
-                f"the plan moves {move.endpoint} to {move.target or 'the dark'},"
-                f" but says that it is {said or 'dark'} afterwards",
+                f"the plan moves {move.endpoint} to {move.target or 'no aggregator'},"
+                f" but its home afterwards is {said or 'none'}",
                 object=what,
                 hint="it was edited by hand: make a new plan",
             )
@@ -65,12 +65,12 @@ def check_plan(plan: PlanView, rewiring: Rewiring) -> None:
         ("break", plan.circuits.break_, [x for change in rewiring.changes for x in change.delete]),
         ("make", plan.circuits.make, [x for change in rewiring.changes for x in change.make]),
     ):
-        wrong = {_said(step) for step in steps} ^ {_meant(link) for link in links}
+        wrong = {_listed(step) for step in steps} ^ {_implied(link) for link in links}
         if wrong:
             switch, a, b, endpoint, *_ = min(wrong)
             raise ServiceError(
                 "invalid",
-                f"the circuits to {verb} are not what the plan's moves ask for,"
+                f"the circuits to {verb} do not match the plan's moves,"
                 f" see {switch}/{a} - {switch}/{b} ({endpoint})",
                 object=what,
                 hint="it was edited, or made for other cabling: make a new plan",
@@ -82,9 +82,9 @@ def _used_twice(steps: Iterable[CircuitStepView]) -> str:
     return next((port for port, times in sorted(ports.items()) if times > 1), "")
 
 
-def _said(step: CircuitStepView) -> Step:
+def _listed(step: CircuitStepView) -> Step:
     return (step.switch, step.a, step.b, step.endpoint, step.aggregator, step.aggregator_port)
 
 
-def _meant(link: Link) -> Step:
+def _implied(link: Link) -> Step:
     return (link.switch, link.a, link.b, link.endpoint, link.aggregator, link.port)

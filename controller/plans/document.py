@@ -1,4 +1,4 @@
-"""From the scheduler's plan to what people see: circuits, flows, dark time, gain. Pure."""
+"""Makes the REST document of a scheduler's plan: circuits, flows, dark time, gain. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plan_view(
     capabilities: Mapping[str, Capabilities | None],
     budgets: Iterable[Verdict],
 ) -> PlanView:
-    """Return the plan as data, with a new id."""
+    """Return the plan's document, with a new id."""
     return PlanView(
         id=uuid.uuid4().hex[:12],
         epoch=plan.epoch,
@@ -70,7 +70,7 @@ def plan_view(
 
 
 def move_view(move: Move) -> MoveView:
-    """Return one move as people see it."""
+    """Return the document of one move."""
     return MoveView(endpoint=move.endpoint, source=move.source, target=move.target)
 
 

@@ -1,4 +1,4 @@
-"""The line in front of the planner: one computation at a time, a few that wait, others refused."""
+"""Limits the planner: one computation at a time, a few in line; the others are refused."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 
 WAITING = 4
-"""Plans that may wait for the one that is being computed."""
+"""Most plans that wait for the one that is being computed."""
 LINE_S = 30.0
-"""Longest wait for the plans ahead."""
+"""Longest wait for the plans ahead in line."""
 
 Result = TypeVar("Result")
 Clock = Callable[[], float]
 
 
 class StoppedError(Exception):
-    """The result of a computation is no longer wanted; its clock says so, in its thread."""
+    """Raised by a computation's clock, in its thread, when the result is no longer wanted."""
 
 
 class PlanLine:
-    """Computes plans in a thread of its own."""
+    """Computes plans one after the other, in a thread of their own."""
 
     def __init__(self) -> None:
         self._pool = Pool("plans")
@@ -38,13 +38,13 @@ class PlanLine:
         return self._turn.locked()
 
     async def compute(self, work: Callable[[Clock], Result], limit_s: float) -> Result:
-        """Call ``work`` with the monotonic clock that bounds it.
+        """Call ``work`` with a monotonic clock that can stop it, and return its result.
 
         After ``limit_s`` seconds, or when the caller is cancelled, the clock raises
-        ``StoppedError``, which ends the work; the next plan has its turn only then. ServiceError
-        ``timeout`` after that time, ``unavailable`` when too many plans are asked for at once.
+        ``StoppedError``, which ends the work; only then does the next plan begin. ServiceError
+        ``timeout`` after that time, ``unavailable`` when too many plans are requested at once.
         """
-        await self._queued()
+        await self._wait_for_turn()
         stop = threading.Event()
 
         def clock() -> float:
@@ -64,23 +64,23 @@ class PlanLine:
         finally:
             stop.set()
 
-    async def _queued(self) -> None:
-        """Wait for the turn. ServiceError ``unavailable`` when the line is too long or slow."""
+    async def _wait_for_turn(self) -> None:
+        """Wait in line. ServiceError ``unavailable`` when it is too long or too slow."""
         if self._turn.locked() and self._waiting >= WAITING:
-            raise self._refusal(f"{self._waiting} more wait for their turn")
+            raise self._refusal(f"{self._waiting} more plans are waiting")
         self._waiting += 1
         try:
             async with asyncio.timeout(LINE_S):
                 await self._turn.acquire()
         except TimeoutError:
-            raise self._refusal(f"no turn came within {LINE_S:g} s") from None
+            raise self._refusal(f"it did not become free within {LINE_S:g} s") from None
         finally:
             self._waiting -= 1
 
     def _over(self, computed: asyncio.Future[Result]) -> None:
         self._turn.release()
         if not computed.cancelled():
-            computed.exception()  # told to the caller, if it still waits
+            computed.exception()  # retrieved here; a caller that still waits gets it too
 
     @staticmethod
     def _refusal(why: str) -> ServiceError:
@@ -88,5 +88,5 @@ class PlanLine:
             "unavailable",
             f"the planner is busy with another plan, and {why}",
             object="plan",
-            hint="try again in a moment; shorter time limits shorten the line",
+            hint="try again in a moment; shorter time limits shorten the wait",
         )

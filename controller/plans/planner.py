@@ -1,4 +1,4 @@
-"""Plans: computed without touching anything, checked, and carried out as transactions."""
+"""Computes plans without touching a device, checks them, and carries them out as transactions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from scheduler.regroup import make_room
 from scheduler.regroup import plan as regroup
 
 PLAN_GRACE_S = 30.0
-"""Time the planner may take beyond its solver's limit."""
+"""Time that the planner may take beyond its solver's limit."""
 
 WARM_UP_S = 1.0
 _SMALL = Fabric(
@@ -60,7 +60,7 @@ _SMALL = Fabric(
     {"a": "as0", "b": "as1", "c": "as0", "d": "as1"},
     (Job("ab", ("a", "b")), Job("cd", ("c", "d"))),
 )
-"""Two jobs that have to change places: a problem for the solver."""
+"""Two jobs that have to swap places: a problem for the solver."""
 
 
 class Planner:
@@ -86,21 +86,21 @@ class Planner:
 
     @property
     def busy(self) -> bool:
-        """True while a plan is being computed: another one would have to wait."""
+        """True while a plan is being computed, so that another one would wait."""
         return self._line.busy
 
     async def warm_up(self) -> None:
-        """Let the solver load what it loads at its first problem, before a plan waits for it."""
+        """Solve a small problem, so that the first plan does not wait for the solver to load."""
         limits = Limits(time_limit_s=WARM_UP_S)
         await self._line.compute(
             lambda clock: regroup.plan(_SMALL, limits, clock=clock), WARM_UP_S + PLAN_GRACE_S
         )
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
-        """Compute a regroup; changes nothing.
+        """Compute a regroup without applying it.
 
         Jobs that are pinned, in their cool-down or out of pauses are left alone, and the plan
-        says so. For a pending job it is the plan that makes room for it.
+        says so. For a pending job, the plan makes room for it.
         """
         state = self._state
         waiting = self._check_job(request.job)
@@ -120,7 +120,7 @@ class Planner:
             capabilities={s.name: self._switches.capabilities(s.name) for s in state.site.switches},
         )
         extra: dict[str, object] = {
-            "left_alone": _left_alone_views(fabric, plan, alone, everybody=waiting is not None),
+            "left_alone": _left_alone_views(fabric, plan, alone, all_jobs=waiting is not None),
             "makes_room_for": waiting.name if waiting else None,
             "basis": basis_of((move.endpoint for move in plan.moves), holders),
         }
@@ -162,14 +162,14 @@ class Planner:
             why = "" if waiting is None else f": {waiting.reason}"
             raise ServiceError(
                 "conflict",
-                f"no move of light lets job {request.job} in{why}",
+                f"no move of light makes room for job {request.job}{why}",
                 object=f"job/{request.job}",
                 hint=f"see `lightloom describe job {request.job}`",
             )
         return plan
 
     def _check_job(self, name: str | None) -> JobRecord | None:
-        """Return the pending job that a plan is for; None when it is for running ones."""
+        """Return the pending job that a plan is for; None when it is for running jobs."""
         if name is None:
             return None
         job = self._state.jobs.get(name)
@@ -185,7 +185,7 @@ class Planner:
                 "conflict",
                 f"job {name} is {job.state}",
                 object=f"job/{name}",
-                hint="only a running or a waiting job can be planned for",
+                hint="only running and waiting jobs have plans",
             )
         return None if job.holding else job
 
@@ -196,11 +196,11 @@ class Planner:
         return FlowChangesView(add=changes.add, delete=changes.delete)
 
     async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
-        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        """Carry out a plan; return when it has ended, after ``wait_s`` seconds at the latest."""
         plan = self._checked(plan)
         if not plan.moves:
             raise ServiceError(
-                "invalid", "the plan moves nothing", object=f"plan/{plan.id}", hint="nothing to do"
+                "invalid", "the plan has no moves", object=f"plan/{plan.id}", hint="nothing to do"
             )
         moves = {move.endpoint: move.target for move in plan.moves}
         room_for = plan.makes_room_for
@@ -213,25 +213,25 @@ class Planner:
         return await self._begun(running, wait_s, room_for)
 
     def _room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
-        """Return the endpoints that suit a waiting job afterwards; they are kept for it.
+        """Return the endpoints that will suit a waiting job, to be reserved for it.
 
-        ServiceError ``conflict`` when it waits no more, or would wait all the same.
+        ServiceError ``conflict`` when the job is no longer waiting, or would not fit.
         """
         state = self._state
         job = state.jobs.get(name)
         if job is None or job.state != "pending":
-            raise self._stale(plan, f"job {name} does not wait any more")
+            raise self._stale(plan, f"job {name} is no longer waiting")
         fabric = without(state.fabric(), state.promised_endpoints())
         after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
         found = place(after, scheduler_request(job))
         if not isinstance(found, Placement):
-            raise self._stale(plan, f"job {name} would not fit any more, it {found.reason}")
+            raise self._stale(plan, f"job {name} would no longer fit, it {found.reason}")
         return frozenset(found.endpoints)
 
     def _other_points(self, plan: PlanView) -> frozenset[AttachPoint]:
-        """Return the ports that the plan does not name, so that it gets the very ones it names.
+        """Return the ports to exclude, so that the plan gets exactly the ports that it names.
 
-        None when it names no circuits: any free port will do.
+        Empty when it names no circuits: then any free port is suitable.
         """
         named = named_points(plan)
         if not named:
@@ -298,7 +298,7 @@ class Planner:
         return await self._begun(self._mover.begin(Cause.ATTACH, moves), wait_s)
 
     def abort(self, ident: str) -> TransactionView:
-        """Ask a running transaction to turn back. ServiceError ``conflict`` when it cannot."""
+        """Ask a running transaction to roll back. ServiceError ``conflict`` when it cannot."""
         view = self.transaction(ident)
         running = self._state.running.get(ident)
         if running is None or not (abortable(running.tx) or running.tx.back):
@@ -330,7 +330,7 @@ class Planner:
                 self._state.wake.set()
 
     def _checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
-        """Refuse a plan that is not for this site as it is, before anything is touched."""
+        """Refuse a plan that does not fit the site's present state, before touching a device."""
         if isinstance(plan, dict):
             try:
                 plan = PlanView.model_validate(plan)
@@ -384,9 +384,9 @@ class Planner:
 
 
 def _left_alone_views(
-    fabric: Fabric, plan: Plan, alone: Mapping[str, Alone], *, everybody: bool
+    fabric: Fabric, plan: Plan, alone: Mapping[str, Alone], *, all_jobs: bool
 ) -> list[LeftAloneView]:
-    """Name the jobs whose being left alone may cost something: those that stay scattered."""
+    """Return the jobs left alone although they stay scattered; with ``all_jobs``, all of them."""
     bound = SpanBound(fabric.site)
     endpoints = {e.name: e for e in fabric.site.endpoints}
     return [
@@ -394,7 +394,7 @@ def _left_alone_views(
         for job in fabric.jobs
         if job.name in alone
         and (
-            everybody
+            all_jobs
             or span(job.endpoints, plan.homes_after)
             > bound.least([endpoints[n] for n in job.endpoints])
         )

@@ -1,4 +1,4 @@
-"""What a plan is worth: the step meter's predictions against its pauses. Pure."""
+"""Weighs a plan: the step meter's predicted gain against the cost of its pauses. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def stakes_of(
     now: float,
     pause_s: float,
 ) -> tuple[list[Stake], dict[str, int]] | None:
-    """Return what each job wins and loses, and from how many measured placements.
+    """Return each job's gain and loss, and the number of measured placements behind it.
 
     ``pause_s``: dark time and recovery of a job whose light is cut. None when the site's rates
-    are not known.
+    are unknown.
     """
     speedups = meter.speedups(jobs, homes, plan.homes_after)
     if speedups is None:
@@ -45,7 +45,7 @@ def stakes_of(
 
 
 def worth_view(stakes: Sequence[Stake], admitted_gpu_s: float = 0.0) -> WorthView:
-    """Weigh the plan."""
+    """Return the verdict on a plan with these stakes."""
     found = weigh(stakes, admitted_gpu_s)
     return WorthView(
         verdict=found.verdict.value,
@@ -59,7 +59,7 @@ def worth_view(stakes: Sequence[Stake], admitted_gpu_s: float = 0.0) -> WorthVie
 def with_stakes(
     gains: Sequence[GainView], stakes: Sequence[Stake], placements: Mapping[str, int]
 ) -> list[GainView]:
-    """Add to each job's gain what it means for its steps and its run time."""
+    """Add to each job's gain the effect on its steps and its run time."""
     by_job = {stake.job: stake for stake in stakes}
     return [
         gain
@@ -79,9 +79,9 @@ def with_stakes(
 
 
 def admitted_gpu_s(hold: Hold | None, count: int, now: float, unknown_s: float) -> float:
-    """Return the waiting that a plan spares a pending job, in GPU-seconds.
+    """Return the waiting time that a plan saves a pending job, in GPU-seconds.
 
-    Until its reservation begins; where that is not known, ``unknown_s``.
+    Counts until its reservation begins, or ``unknown_s`` where that time is unknown.
     """
     start = None if hold is None else hold.earliest_start
     return count * (unknown_s if start is None else max(start - now, 0.0))

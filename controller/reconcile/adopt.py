@@ -1,4 +1,4 @@
-"""What is found on the optical switches: taken over, left alone, or put back where it belongs."""
+"""Reconciles circuits found on the optical switches: adopts, ignores or restores them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = structlog.get_logger(__name__)
 
 REPAIR_ATTEMPTS = 3
 SHOWN = 20
-"""New foreign circuits that get an event each; a switch may claim any number."""
+"""Most new foreign circuits with an event of their own; a switch may report any number."""
 READINGS = 3
-"""Of a switch at most, when transactions end while it is read."""
-NOTHING_STRANGE = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
+"""Most readings of a switch in a row, when transactions end while it is read."""
+NOTHING_FOREIGN = Recognised({}, (), taken_points=frozenset(), taken_endpoints=frozenset())
 
 
 class Adopter:
-    """Brings the intent and the circuits that exist together, level by level."""
+    """Compares the intent with the circuits that exist, and brings one in line with the other."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Adopter:
         intent: FabricIntent,
         owed: Mapping[str, AttachPoint | None],
     ) -> None:
-        """``owed`` are, at any time, endpoints of interrupted transactions and where they belong.
+        """``owed`` maps, at any time, endpoints of interrupted transactions to where they belong.
 
-        Nobody else may take for right where these are found: all old or all new, never a mix.
+        These are never adopted where they are found: all old places or all new ones, never a mix.
         """
         self._owed = owed
         self._state = state
@@ -56,22 +56,22 @@ class Adopter:
         self._mover = mover
         self._intent = intent
         self._cables: dict[str, list[EndpointCable]] = defaultdict(list)
-        """Of each switch."""
+        """Per switch: the endpoints on it."""
         for cable in state.site.endpoints:
             self._cables[cable.fiber.device].append(cable)
         self._wanted: dict[str, str] = {}
-        """Homes that dark endpoints should get back as soon as their devices answer."""
+        """Endpoints to move, and their homes; done as soon as their devices answer."""
         self._repairs: dict[str, int] = {}
         self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
-        """Per switch: circuits that are not ours, as told to people."""
+        """Per switch: foreign circuits that were reported."""
         self._fresh: dict[str, object] = {}
-        """Switches that were taken over, which is neither durable nor in the flows yet; each time
-        with an object of its own."""
+        """Switches taken over since the last ``settle``, so neither durable nor in the flows yet;
+        every takeover has an object of its own."""
         self.unsettled = asyncio.Event()
-        """Somebody should call ``settle``."""
+        """Set when ``settle`` must be called."""
 
     def wants(self, endpoint: str) -> bool:
-        """Whether the endpoint is known to be in the wrong place, and is going to be moved."""
+        """Whether the endpoint is known to be in the wrong place and will be moved."""
         return endpoint in self._wanted
 
     async def adopt(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
@@ -80,10 +80,10 @@ class Adopter:
             await self.settle()
 
     async def take_over(self, switch: str, as_found: frozenset[str] = frozenset()) -> bool:
-        """Read a switch and take over what is there; remember what has to be restored.
+        """Read a switch, adopt its circuits, and remember the endpoints to restore.
 
-        Idle endpoints stay where they are found, and so does all of ``as_found``; those of a job
-        go back to where the intent has them; dark ones go to their last or their first home.
+        Idle endpoints and those in ``as_found`` stay where they are found; endpoints of a job
+        go back to where the intent has them; dark ones go to their last home, or else their first.
         False when the switch does not answer.
         """
         state, owed = self._state, self._owed
@@ -95,7 +95,7 @@ class Adopter:
             log.warning("switch_not_read", switch=switch, error=str(error))
             return False
         found = recognise(state.site, switch, ours(seen))
-        self._keep_off(switch, seen, found)
+        self._note_foreign(switch, seen, found)
         holders = state.holders()
         mine = [cable.name for cable in self._cables[switch] if cable.name not in moving]
         was = {name: state.attachments.get(name) for name in mine}
@@ -114,9 +114,9 @@ class Adopter:
         return True
 
     async def settle(self) -> None:
-        """Make durable what was taken over, and the flows follow it. ServiceError.
+        """Save what was taken over and update the flows. ServiceError.
 
-        What could not be settled is asked for again: see ``unsettled``.
+        Sets ``unsettled`` when that fails, so that it is tried again.
         """
         self.unsettled.clear()
         state, settled = self._state, dict(self._fresh)
@@ -131,9 +131,9 @@ class Adopter:
         self._fresh = {s: time for s, time in self._fresh.items() if settled.get(s) is not time}
 
     async def _reclaimed(self, switch: str, seen: CircuitMap) -> bool:
-        """Note as ours what the driver's list has lost and the store still has.
+        """Reclaim circuits that the store knows and the driver's list of own circuits lacks.
 
-        Only circuits without a known owner, lit, exactly where the intent has an endpoint: they
+        Only lit circuits without a known owner, exactly where the intent has an endpoint: they
         carry running jobs. Returns whether there was one.
         """
         about = self._switches.capabilities(switch)
@@ -146,15 +146,15 @@ class Adopter:
         lost = [r for r, c in found if c is not None and not c.owner and c.state in LIGHT]
         if lost:
             await self._switches.adopt(switch, lost)
-            text = f"{len(lost)} circuits were not on the list of ours, but carry endpoints of ours"
+            text = f"{len(lost)} circuits of own endpoints were missing in the list of own circuits"
             self._state.events.add("warning", f"switch/{switch}", "Reclaimed", text)
         return bool(lost)
 
     async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
-        """Return a map that is not older than the intent, and who was moved while it was read.
+        """Return a map that is as new as the intent, and the endpoints moved while it was read.
 
-        What a transaction does meanwhile is its own to tell: a map from before its end would
-        take the intent back to where light no longer is.
+        The transaction itself records where these are: a map read before its end would set the
+        intent back to a place that the light has left.
         """
         state = self._state
         for _ in range(READINGS):
@@ -182,33 +182,33 @@ class Adopter:
             self._wanted[name] = home
 
     def note_foreign(self, switch: str, seen: CircuitMap) -> None:
-        """Keep off the ports of circuits that are not ours; tell people of each new one once."""
-        self._keep_off(switch, seen, recognise(self._state.site, switch, ours(seen)))
+        """Avoid the ports of foreign circuits; report each new circuit once."""
+        self._note_foreign(switch, seen, recognise(self._state.site, switch, ours(seen)))
 
-    def _keep_off(self, switch: str, seen: CircuitMap, found: Recognised) -> None:
+    def _note_foreign(self, switch: str, seen: CircuitMap, found: Recognised) -> None:
         state, unknown = self._state, found.foreign
         foreign = tuple((c.a, c.b) for c in seen.circuits if not is_ours(c))
         pairs = frozenset((*unknown, *foreign))
-        strange = NOTHING_STRANGE
+        taken = NOTHING_FOREIGN
         if pairs:
-            strange = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
-        state.foreign_points[switch] = strange.taken_points
-        state.foreign_endpoints[switch] = strange.taken_endpoints
+            taken = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
+        state.foreign_points[switch] = taken.taken_points
+        state.foreign_endpoints[switch] = taken.taken_endpoints
         about = self._switches.capabilities(switch)
         hint = ""
         if about is not None and not about.stores_owner:
-            hint = "; if it is, see `lightloom ocs connect URL A B --mode overwrite`"
+            hint = "; to take it over, see `lightloom ocs connect URL A B --mode overwrite`"
         fresh = sorted(pairs - self._foreign.get(switch, frozenset()))
         for a, b in fresh[:SHOWN]:
-            text = f"circuit {a:.40}-{b:.40} is not ours; its ports are not used{hint}"
+            text = f"circuit {a:.40}-{b:.40} is foreign; its ports are not used{hint}"
             state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
         if len(fresh) > SHOWN:
-            text = f"{len(fresh) - SHOWN} more circuits are not ours; see `lightloom get circuits`"
+            text = f"{len(fresh) - SHOWN} more circuits are foreign; see `lightloom get circuits`"
             state.events.add("warning", f"switch/{switch}", "ForeignCircuit", text)
         self._foreign[switch] = pairs
 
     def settled(self, endpoints: Iterable[str]) -> bool:
-        """Whether these endpoints' switches were taken over and their light is where it belongs."""
+        """Whether the endpoints' switches are settled and their light is where it belongs."""
         read = self._state.foreign_points.keys()
         optical = {switch.name for switch in self._state.site.switches}
         unread = (optical - read) | self._fresh.keys()
@@ -217,12 +217,12 @@ class Adopter:
         )
 
     async def repair(self) -> None:
-        """Connect the endpoints that are not where they belong, as far as devices answer."""
+        """Move the endpoints that are not where they belong, as far as devices answer."""
         state = self._state
         aggregators, switches = state.connections.aggregators(), state.connections.switches()
         locked, holders, busy = state.locked(), state.holders(), self._mover.busy_jobs()
         moves: dict[str, str | None] = {}
-        for e, home in self._wanted.items():  # who cannot be moved now keeps nobody else waiting
+        for e, home in self._wanted.items():  # one that cannot move now does not delay the others
             at, job = state.attachments.get(e), holders.get(e)
             if (
                 home in aggregators
@@ -248,5 +248,5 @@ class Adopter:
 
 
 def _as_foreign(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Split foreign circuits: one that joins an endpoint and a port must not look like ours."""
+    """Split foreign circuits, so that one between an endpoint and a port is not taken for ours."""
     return [(port, port) for pair in pairs for port in pair]

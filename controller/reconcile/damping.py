@@ -1,8 +1,8 @@
-"""Flap damping: what changes its mind too often is left alone until it has held still. Pure.
+"""Flap damping: suppresses objects that flap, until they are stable. Pure.
 
-Route-flap damping (RFC 2439) with one penalty per loss: it decays by half every HALF_LIFE_S, the
-object is held down above SUPPRESS and let go below REUSE, and no storm, however long, holds it
-down for longer than MAX_HOLD_S after its end.
+Route-flap damping (RFC 2439) with one penalty per loss: it halves every HALF_LIFE_S, the object is
+held down at SUPPRESS and released below REUSE, and however long a storm lasts, the object is held
+down for at most MAX_HOLD_S after its end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class _Penalty:
 
 
 class Damper:
-    """Penalties of many objects; those that have calmed down are forgotten."""
+    """Penalties of many objects; stable objects are dropped."""
 
     def __init__(self) -> None:
         self._penalties: dict[str, _Penalty] = {}
 
     def lost(self, name: str, now: float) -> bool:
-        """Count one loss of ``name``; True when it is held down from this moment on."""
+        """Count one loss of ``name``; True when this loss begins its suppression."""
         before = self._penalties.get(name)
         held = before is not None and before.held
         value = min(CEILING, (before.now(now) if before else 0.0) + 1.0)
@@ -42,12 +42,12 @@ class Damper:
         return not held and value >= SUPPRESS
 
     def held(self, name: str) -> bool:
-        """Say whether ``name`` is held down; ``calmed`` lets go."""
+        """Whether ``name`` is held down; ``calmed`` releases it."""
         penalty = self._penalties.get(name)
         return penalty is not None and penalty.held
 
     def calmed(self, now: float) -> list[str]:
-        """Let go of everything that has held still long enough, and return its names."""
+        """Release all objects that have been stable long enough, and return their names."""
         calm = {name: p for name, p in self._penalties.items() if p.now(now) < REUSE}
         for name in calm:
             del self._penalties[name]

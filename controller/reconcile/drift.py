@@ -1,4 +1,4 @@
-"""What the world does that nobody here asked for, and what follows from it. Pure."""
+"""Detects drift: differences between the intent and the devices. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def light_drift(
     found: Mapping[str, AttachPoint],
     endpoints: Iterable[str],
 ) -> list[LightDrift]:
-    """Return the ``endpoints`` whose light is elsewhere than expected, in their order."""
+    """Return the ``endpoints`` whose light is not where it is expected, in their order."""
     return [
         LightDrift(e, expected.get(e), found.get(e))
         for e in endpoints
@@ -37,20 +37,20 @@ def light_drift(
 
 
 MASS_MINIMUM = 3
-"""Fewer things than this are never a mass."""
+"""Fewer objects than this are never a mass."""
 
 
 def is_mass(gone: int, of: int) -> bool:
-    """Say whether so many went at once that the fault is more likely ours than theirs."""
+    """Whether so many vanished at once that the fault is more likely the controller's."""
     return gone >= MASS_MINIMUM and 2 * gone > of
 
 
 def stray_ranks(
     jobs: Iterable[JobRecord], statuses: Iterable[RankStatus]
 ) -> dict[str, tuple[str, str]]:
-    """Return, per job, the call that puts it right and why: ``{"red": ("thaw", "rank 1 is …")}``.
+    """Return, per job, the call that corrects it and why: ``{"red": ("thaw", "rank 1 is …")}``.
 
-    A container that somebody froze under a running job, or thawed under a paused one.
+    Such a job has a frozen container though it runs, or a running one though it is paused.
     """
     wrong = {
         "running": (RankState.PAUSED, "thaw", "frozen though its job runs"),
@@ -68,19 +68,19 @@ def stray_ranks(
 SUSPECT_WINDOW_S = 10.0
 
 
-class Vanished:
-    """Notices that most devices left within a short time: then the fault is probably here.
+class LossDetector:
+    """Detects that most devices vanished within a short time: the fault is then probably here.
 
-    The rule of a control plane that fails static: a controller that lost its own network must
-    not "repair" a fabric that is well.
+    A control plane that fails static: a controller that lost its own network must not "repair" a
+    healthy fabric.
     """
 
     def __init__(self) -> None:
         self._there: frozenset[str] = frozenset()
         self._lost: deque[tuple[float, str]] = deque()
 
-    def see(self, there: Collection[str], now: float) -> str:
-        """Take the devices that answer at ``now``; return why to suspect ourselves, or ""."""
+    def observe(self, there: Collection[str], now: float) -> str:
+        """Note the devices that answer at ``now``; return why the fault may be here, or ""."""
         present = frozenset(there)
         self._lost.extend((now, name) for name in sorted(self._there - present))
         self._there = present

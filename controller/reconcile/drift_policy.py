@@ -1,4 +1,4 @@
-"""What the operator wants done about drift."""
+"""The operator's policy on drift."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class DriftPolicy(StrEnum):
-    """What happens when a device is not as it was left."""
+    """The reaction to a device that differs from the intent."""
 
     ADOPT = "adopt"
-    """What is found is the new intent, for circuits; flows and containers are put right."""
+    """Circuits found become the intent; flows and containers are corrected."""
     REPAIR = "repair"
-    """What a job needs is put right; the light of idle endpoints stays where it is found."""
+    """Jobs get back what they need; the light of idle endpoints stays where it is found."""
     ALARM = "alarm"
-    """An event; nothing is changed."""
+    """An event is emitted; nothing is changed."""

@@ -1,4 +1,4 @@
-"""What a restarted controller still owes: the transactions that its predecessor left unfinished."""
+"""Transactions that the previous controller process left unfinished, until they are closed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from controller.transaction.model import Cause
 
 
 class Interrupted:
-    """Remembers where endpoints belong and which jobs wait, until all of it is right."""
+    """Keeps where their endpoints belong and which jobs wait, until all is restored."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._entries: list[tuple[TransactionRecord, Intent]] = []
         self.owed: dict[str, AttachPoint | None] = {}
-        """Where the endpoints of unfinished transactions belong: all old or all new."""
+        """Where the endpoints of unfinished transactions belong: all old places or all new ones."""
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def restore(self, loaded: Loaded) -> None:
-        """Take the unfinished transactions from the intent log.
+        """Load the unfinished transactions from the intent log.
 
-        Their endpoints are drained until their switch was read (``Adopter.adopt``): nobody knows
-        yet where their light is, and rules for where it was would lead frames to strangers.
+        Their endpoints are drained until their switch has been read (``Adopter.adopt``): until
+        then the place of their light is unknown, and rules for the old place would deliver frames
+        to other endpoints.
         """
         for record, intent in loaded.transactions:
             if record.finished_at is not None:
@@ -51,16 +52,16 @@ class Interrupted:
         """End a transaction whose end was never written, and which later ones have overtaken."""
         now = self._state.clock()
         ended = recovered_record(record, proven=intent.proven, now=now)
-        ended = replace(ended, result="its end was not written; later ones overtook it")
+        ended = replace(ended, result="its end was not written; later transactions overtook it")
         self._state.finish(ended, changes_between(self._state.site, intent.before, intent.after))
         self._state.journal.owe(PutTransaction(ended, intent))
         self._state.events.add("warning", f"transaction/{record.id}", "Overtaken", ended.result)
 
     async def close(self, wake_up: Callable[[str, int], Awaitable[bool]]) -> None:
-        """Every endpoint is where it belongs: jobs go on, the transactions end. ServiceError.
+        """Resume the jobs and end the transactions, once every endpoint is where it belongs.
 
-        ``wake_up`` takes a job and the epoch in which its transaction began, and says whether the
-        job goes on or has ended; while one does neither, this has to be called again.
+        ``wake_up`` takes a job and the epoch at which its transaction began, and returns whether
+        the job has resumed or ended; while one has not, call this again. ServiceError.
         """
         owed = self._state.owed_jobs
         since: dict[str, int] = {}
@@ -87,8 +88,9 @@ class Interrupted:
 def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[str], set[str]]:
     """Return the endpoints and jobs that transactions begun after ``record`` have touched.
 
-    An endpoint is in one transaction at a time, so those began after this one had left it. Repairs
-    do not count: they only bring endpoints to where an interrupted transaction wants them.
+    An endpoint is in one transaction at a time, so a later one began after ``record`` had released
+    it. Repairs do not count: they only bring endpoints to where an interrupted transaction wants
+    them.
     """
     later = [
         intent

@@ -1,4 +1,4 @@
-"""What aggregators and their ports post: told to people, damped when it comes too often."""
+"""Reports the events of aggregators and their ports, and damps those that flap."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from controller.reconcile.damping import Damper
 from controller.state.state import State
 
 REFUSAL_EVERY_S = 60.0
-"""A claimant that calls again and again is told of this often per aggregator."""
+"""Shortest time between two events about refused claimants of one aggregator."""
 
 
 class LinkWatch:
-    """Takes the events of the OpenFlow side. A storm costs a counter each, and one event."""
+    """Handles the aggregators' events. In a storm, each one costs a counter; all cost one event."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._damper = Damper()
         self._refused_at: dict[str, float] = {}
-        """Per aggregator: when people were last told of a refused claimant."""
+        """Per aggregator: when a refused claimant was last reported."""
 
     def take(self, event: AggregatorEvent) -> None:
-        """Take one event."""
+        """Handle one event."""
         match event:
             case AggregatorConnected(as_name=name, repaired=repaired):
-                text = f"{len(repaired)} flows put right" if repaired else "its flows are right"
+                text = f"{len(repaired)} flows corrected" if repaired else "its flows are correct"
                 self._tell(f"aggregator/{name}", text, "AggregatorConnected", lost=False)
             case AggregatorLost(as_name=name):
-                text = "it keeps forwarding; nothing can be changed on it"
+                text = "it keeps forwarding; its flows cannot be changed"
                 self._tell(f"aggregator/{name}", text, "AggregatorLost", lost=True)
             case AggregatorRefused(as_name=name, claimant=claimant, reason=reason):
                 self._refused(name, f"refused {claimant}: {reason}")
@@ -48,19 +48,19 @@ class LinkWatch:
             self._state.events.add("warning", f"aggregator/{name}", "SwitchRefused", text)
 
     def _port(self, point: AttachPoint, *, up: bool) -> None:
-        """A port that an endpoint should be on; our own moves of light are no news."""
+        """Report a port that carries an endpoint, unless a transaction is moving its light."""
         state = self._state
         endpoint = next((e for e, at in state.attachments.items() if at == point), None)
         if endpoint is None or endpoint in state.locked():
             return
-        what = "is back" if up else "is gone"
+        what = "is back" if up else "is lost"
         text = f"the carrier of {point.aggregator}/{point.port} {what}"
         self._tell(f"endpoint/{endpoint}", text, "LinkUp" if up else "LinkDown", lost=not up)
 
     def _tell(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
         state = self._state
         if lost and self._damper.lost(obj, state.clock()):
-            text = "it comes and goes: not used and not reported until it holds still"
+            text = "it is flapping: not used and not reported until it is stable"
             state.events.add("error", obj, "Flapping", text)
             state.flapping = state.flapping | {obj}
         elif not self._damper.held(obj):
@@ -70,9 +70,9 @@ class LinkWatch:
             state.wake.set()
 
     def calm(self) -> None:
-        """Let go of what has held still; called now and then."""
+        """Release the objects that have become stable; called periodically."""
         state = self._state
         for obj in self._damper.calmed(state.clock()):
-            state.events.add("info", obj, "Stable", "it has held still and is used again")
+            state.events.add("info", obj, "Stable", "it is stable and used again")
             state.flapping = state.flapping - {obj}
             state.wake.set()

@@ -1,4 +1,4 @@
-"""Quarantine: what is out of use, and how an operator puts it back."""
+"""Quarantine: lists what is out of use, and puts it back into use."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from controller.state.writes import DropQuarantine
 
 
 class QuarantineKeeper:
-    """Lists and releases ports and endpoints that a transaction put out of use."""
+    """Lists and releases ports and endpoints that are out of use."""
 
     def __init__(self, state: State, adopter: Adopter) -> None:
         self._state = state
         self._adopter = adopter
 
     def views(self) -> list[QuarantineView]:
-        """Return everything that is out of use, the longest first."""
+        """Return all quarantined objects, the oldest entry first."""
         entries = sorted(self._state.quarantine.values(), key=lambda entry: entry.since)
         return [QuarantineView(object=e.object, reason=e.reason, since=e.since) for e in entries]
 
     async def release(self, name: str) -> QuarantineView:
         """Put a port (``as0/3``) or an endpoint back into use. ServiceError ``not_found``.
 
-        A dark endpoint gets its light back from the repair loop; when the port carries none, the
-        next transaction that tries it puts it into quarantine again.
+        The repair loop restores the light of a dark endpoint. If the port still carries no light,
+        the next transaction that uses it puts it into quarantine again.
         """
         state = self._state
         entry = state.quarantine.get(name)

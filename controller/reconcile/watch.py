@@ -1,4 +1,4 @@
-"""The watch over drift: reads circuits, flows and containers again and again; acts by policy."""
+"""Watches for drift: reads circuits, flows and containers periodically, and acts by policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.ranks.calls import look
 from controller.reconcile.adopt import Adopter
-from controller.reconcile.drift import LightDrift, Vanished, is_mass, light_drift, stray_ranks
+from controller.reconcile.drift import LightDrift, LossDetector, is_mass, light_drift, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.state.state import State
 from controller.transaction.circuits import ours, recognise
@@ -23,14 +23,14 @@ from controller.transaction.circuits import ours, recognise
 log = structlog.get_logger(__name__)
 
 AUDIT_ROUND = 12
-"""The flow tables of the whole site are read once in so many rounds."""
+"""Rounds in which the flow tables of the whole site are read once."""
 AUDIT_TIMEOUT_S = 35.0
 SHOWN = 5
-"""Differences named in one event; the rest is counted."""
+"""Most differences named in one event; the rest is counted."""
 
 
 class DriftWatch:
-    """Compares the world with the intent, tells people, and puts right what the policy says."""
+    """Compares the devices with the intent, emits events, and corrects what the policy allows."""
 
     def __init__(
         self,
@@ -50,24 +50,24 @@ class DriftWatch:
         self._intent = intent
         self._adopter = adopter
         self._policy = policy
-        self._vanished = Vanished()
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._losses = LossDetector()
+        self._reported: dict[str, tuple[str, ...]] = {}
         self._stray: Mapping[str, tuple[str, str]] = {}
         self._next_audit = 0
 
-    # --- ourselves ------------------------------------------------------------------------
+    # --- the controller itself ------------------------------------------------------------
 
     def suspect(self) -> bool:
-        """See who answers; True while it looks as if the fault was ours: then nothing is done."""
+        """Check which devices answer; True while the controller itself seems to be cut off."""
         state, there = self._state, self._state.connections
         names = {f"aggregator/{name}" for name in there.aggregators()}
         names |= {f"switch/{name}" for name in there.switches()}
         names |= {f"server/{name}" for name, answers in there.servers().items() if answers}
-        why = self._vanished.see(names, state.clock())
+        why = self._losses.observe(names, state.clock())
         if state.command_lost:
-            return True  # for good
+            return True  # permanently
         if why and not state.suspect:
-            text = f"{why}: the controller itself may be cut off; it repairs and starts nothing"
+            text = f"{why}: the controller itself may be cut off; it suspends repairs and starts"
             state.events.add("error", "controller", "SuspectOurselves", text)
         elif state.suspect and not why:
             state.events.add("info", "controller", "SuspicionOver", "the devices answer again")
@@ -77,8 +77,8 @@ class DriftWatch:
 
     # --- one round ------------------------------------------------------------------------
 
-    async def look(self) -> None:
-        """Compare everything once; flow tables in turn."""
+    async def check(self) -> None:
+        """Compare all circuits and containers once, and the next share of the flow tables."""
         if self._state.suspect:
             return
         for switch in sorted(self._switches.connected()):
@@ -94,11 +94,11 @@ class DriftWatch:
         try:
             seen = await self._switches.read(switch)
         except DEVICE_ERRORS:
-            return  # the session's own watch says so
+            return  # the switch's own session reports it
         if state.transactions != begun or any(
             switch in {change.switch for change in r.tx.changes} for r in state.moving().values()
         ):
-            return  # we move its light ourselves
+            return  # a transaction is moving its light
         self._adopter.note_foreign(switch, seen)
         found = recognise(state.site, switch, ours(seen))
         mine = [e.name for e in state.site.endpoints if e.fiber.device == switch]
@@ -107,7 +107,7 @@ class DriftWatch:
             for d in light_drift(state.attachments, found.attachments, mine)
             if not self._adopter.wants(d.endpoint)
         ]
-        if self._is_news(f"switch/{switch}", [f"{d.endpoint}: {d}" for d in drifts]):
+        if self._is_new(f"switch/{switch}", [f"{d.endpoint}: {d}" for d in drifts]):
             await self._light_drifted(switch, drifts, len(mine))
 
     async def _light_drifted(
@@ -115,14 +115,14 @@ class DriftWatch:
     ) -> None:
         state = self._state
         for drift in drifts[:SHOWN]:
-            text = f"somebody changed its light: {drift}"
+            text = f"its light was changed from outside: {drift}"
             state.events.add("warning", f"endpoint/{drift.endpoint}", "CircuitDrift", text)
         dark = sum(drift.found is None for drift in drifts)
         lit = sum(e in state.attachments for e in state.cables if self._is_on(e, switch))
         if is_mass(dark, lit):
             text = (
-                f"{dark} of {lit} circuits are gone at once; nothing is repaired on its own:"
-                f" look at the switch, then `lightloom repair {switch}`"
+                f"{dark} of {lit} circuits vanished at once; they are not repaired automatically:"
+                f" check the switch, then run `lightloom repair {switch}`"
             )
             state.events.add("error", f"switch/{switch}", "CircuitsVanished", text)
         elif self._policy is DriftPolicy.REPAIR:
@@ -131,15 +131,15 @@ class DriftWatch:
             await self.accept(switch, frozenset(d.endpoint for d in drifts))
 
     async def accept(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
-        """Take the map of a switch as it is; what jobs lack is moved back by the repair loop.
+        """Adopt the map of a switch; the repair loop moves jobs' endpoints back.
 
-        Endpoints in ``as_found`` belong where they are found, even those of a job.
+        Endpoints in ``as_found`` stay where they are found, even those of a job.
         """
         await self._adopter.adopt(switch, as_found)
-        self._told.pop(f"switch/{switch}", None)
+        self._reported.pop(f"switch/{switch}", None)
 
     async def repair(self, switch: str) -> None:
-        """Accept a map that was too different to be repaired without being asked. ServiceError."""
+        """Accept a map whose difference was too large for automatic repair. ServiceError."""
         what = f"switch/{switch}"
         if switch not in {s.name for s in self._state.site.switches}:
             raise ServiceError("not_found", f"the site has no optical switch {switch}", object=what)
@@ -148,7 +148,7 @@ class DriftWatch:
                 "unavailable",
                 f"{switch} does not answer",
                 object=what,
-                hint="its map is taken over by itself when it comes back",
+                hint="its map is taken over automatically when it comes back",
             )
         self._state.events.add("info", what, "RepairAsked", "by the operator")
         await self.accept(switch)
@@ -173,18 +173,18 @@ class DriftWatch:
         except DEVICE_ERRORS as error:
             log.warning("aggregator_not_audited", aggregator=name, error=str(error))
             return
-        if not self._is_news(f"aggregator/{name}", wrong):
+        if not self._is_new(f"aggregator/{name}", wrong):
             return
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        text = f"somebody changed its flows: {'; '.join(wrong[:SHOWN])}{more}"
+        text = f"its flows were changed from outside: {'; '.join(wrong[:SHOWN])}{more}"
         self._state.events.add("warning", f"aggregator/{name}", "FlowDrift", text)
         if self._policy is not DriftPolicy.ALARM:
-            # The audit left the tables known as they are, so this sends the difference alone.
+            # The audit recorded the tables as they are, so this sends only the difference.
             await self._intent.converge()
-            self._told.pop(f"aggregator/{name}", None)
+            self._reported.pop(f"aggregator/{name}", None)
 
     async def _containers(self) -> None:
-        """A job whose containers are wrong in two looks in a row is put right."""
+        """Correct the jobs whose containers are wrong in two rounds in a row."""
         state = self._state
         if not await look(state, self._engine):
             return
@@ -196,20 +196,20 @@ class DriftWatch:
         stray = stray_ranks(jobs, state.statuses)
         for job, (call, why) in stray.items():
             if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):
-                await self._put_right(job, call, why)
+                await self._correct(job, call, why)
         for job in self._stray.keys() - stray.keys():
-            self._told.pop(f"job/{job}", None)
+            self._reported.pop(f"job/{job}", None)
         self._stray = stray
 
     def _is_for(self, name: str, call: str) -> bool:
-        """Whether a call still suits the job, which goes on while others are put right."""
+        """Whether a call still suits the job, which may change while others are corrected."""
         job = self._state.jobs.get(name)
         wanted = "running" if call == "thaw" else "paused"
         return job is not None and job.state == wanted and self._state.transaction_of(name) is None
 
-    async def _put_right(self, job: str, call: str, why: str) -> None:
-        if self._is_news(f"job/{job}", [why]):
-            text = f"somebody changed a container: {why}"
+    async def _correct(self, job: str, call: str, why: str) -> None:
+        if self._is_new(f"job/{job}", [why]):
+            text = f"a container was changed from outside: {why}"
             self._state.events.add("warning", f"job/{job}", "ContainerDrift", text)
         if self._policy is DriftPolicy.ALARM:
             return
@@ -220,12 +220,12 @@ class DriftWatch:
         except DEVICE_ERRORS as error:
             log.warning("container_not_put_right", job=job, error=str(error))
 
-    def _is_news(self, obj: str, wrong: Sequence[str]) -> bool:
-        """Whether there is a difference that was not told yet; the same one is told once."""
+    def _is_new(self, obj: str, wrong: Sequence[str]) -> bool:
+        """Whether there is a difference that was not reported yet; each one is reported once."""
         new = tuple(wrong)
         if not new:
-            self._told.pop(obj, None)
+            self._reported.pop(obj, None)
             return False
-        news = self._told.get(obj) != new
-        self._told[obj] = new
-        return news
+        unknown = self._reported.get(obj) != new
+        self._reported[obj] = new
+        return unknown

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.devices.engine import ExecutionEngine
 from controller.jobs.keeper import JobKeeper
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks import calls
 from controller.reconcile.quarantine import QuarantineKeeper
@@ -35,7 +35,7 @@ class Commands:
         keeper: JobKeeper,
         *,
         plans: Planner,
-        allocation: Exchange,
+        allocation: AllocationFiles,
         drift: DriftWatch,
         quarantine: QuarantineKeeper,
         fabric: FabricViews,

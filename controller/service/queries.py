@@ -8,7 +8,7 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.jobs.keeper import JobKeeper
 from controller.people.authz import Owned
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.schema.fabric import (
@@ -60,7 +60,7 @@ class Queries:
         power: OpticalPower,
         optics: Optics,
         plans: Planner,
-        allocation: Exchange,
+        allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
         feed: Feed,
     ) -> None:

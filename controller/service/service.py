@@ -25,7 +25,7 @@ from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
-from controller.plans.allocation import Exchange
+from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.ranks.calls import look
@@ -171,7 +171,7 @@ class Service:
         self._stalls = StallWatch(self._state, self._telemetry.rates)
         fabric = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
         jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
-        allocation = Exchange(self._state, self._plans)
+        allocation = AllocationFiles(self._state, self._plans)
         quarantine = QuarantineKeeper(self._state, self._adopter)
         self.queries = Queries(
             self._state,
@@ -204,6 +204,11 @@ class Service:
         """Nothing is left that a controller before this one had begun."""
 
     # --- life -----------------------------------------------------------------------------
+
+    @property
+    def moving(self) -> bool:
+        """Whether a transaction is open: one of this controller, or of its predecessor."""
+        return bool(self._interrupted) or bool(self._state.moving())
 
     @property
     def journal(self) -> Journal:
@@ -321,7 +326,7 @@ class Service:
     async def _look_for_drift(self) -> None:
         while True:
             await asyncio.sleep(DRIFT_EVERY_S)
-            await self._drift.look()
+            await self._drift.check()
 
     # --- what devices post ----------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""An agent service in this process behind mutual TLS, over fakes, and engines that call it."""
+"""An agent service in this process with mutual TLS, over fakes, and engines that call it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import grpc
 
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.rpc.gate import Gate
+from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import ServerFacts
 from controller.devices.agents.engine import AgentEngine
@@ -31,14 +31,14 @@ def now() -> datetime:
 
 
 def raw(directory: Path, name: str) -> Credentials:
-    """Read a daemon's files without the checks that a daemon makes."""
+    """Read a daemon's files without the daemon's checks."""
     ca, cert, key = ((directory / f).read_bytes() for f in ("ca.pem", "cert.pem", "key.pem"))
     return Credentials(name, directory, ca, cert, key, now())
 
 
 @dataclass
 class AgentRig:
-    """The agent of srv0 with four endpoints, and the engine of a controller that it obeys."""
+    """The agent of srv0 with four endpoints, and the engine of its controller."""
 
     address: str
     engine: AgentEngine
@@ -68,7 +68,7 @@ class AgentRig:
 
     @contextlib.asynccontextmanager
     async def controller(self, credentials: Credentials | None) -> AsyncIterator[AgentEngine]:
-        """The engine of a controller with whatever certificates."""
+        """Yield the engine of a controller with these certificates."""
         engine = AgentEngine({"srv0": self.address}, trust=AgentTrust(credentials))
         try:
             yield engine
@@ -78,11 +78,11 @@ class AgentRig:
 
 @contextlib.asynccontextmanager
 async def agent_rig(
-    directory: Path, shown: Path | None = None, **kit_options: Any
+    directory: Path, shown: Path | None = None, **inventory_options: Any
 ) -> AsyncIterator[AgentRig]:
     """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
 
-    The authority's directory is ``ca`` below ``directory``. ``kit_options`` are Kit's.
+    The authority's directory is ``ca`` below ``directory``. ``inventory_options`` go to Inventory.
     """
     authority = Authority.create(directory / "ca", "test", now=now())
     authority.issue_agent("srv0", directory / "srv0", now=now())
@@ -94,20 +94,20 @@ async def agent_rig(
     docker = FakeDocker(logs)
     nics = FakeNics({f"e-gpu{n}": "" for n in range(4)})
     home = directory / "agent"
-    kit = Kit(None, ServerFacts(cores=4, memory_bytes=8 << 30), **kit_options)
+    inventory = Inventory(None, ServerFacts(cores=4, memory_bytes=8 << 30), **inventory_options)
     fence = Fence(home / "term")
     ranks = Ranks(
         engine=docker,  # type: ignore[arg-type]
         nics=nics,  # type: ignore[arg-type]
-        kit=kit,
+        inventory=inventory,
         host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
         fence=fence,
         state_dir=home,
         proc=docker.proc,
     )
     await ranks.recover()
-    server = grpc.aio.server(interceptors=[Gate(fence)])
-    service = AgentService("srv0", docker, ranks, kit)  # type: ignore[arg-type]
+    server = grpc.aio.server(interceptors=[TermGate(fence)])
+    service = AgentService("srv0", docker, ranks, inventory)  # type: ignore[arg-type]
     agent_pb2_grpc.add_AgentServicer_to_server(service, server)
     port = server.add_secure_port(
         "127.0.0.1:0",

@@ -1,4 +1,4 @@
-"""What every execution engine must do, whatever runs the ranks. Subclass and give a ``rig``."""
+"""The contract of every execution engine. Subclass it and provide a ``rig``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ SLEEP = ("sleep", "600")
 
 
 class Rig(Protocol):
-    """An engine with at least two endpoints, empty at the start of a test."""
+    """An engine with at least two endpoints and no ranks."""
 
     engine: ExecutionEngine
 
     def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
-        """A rank on the endpoint of the same number."""
+        """Return a rank on the endpoint of the same number."""
         ...
 
 
 async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-    """Ask until the answer is good; fails after a minute."""
+    """Ask until the answer is good; fail after a minute."""
     deadline = time.monotonic() + 60
     while not good(answer := await ask()):
         assert time.monotonic() < deadline, f"still {answer!r}"
@@ -49,7 +49,7 @@ async def when_ended(rig: Rig, rank: int) -> RankStatus:
 
 
 def has_ended(pid: int) -> bool:
-    """Block until a process has ended, half a minute at most; one that nobody reaped has, too."""
+    """Wait until a process has ended, half a minute at most; a zombie has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -63,12 +63,12 @@ def has_ended(pid: int) -> bool:
 
 
 async def output(rig: Rig, rank: int, job: str = "red") -> list[str]:
-    """What a rank has written so far."""
+    """Return the output of a rank so far."""
     return [line.text async for line in rig.engine.logs(job, rank, None, False)]
 
 
 async def seen(rig: Rig) -> list[RankStatus]:
-    """All ranks, once every server has answered: a late answer is not that there are none."""
+    """Return all ranks once every server has answered: a late answer does not mean no ranks."""
     found: list[RankStatus] = []
 
     async def answered() -> bool:
@@ -80,14 +80,14 @@ async def seen(rig: Rig) -> list[RankStatus]:
 
 
 async def states(rig: Rig) -> dict[int, RankState]:
-    """Rank -> state."""
+    """Return rank -> state."""
     return {s.rank: s.state for s in await seen(rig)}
 
 
 async def quiet(rig: Rig, rank: int) -> list[str]:
-    """Wait until a rank's output grows no more, and return it.
+    """Wait until a rank's output stops growing, and return it.
 
-    Of what it wrote before it was frozen some may still be on its way to the log.
+    Some output from before a freeze may reach the log later.
     """
     lines: list[str] = []
 
@@ -102,7 +102,7 @@ async def quiet(rig: Rig, rank: int) -> list[str]:
 
 
 class EngineContract:
-    """The suite."""
+    """The tests of the contract."""
 
     async def test_a_started_job_runs(self, rig: Rig) -> None:
         started = await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
@@ -171,7 +171,7 @@ class EngineContract:
         await rig.engine.freeze("red")
         assert await states(rig) == {0: RankState.PAUSED, 1: RankState.RUNNING}
 
-    async def test_stop_leaves_nothing_and_may_be_repeated(self, rig: Rig) -> None:
+    async def test_stop_removes_all_ranks_and_may_be_repeated(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         await rig.engine.stop("red", 0)
         assert await seen(rig) == []
@@ -184,7 +184,7 @@ class EngineContract:
         await rig.engine.stop("red", 1)
         assert await seen(rig) == []
 
-    async def test_a_job_starts_whole_or_not_at_all(self, rig: Rig) -> None:
+    async def test_a_job_starts_completely_or_not_at_all(self, rig: Rig) -> None:
         bad = replace(rig.spec(1, *SLEEP), image="ll-no-such-image:1")
         with pytest.raises(EngineError) as refused:
             await rig.engine.start([rig.spec(0, *SLEEP), bad], 60)
@@ -202,7 +202,7 @@ class EngineContract:
         counts = "for i in 1 2 3; do echo $i; sleep 0.2; done; echo done >&2"
         await rig.engine.start([rig.spec(0, "sh", "-c", counts), rig.spec(1, *SLEEP)], 60)
         followed = [line async for line in rig.engine.logs("red", 0, None, True)]
-        # Each stream has an order of its own; between them whoever copies them decides.
+        # Each stream keeps its order; the order between the streams is not defined.
         for stream, texts in (("stdout", ["1", "2", "3"]), ("stderr", ["done"])):
             mine = [line for line in followed if line.stream == stream]
             assert [line.text for line in mine] == texts
@@ -214,7 +214,7 @@ class EngineContract:
         last = [line.text async for line in rig.engine.logs("red", 0, 1, False)]
         assert last == everything[-1:]
 
-    async def test_logs_of_nobody_are_not_found(self, rig: Rig) -> None:
+    async def test_logs_of_an_unknown_job_are_not_found(self, rig: Rig) -> None:
         with pytest.raises(EngineError) as refused:
             await output(rig, 0, job="never-seen")
         assert refused.value.code == "not_found"

@@ -1,8 +1,8 @@
-"""Stands in for Docker and for the kernel's NICs: plain processes, and a table of who has which.
+"""Fakes of Docker and of the kernel's NICs: plain processes, and a table of each NIC's namespace.
 
-Ranks are real processes with real logs, so that the agent's own work (watching, freezing,
-reading logs) is not faked; only the engine's calls are. Each call can be made to fail as
-a hung daemon does: before it took effect (``lost``) or after (``late``).
+Ranks are real processes with real logs, so the agent's own work (watching, freezing, reading
+logs) is real; only the engine's calls are faked. Each call can fail like one of a hung daemon:
+before it took effect (``lost``) or after (``late``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FakeContainer:
             self.copiers.append(copier)
 
     def appear(self, pid: int) -> None:
-        """Be seen as the container of this process."""
+        """Make the fake /proc show this process in the container."""
         as_seen = self.proc / str(pid)
         as_seen.mkdir(parents=True, exist_ok=True)
         with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
@@ -72,7 +72,7 @@ class FakeContainer:
         if self.process is None or state["Status"] == "exited":
             return
         code = self.process.poll()
-        # As Docker: what it wrote is in its log before it is told to have exited.
+        # Like Docker: the log is complete before the container is reported as exited.
         if code is not None and not any(copier.is_alive() for copier in self.copiers):
             state |= {"Status": "exited", "Pid": 0, "FinishedAt": _now()}
             state["ExitCode"] = code if code >= 0 else 128 - code
@@ -80,7 +80,7 @@ class FakeContainer:
 
 @dataclass
 class FakeDocker:
-    """Offers what :class:`container_mgr.docker.engine.DockerHost` offers."""
+    """Has the methods of :class:`container_mgr.docker.engine.DockerHost`."""
 
     logs: Path
     lost: Counter[str] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ class FakeDocker:
 
     @property
     def proc(self) -> Path:
-        """Stands in for /proc where it says whose process is whose."""
+        """A fake /proc with the cgroups of the containers' processes."""
         return self.logs / "proc"
 
     async def facts(self) -> EngineFacts:
@@ -169,7 +169,7 @@ class FakeDocker:
         self._begin(call)
         one = self.containers[name]
         if self._look(name).state == status:
-            raise EngineRefusedError(f"is {status} already")
+            raise EngineRefusedError(f"is already {status}")
         assert one.process is not None
         os.killpg(one.process.pid, sig)
         one.raw["State"]["Status"] = status
@@ -201,7 +201,7 @@ class FakeDocker:
 
 @dataclass
 class FakeNics:
-    """Offers what ``nic.Nics`` offers. ``where`` is NIC -> room, "" at home."""
+    """Has the methods of ``nic.Nics``. ``where`` is NIC -> namespace, "" for the server's."""
 
     where: dict[str, str]
     broken: set[str] = field(default_factory=set)
@@ -212,23 +212,23 @@ class FakeNics:
     def bind(
         self,
         nic: NicSpec,
-        room: str,
+        namespace: str,
         pid: int,
         attach: Attach = Attach.MOVE,
         rdma_device: str = "",
     ) -> NicReport:
         if nic.name in self.broken:
             raise AgentError("failed", nic.name, "the kernel refused to move the NIC")
-        self.where[nic.name] = room
+        self.where[nic.name] = namespace
         return NicReport(nic.mtu or 1500, rdma_device, None, nic.dscp)
 
-    def release(self, room: str) -> None:
-        if room in self.broken:
-            raise AgentError("failed", room, "the kernel refused to move the NIC")
-        self.where.update({nic: "" for nic, place in self.where.items() if place == room})
+    def release(self, namespace: str) -> None:
+        if namespace in self.broken:
+            raise AgentError("failed", namespace, "the kernel refused to move the NIC")
+        self.where.update({nic: "" for nic, place in self.where.items() if place == namespace})
 
-    def rooms(self) -> dict[str, str]:
-        return {room: nic for nic, room in self.where.items() if room.startswith("ll-c-")}
+    def namespaces(self) -> dict[str, str]:
+        return {place: nic for nic, place in self.where.items() if place.startswith("ll-c-")}
 
 
 def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:

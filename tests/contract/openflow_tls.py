@@ -96,10 +96,10 @@ async def tls_control(
     """Serve ``site`` with the certificate in ``tls``."""
     events: list[AggregatorEvent] = []
     with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        relayed(listener, speech or read_speech(site, tls)) as handed,
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        relayed(tcp, speech or read_speech(site, tls)) as listener,
     ):
-        aggregators = OpenFlowAggregators(site, events.append, handed)
+        aggregators = OpenFlowAggregators(site, events.append, listener)
         try:
             address = await aggregators.start()
             yield TlsControl(site, aggregators, address, events)

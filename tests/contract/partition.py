@@ -16,7 +16,7 @@ from pathlib import Path
 
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.values import NicSpec, RankKey, RankSpec, ServerFacts
 from tests.contract.engine_fakes import IMAGE, FakeContainer, FakeDocker, FakeNics
@@ -71,7 +71,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
     dice = random.Random(seed)  # noqa: S311 - a story is told again by its seed
     docker = PaperDocker(directory)
     nics = FakeNics({f"e-gpu{n}": "" for n in range(ENDPOINTS)})
-    kit = Kit(None, ServerFacts(4, 1 << 34))
+    inventory = Inventory(None, ServerFacts(4, 1 << 34))
     fence = Fence(directory / "term")
     counted: Counter[str] = Counter()
 
@@ -79,7 +79,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
         return Ranks(
             engine=docker,  # type: ignore[arg-type]
             nics=nics,  # type: ignore[arg-type]
-            kit=kit,
+            inventory=inventory,
             host=Host("srv0", "/ll", directory / "entry", Limits(1 << 30)),
             fence=fence,
             state_dir=directory,

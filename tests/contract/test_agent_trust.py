@@ -1,4 +1,4 @@
-"""Who is refused by an agent, who by the controller, and what they are told. No refusal hangs."""
+"""Which callers an agent and a controller refuse, and with which message. No refusal hangs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
 
 
 async def refusal(rig: AgentRig, credentials: Credentials | None) -> str:
-    """What a controller with these certificates is told in the end."""
+    """Return the final answer to a controller with these certificates."""
     async with rig.controller(credentials) as engine, asyncio.timeout(60):
         while True:
             try:
@@ -43,18 +43,18 @@ async def refusal(rig: AgentRig, credentials: Credentials | None) -> str:
                     assert not engine.reachable()["srv0"]
                     return str(error)
             else:
-                return "let in"
+                return "accepted"
             await asyncio.sleep(0.05)
 
 
-async def test_a_controller_of_the_same_authority_is_let_in(rig: AgentRig) -> None:
+async def test_a_controller_of_the_same_authority_is_accepted(rig: AgentRig) -> None:
     rig.authority.issue_controller(rig.directory / "c", now=now())
     mine = Credentials.load(rig.directory / "c", CONTROLLER, now=now())
-    assert await refusal(rig, mine) == "let in"
+    assert await refusal(rig, mine) == "accepted"
 
 
-async def test_without_a_certificate_no_caller_is_let_in(rig: AgentRig) -> None:
-    assert "let in" not in await refusal(rig, None)
+async def test_a_caller_without_a_certificate_is_refused(rig: AgentRig) -> None:
+    assert await refusal(rig, None) != "accepted"
     async with rig.controller(None) as engine:
         with pytest.raises(EngineError) as refused:
             await engine.stop("red", 0)
@@ -64,7 +64,7 @@ async def test_without_a_certificate_no_caller_is_let_in(rig: AgentRig) -> None:
 async def test_a_certificate_of_another_authority(rig: AgentRig, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other", "test", now=now())
     other.issue_controller(tmp_path / "c", now=now())
-    # Believes the agent, so that it is the agent that refuses.
+    # It trusts the agent's authority, so the agent is the one that refuses.
     (tmp_path / "c" / "ca.pem").write_bytes((tmp_path / "ca" / "ca.pem").read_bytes())
     assert "authority" in await refusal(rig, raw(tmp_path / "c", CONTROLLER))
 
@@ -74,7 +74,7 @@ async def test_an_expired_certificate(rig: AgentRig, tmp_path: Path) -> None:
     assert "expired" in await refusal(rig, raw(tmp_path / "c", CONTROLLER))
 
 
-async def test_an_agent_of_another_authority_is_not_believed(tmp_path: Path) -> None:
+async def test_an_agent_of_another_authority_is_refused(tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other", "test", now=now())
     other.issue_agent("srv0", tmp_path / "fake", now=now())
     async with agent_rig(tmp_path, tmp_path / "fake") as rig:
@@ -83,7 +83,7 @@ async def test_an_agent_of_another_authority_is_not_believed(tmp_path: Path) -> 
     assert "its certificate is refused" in text
 
 
-async def test_an_agent_with_an_expired_certificate_is_not_believed(tmp_path: Path) -> None:
+async def test_an_agent_with_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     async with agent_rig(tmp_path / "first") as first:
         pass
     first.authority.issue_agent("srv0", tmp_path / "old", now=now() - timedelta(days=2), days=1)
@@ -93,7 +93,7 @@ async def test_an_agent_with_an_expired_certificate_is_not_believed(tmp_path: Pa
     assert "expired" in text
 
 
-async def test_another_servers_agent_cannot_stand_in(tmp_path: Path) -> None:
+async def test_the_agent_of_another_server_is_refused(tmp_path: Path) -> None:
     async with agent_rig(tmp_path / "first") as first:
         pass
     first.authority.issue_agent("srv1", tmp_path / "srv1", now=now())
@@ -103,10 +103,10 @@ async def test_another_servers_agent_cannot_stand_in(tmp_path: Path) -> None:
     assert "srv0.agent.lightloom" in text
 
 
-async def test_why_one_server_refuses_is_found_out_while_another_is_slow_to_say(
+async def test_a_servers_reason_is_found_while_another_server_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that hangs in the handshake takes seconds, and is asked again at once."""
+    """A server that hangs in the handshake takes seconds, and the next call asks it again."""
     other = Authority.create(tmp_path / "other", "test", now=now())
     other.issue_controller(tmp_path / "c", now=now())
     trust = AgentTrust(raw(tmp_path / "c", CONTROLLER))
@@ -132,8 +132,8 @@ async def test_why_one_server_refuses_is_found_out_while_another_is_slow_to_say(
 
 
 @pytest.mark.parametrize("method", [m.name for m in METHODS])
-async def test_an_agents_certificate_commands_no_agent(rig: AgentRig, method: str) -> None:
-    """Every method there is, so that a new one cannot be forgotten."""
+async def test_an_agents_certificate_gives_no_access_to_agents(rig: AgentRig, method: str) -> None:
+    """Tests every method of the service, so also a new one."""
     rig.authority.issue_agent("srv1", rig.directory / "srv1", now=now())
     trust = AgentTrust(raw(rig.directory / "srv1", "srv1"))
     async with trust.channel("srv0", rig.address) as channel:
@@ -169,7 +169,7 @@ async def test_an_old_controller_changes_nothing(rig: AgentRig, method: str) -> 
     assert [s.state.value for s in await rig.engine.observe()] == ["running"]
 
 
-async def test_an_old_controller_may_look(rig: AgentRig) -> None:
+async def test_an_old_controller_may_read(rig: AgentRig) -> None:
     rig.engine.command(7)
     await rig.engine.start([rig.spec(0, *SLEEP)], 30)
     rig.engine.command(6)
@@ -181,7 +181,7 @@ async def test_an_old_controller_may_look(rig: AgentRig) -> None:
 
 
 @pytest.mark.parametrize("term", ["x", "-1", "9" * 30, ""])
-async def test_a_term_that_is_none(rig: AgentRig, term: str) -> None:
+async def test_an_invalid_term(rig: AgentRig, term: str) -> None:
     async with rig.trust.channel("srv0", rig.address) as channel:
         code = await refused_with(channel, "Observe", term)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
@@ -189,7 +189,7 @@ async def test_a_term_that_is_none(rig: AgentRig, term: str) -> None:
 
 @pytest.mark.parametrize("method", sorted(READING))
 async def test_a_read_never_raises_the_fence(rig: AgentRig, method: str) -> None:
-    """Not even the controller's own: only a command says who commands."""
+    """Not even the current controller's reads: only a command raises it."""
     rig.engine.command(7)
     await rig.engine.start([rig.spec(0, *SLEEP)], 30)
     async with rig.trust.channel("srv0", rig.address) as channel:
@@ -199,7 +199,7 @@ async def test_a_read_never_raises_the_fence(rig: AgentRig, method: str) -> None
 
 
 @pytest.mark.parametrize("method", [m.name for m in METHODS])
-async def test_a_local_account_without_a_certificate_neither_looks_nor_commands(
+async def test_a_local_account_without_a_certificate_has_no_access(
     rig: AgentRig, method: str
 ) -> None:
     async with grpc.aio.insecure_channel(rig.address) as channel:
@@ -208,13 +208,13 @@ async def test_a_local_account_without_a_certificate_neither_looks_nor_commands(
     assert rig.fence.term == 0
 
 
-async def test_a_term_that_cannot_be_written_down_commands_nothing(
+async def test_a_controller_whose_term_cannot_be_stored_changes_nothing(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(term: int) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(rig.fence, "saw", full)
+    monkeypatch.setattr(rig.fence, "raise_to", full)
     rig.engine.command(7)
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 30)

@@ -1,4 +1,4 @@
-"""Which controller may change light: agents say who commands, over real gRPC and mutual TLS."""
+"""Agents decide which controller may change light, over real gRPC and mutual TLS."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
 
 @contextlib.asynccontextmanager
 async def two_controllers(rig: AgentRig) -> AsyncIterator[tuple[AgentEngine, AgentEngine]]:
-    """The older with term 1, and its heir with term 2."""
+    """Yield an older controller with term 1 and its successor with term 2."""
     mine = raw(rig.directory / "controller", CONTROLLER)
-    async with rig.controller(mine) as older, rig.controller(mine) as heir:
+    async with rig.controller(mine) as older, rig.controller(mine) as successor:
         older.command(1)
-        heir.command(2)
-        yield older, heir
+        successor.command(2)
+        yield older, successor
 
 
 async def test_a_controller_that_was_replaced_does_not_touch_light(rig: AgentRig) -> None:
-    async with two_controllers(rig) as (older, heir):
+    async with two_controllers(rig) as (older, successor):
         await older.confirm_command(["srv0"], 60)
-        await heir.confirm_command(["srv0"], 60)
-        for _ in range(2):  # for good
+        await successor.confirm_command(["srv0"], 60)
+        for _ in range(2):  # permanently
             with pytest.raises(Fenced) as fenced:
                 await older.confirm_command(["srv0"], 60)
         assert (fenced.value.code, fenced.value.obj) == ("forbidden", "server/srv0")
         assert "term 2" in str(fenced.value)
-        await heir.confirm_command(["srv0"], 60)
+        await successor.confirm_command(["srv0"], 60)
 
 
-async def test_an_heir_takes_command_by_its_first_look(rig: AgentRig) -> None:
-    """Before it has changed anything, and although a read by itself raises no term."""
-    async with two_controllers(rig) as (older, heir):
+async def test_a_successor_takes_command_with_its_first_observation(rig: AgentRig) -> None:
+    """Before it has changed anything, although a read raises no term."""
+    async with two_controllers(rig) as (older, successor):
         await older.confirm_command(["srv0"], 60)
-        await heir.observe()
+        await successor.observe()
         assert rig.fence.term == 2
         with pytest.raises(Fenced):
             await older.confirm_command(["srv0"], 60)
 
 
-async def test_a_fenced_controller_may_look_and_takes_nothing_back(rig: AgentRig) -> None:
-    async with two_controllers(rig) as (older, heir):
-        await heir.start([rig.spec(0, *SLEEP)], 30)
+async def test_a_fenced_controller_may_read_and_does_not_regain_command(rig: AgentRig) -> None:
+    async with two_controllers(rig) as (older, successor):
+        await successor.start([rig.spec(0, *SLEEP)], 30)
         for _ in range(2):
             assert len(await older.observe()) == 1
             assert older.reachable() == {"srv0": True}
@@ -95,7 +95,7 @@ class Commander(agent_pb2_grpc.AgentServicer):
 
 @contextlib.asynccontextmanager
 async def site(*says: str) -> AsyncIterator[tuple[AgentEngine, list[Commander]]]:
-    """Servers srv0, srv1 and so on that say so; ``dead`` ones take no connection."""
+    """Yield an engine for servers of these kinds; ``dead`` ones accept no connection."""
     agents, commanders = {}, []
     async with contextlib.AsyncExitStack() as stack:
         for number, word in enumerate(says):
@@ -126,7 +126,7 @@ async def site(*says: str) -> AsyncIterator[tuple[AgentEngine, list[Commander]]]
         ((), ("confirms", "dead")),
     ],
 )
-async def test_a_dead_server_does_not_hold_up_light(
+async def test_a_dead_server_does_not_delay_light(
     touched: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     async with site(*touched, *others) as (engine, _):
@@ -149,7 +149,7 @@ async def test_one_refusal_is_enough(touched: tuple[str, ...], others: tuple[str
 
 
 @pytest.mark.parametrize("says", [("dead",), ("hangs", "dead"), ("dead", "hangs")])
-async def test_without_any_answer_light_stays(says: tuple[str, ...]) -> None:
+async def test_without_any_answer_light_is_not_changed(says: tuple[str, ...]) -> None:
     async with site(*says) as (engine, _):
         with pytest.raises(EngineError) as failed:
             await engine.confirm_command(["srv0"], 2)
@@ -158,13 +158,13 @@ async def test_without_any_answer_light_stays(says: tuple[str, ...]) -> None:
         assert failed.value.hint
 
 
-async def test_others_are_not_asked_while_one_that_is_touched_answers() -> None:
-    """So an agent that lies can hold up the light of its own server only."""
+async def test_other_servers_are_not_asked_when_a_touched_one_answers() -> None:
+    """So an agent that lies can block the light of its own server only."""
     async with site("confirms", "refuses") as (engine, commanders):
         await engine.confirm_command(["srv0"], 60)
         assert commanders[1].asked == 0
 
 
-async def test_a_server_that_is_not_in_the_site_counts_as_none() -> None:
+async def test_a_server_that_is_not_in_the_site_is_ignored() -> None:
     async with site("confirms") as (engine, _):
         await engine.confirm_command(["srv9"], 60)

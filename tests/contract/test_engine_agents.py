@@ -1,4 +1,4 @@
-"""The engine contract, met by agents over a stand-in for Docker."""
+"""The engine contract, for agents over a fake of Docker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where a server's engine fetches images, and what a job's owner is told, over real gRPC."""
+"""Where a server's engine fetches images from, and what a job's owner sees, over real gRPC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def refusal(rig: AgentRig, image: str, pull: Pull) -> EngineError:
         "registry.example/team/vision:2",
     ],
 )
-async def test_an_image_of_no_listed_registry_is_not_asked_for(
+async def test_an_image_of_an_unlisted_registry_is_not_requested(
     tmp_path: Path, image: str, pull: Pull
 ) -> None:
     async with agent_rig(tmp_path, registries=[LISTED]) as rig:
@@ -46,7 +46,7 @@ async def test_an_image_of_no_listed_registry_is_not_asked_for(
         assert rig.docker.calls["pull"] == 0
 
 
-async def test_without_a_list_nothing_is_fetched_but_what_is_there_runs(tmp_path: Path) -> None:
+async def test_without_a_list_nothing_is_fetched_and_local_images_run(tmp_path: Path) -> None:
     async with agent_rig(tmp_path) as rig:
         assert (await refusal(rig, THERE, Pull.MISSING)).code == "invalid"
         assert (await refusal(rig, IMAGE, Pull.ALWAYS)).code == "invalid"
@@ -63,7 +63,7 @@ async def test_an_image_of_a_listed_registry_is_fetched(tmp_path: Path) -> None:
         assert rig.docker.pulled == [THERE]
 
 
-async def test_what_the_network_said_is_not_told_to_the_jobs_owner(
+async def test_errors_of_the_network_are_hidden_from_the_jobs_owner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with agent_rig(tmp_path, registries=[LISTED]) as rig:
@@ -76,7 +76,7 @@ async def test_what_the_network_said_is_not_told_to_the_jobs_owner(
 
 
 @pytest.mark.parametrize("image", [f"{LISTED}/vision:2", "x" * 300, "a b"])
-async def test_what_a_rank_may_not_run_is_not_fetched_either(tmp_path: Path, image: str) -> None:
+async def test_an_image_that_a_rank_may_not_run_is_not_fetched(tmp_path: Path, image: str) -> None:
     async with agent_rig(tmp_path, registries=[LISTED], digest_only=True) as rig:
         rig.docker.registry = True
         assert (await refusal(rig, image, Pull.ALWAYS)).code == "invalid"
@@ -94,13 +94,13 @@ async def test_an_image_by_its_id_is_in_no_registry(tmp_path: Path) -> None:
     [
         (THERE, Pull.MISSING, True),
         (THERE, Pull.ALWAYS, True),
-        (IMAGE, Pull.MISSING, True),  # it is there, and is not fetched
+        (IMAGE, Pull.MISSING, True),  # local, and not fetched
         (IMAGE, Pull.ALWAYS, False),
         ("10.0.0.7:22/x:1", Pull.MISSING, False),
         ("x y", Pull.MISSING, False),
     ],
 )
-async def test_it_is_known_before_a_start_whether_an_image_may_be_fetched(
+async def test_a_check_before_the_start_tells_whether_an_image_may_be_fetched(
     tmp_path: Path, image: str, pull: Pull, fine: bool
 ) -> None:
     async with agent_rig(tmp_path, registries=[LISTED]) as rig:
@@ -114,7 +114,7 @@ async def test_it_is_known_before_a_start_whether_an_image_may_be_fetched(
         assert rig.docker.calls["pull"] == 0
 
 
-async def test_an_image_is_not_refused_because_no_server_answers(tmp_path: Path) -> None:
+async def test_an_image_is_not_refused_when_no_server_answers(tmp_path: Path) -> None:
     async with agent_rig(tmp_path) as rig:
         pass
     await rig.engine.check_image("10.0.0.7:22/x:1", Pull.MISSING, 30)

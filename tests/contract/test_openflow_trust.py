@@ -112,7 +112,7 @@ async def test_who_shows_no_aggregators_certificate_is_refused(trust: Trust, who
 
 
 async def test_a_fingerprint_pins_one_certificate(trust: Trust) -> None:
-    mine = trust.switch("as1")  # whatever its name is
+    mine = trust.switch("as1")  # its name does not matter
     der = ssl.PEM_cert_to_DER_cert((mine / "cert.pem").read_text())
     pin = {"fingerprint": hashlib.sha256(der).hexdigest()}
     async with tls_control(tls_site(as0=pin), trust.controller) as control:
@@ -219,7 +219,7 @@ def test_plain_openflow_beyond_this_machine_needs_an_address(trust: Trust) -> No
     plain = tls_site(as0={"tls": False}, as1={"tls": False})
     assert read_speech(plain, None).context is None
     open_to_all = dataclasses.replace(plain, openflow_listen="0.0.0.0:6653")
-    with pytest.raises(ServiceError, match="pinned to no address") as found:
+    with pytest.raises(ServiceError, match="not pinned to an address") as found:
         read_speech(open_to_all, None)
     assert found.value.object == "aggregator/as0"
     pinned = {"tls": False, "address": "10.0.0.7"}

@@ -42,7 +42,7 @@ async def nics_at_home() -> bool:
 
 @dataclass
 class PrivateEngine:
-    """A Docker Engine in directories of its own, with one tiny image."""
+    """A Docker Engine with its own directories and one tiny image."""
 
     engine: Engine
     run_dir: Path
@@ -52,13 +52,13 @@ class PrivateEngine:
         return contextlib.closing(docker.APIClient(self.info.host_url))
 
     def dockerd(self) -> int:
-        # Not by its command line: until it executes, what it has forked has the same.
+        # Not by its command line, which its forked processes share until they execute.
         return int((self.run_dir / "docker" / "dockerd.pid").read_text(encoding="ascii"))
 
 
 @contextlib.contextmanager
 def private_engine(path: str = "") -> Iterator[PrivateEngine]:
-    """Run a Docker Engine of our own; ``path`` goes before its PATH."""
+    """Run a private Docker Engine with ``path`` at the front of its PATH."""
     before = os.environ["PATH"]
     os.environ["PATH"] = f"{path}:{before}" if path else before
     run_dir = Path(tempfile.mkdtemp(prefix="ll-agent-"))
@@ -77,7 +77,7 @@ def private_engine(path: str = "") -> Iterator[PrivateEngine]:
 
 @contextlib.contextmanager
 def two_nics() -> Iterator[None]:
-    """One server with two NICs that are the two ends of one fiber."""
+    """Make one server with two NICs, the two ends of one fiber."""
     ip("netns", "add", NETNS)
     try:
         ip("-n", NETNS, "link", "add", NICS[0], "type", "veth", "peer", "name", NICS[1])
@@ -88,7 +88,7 @@ def two_nics() -> Iterator[None]:
 
 @dataclass
 class Rig:
-    """An agent that can be ended and started again, and a controller's view of it."""
+    """An agent that can be stopped and started again, and a controller's view of it."""
 
     config: AgentConfig
     engine: AgentEngine
@@ -131,7 +131,7 @@ class Rig:
 async def agent_rig(
     private: PrivateEngine, directory: Path, server: str = "srv0", **config: Any
 ) -> AsyncIterator[Rig]:
-    """Run an agent with certificates of its own; at the end every NIC must be back."""
+    """Run an agent with its own certificates; at the end every NIC must be back."""
     now = datetime.now(UTC)
     authority = Authority.create(directory / "ca", "test", now=now)
     authority.issue_agent(server, directory / server, now=now)
@@ -160,4 +160,4 @@ async def agent_rig(
     finally:
         await one.engine.close()
         await one.down()
-    assert left, "a NIC did not come back"
+    assert left, "a NIC was not returned"

@@ -74,7 +74,7 @@ class OpenFlowRack:
             self._endpoint(name, at)
 
     def close(self) -> None:
-        """Remove everything, whatever state it is in."""
+        """Remove everything, in any state."""
         for name in ("ovs-vswitchd.pid", "ovsdb-server.pid"):
             _end(self._dir / name)
         self._sweep()

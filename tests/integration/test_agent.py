@@ -46,7 +46,7 @@ pytestmark = pytest.mark.root
 
 
 class TestContract(EngineContract):
-    """The engine contract, met by the agent over Docker. The carrier comes with the second rank."""
+    """The engine contract, for the agent over Docker. The second rank brings the carrier."""
 
     async def test_an_endpoint_in_use_is_a_conflict(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(1, *SLEEP, job="green")], 60)
@@ -65,7 +65,7 @@ async def test_two_ranks_reach_each_other(rig: Rig) -> None:
     assert " 0% packet loss" in text
 
 
-async def test_the_nic_is_what_was_asked(rig: Rig) -> None:
+async def test_the_nic_is_as_requested(rig: Rig) -> None:
     net = "/sys/class/net/"
     shows = f"ls {net}; cat {net}e0/address /proc/sys/net/ipv4/tcp_congestion_control"
     await rig.engine.start([rig.spec(0, "sh", "-c", shows), rig.spec(1, *SLEEP)], 60)
@@ -76,14 +76,14 @@ async def test_the_nic_is_what_was_asked(rig: Rig) -> None:
     assert congestion_control in ("cubic", "reno")
 
 
-async def test_a_dead_ranks_nic_is_back_before_it_is_stopped(rig: Rig) -> None:
+async def test_the_nic_of_an_ended_rank_returns_before_a_stop(rig: Rig) -> None:
     await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1"), rig.spec(1, "sleep", "0.2")], 60)
     await until(nics_at_home, lambda home: home)
 
-    async def rooms() -> str:  # closed once the NIC has left
+    async def namespaces() -> str:  # closed once the NIC has left
         return await asyncio.to_thread(ip, "netns", "list")
 
-    await until(rooms, lambda listed: "ll-c-red" not in listed)
+    await until(namespaces, lambda listed: "ll-c-red" not in listed)
 
 
 async def test_a_command_waits_for_the_carrier(rig: Rig) -> None:
@@ -95,7 +95,7 @@ async def test_a_command_waits_for_the_carrier(rig: Rig) -> None:
     assert await output(rig, 0) == ["1"]
 
 
-async def test_what_a_container_may_not(rig: Rig) -> None:
+async def test_a_container_has_no_privileges(rig: Rig) -> None:
     looks = "cat /proc/self/status; touch /lightloom/entry || echo read-only"
     await rig.engine.start([rig.spec(0, "sh", "-c", looks), rig.spec(1, *SLEEP)], 60)
     await when_ended(rig, 0)
@@ -106,10 +106,10 @@ async def test_what_a_container_may_not(rig: Rig) -> None:
     assert "read-only" in lines
 
 
-async def test_a_command_waits_until_it_can_be_told_of_its_nic(
+async def test_a_command_waits_for_the_file_about_its_nic(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An RDMA device's GID comes a while after the carrier; NCCL must be told which."""
+    """An RDMA device gets its GID after the carrier, and NCCL needs its index."""
     bind = Nics.bind
 
     def slow(*arguments: Any) -> NicReport:
@@ -125,13 +125,13 @@ async def test_a_command_waits_until_it_can_be_told_of_its_nic(
         assert await output(rig, n) == ["1500"]
 
 
-async def test_a_command_that_does_not_exist_is_told(rig: Rig) -> None:
+async def test_a_command_that_does_not_exist_is_reported(rig: Rig) -> None:
     await rig.engine.start([rig.spec(0, "no-such-program"), rig.spec(1, *SLEEP)], 60)
     assert (await when_ended(rig, 0)).exit_code == 127
     assert "no-such-program" in "\n".join(await output(rig, 0))
 
 
-async def test_stop_tells_how_each_rank_ended(rig: Rig) -> None:
+async def test_stop_reports_how_each_rank_ended(rig: Rig) -> None:
     writes = "trap 'exit {}' TERM; echo ready; while :; do sleep 0.05; done"
     full = rig.spec(0, "sh", "-c", writes.format(28))
     await rig.engine.start([full, rig.spec(1, "sh", "-c", writes.format(0))], 60)
@@ -142,7 +142,7 @@ async def test_stop_tells_how_each_rank_ended(rig: Rig) -> None:
     assert unwritten("red", ended, 30).startswith("rank 0 of red ended with 28")
 
 
-async def test_containers_ride_through_an_agents_restart(rig: Rig) -> None:
+async def test_containers_survive_a_restart_of_the_agent(rig: Rig) -> None:
     before = await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     await rig.down()
     await rig.up()
@@ -152,7 +152,7 @@ async def test_containers_ride_through_an_agents_restart(rig: Rig) -> None:
     assert await nics_at_home()
 
 
-async def test_a_restarted_agent_gives_back_nics_of_the_dead(
+async def test_a_restarted_agent_returns_nics_of_ended_ranks(
     rig: Rig, private: PrivateEngine
 ) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
@@ -203,7 +203,7 @@ async def test_a_hung_daemon_makes_no_second_container(
     private: PrivateEngine, tmp_path: Path
 ) -> None:
     with two_nics():
-        # Waits for the engine as short as it can, so that the engine is not waited for here.
+        # A short time-out for the engine keeps the test short.
         async with agent_rig(private, tmp_path, engine_timeout_s=5) as rig:
             ranks = [rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)]
             os.kill(private.dockerd(), signal.SIGSTOP)
@@ -221,7 +221,7 @@ async def test_a_hung_daemon_makes_no_second_container(
 
 
 async def until_started(rig: Rig, ranks: list[RankSpec]) -> list[RankStatus]:
-    """Start again what timed out, as often as the engine takes to come to itself."""
+    """Start again what timed out, until the engine has recovered."""
 
     async def again() -> list[RankStatus]:
         try:
@@ -233,7 +233,7 @@ async def until_started(rig: Rig, ranks: list[RankSpec]) -> list[RankStatus]:
     return await until(again, bool)
 
 
-def test_a_killed_engine_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_engine_leaves_nothing_behind(tmp_path: Path) -> None:
     run_dir = Path(tempfile.mkdtemp(prefix="ll-engine-"))
     engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test2")
     try:

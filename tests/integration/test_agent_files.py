@@ -1,4 +1,4 @@
-"""What a rank and its server share on disk: who can write there, and how much."""
+"""The files that a rank shares with its server: who can write them, and how much."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 
 LOST = "the container may not open its GPU any more"
 
-STRANGER = """
+OTHER_ACCOUNT = """
 import os, sys
 os.setgroups([])
 os.setgid(65534)
@@ -60,7 +60,7 @@ async def rig(private: PrivateEngine, tmp_path: Path, state_dir: Path) -> AsyncI
 
 
 def below(directory: Path) -> list[str]:
-    """Everything there, by name."""
+    """Return the names of all files there."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
@@ -68,10 +68,10 @@ async def reasons(rig: Rig) -> dict[int, str]:
     return {status.rank: status.reason for status in await seen(rig)}
 
 
-async def test_no_account_of_the_server_makes_a_ranks_signs(
+async def test_no_account_of_the_server_creates_a_ranks_status_files(
     rig: Rig, private: PrivateEngine, state_dir: Path
 ) -> None:
-    """Else any of them could end a job and have its endpoint taken out of service."""
+    """Otherwise any account could end a job and take its endpoint out of service."""
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     with private.api() as api:
         names = ("ll-red-0-1", "ll-red-1-1")
@@ -79,7 +79,7 @@ async def test_no_account_of_the_server_makes_a_ranks_signs(
     pids = [str(one["State"]["Pid"]) for one in found]
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-I", "-c", STRANGER, str(state_dir), *pids],
+        [sys.executable, "-I", "-c", OTHER_ACCOUNT, str(state_dir), *pids],
         capture_output=True,
         text=True,
         timeout=60,
@@ -91,17 +91,17 @@ async def test_no_account_of_the_server_makes_a_ranks_signs(
     assert await reasons(rig) == {0: "", 1: ""}
 
 
-async def test_a_ranks_own_sign_is_seen(rig: Rig) -> None:
+async def test_a_ranks_own_status_file_is_seen(rig: Rig) -> None:
     signs = ("sh", "-c", "touch /run/lightloom/gpu-lost; sleep 600")
     await rig.engine.start([rig.spec(0, *signs), rig.spec(1, *SLEEP)], 60)
-    await until(lambda: reasons(rig), lambda told: told == {0: LOST, 1: ""})
+    await until(lambda: reasons(rig), lambda found: found == {0: LOST, 1: ""})
     # A restarted agent sees it as well.
     await rig.down()
     await rig.up()
     assert await reasons(rig) == {0: LOST, 1: ""}
 
 
-async def test_a_rank_that_fills_its_place_fills_nothing_else(rig: Rig, state_dir: Path) -> None:
+async def test_a_rank_that_fills_its_directory_fills_no_other(rig: Rig, state_dir: Path) -> None:
     fills = (
         "cat /dev/zero >/run/lightloom/big 2>/dev/null; i=0;"
         "while touch /run/lightloom/$i 2>/dev/null; do i=$((i+1)); done;"
@@ -119,8 +119,10 @@ async def test_a_rank_that_fills_its_place_fills_nothing_else(rig: Rig, state_di
     assert (await reasons(rig))[1] == ""
 
 
-async def test_a_rank_without_rights_makes_its_signs_too(rig: Rig, private: PrivateEngine) -> None:
-    """An image chooses the account it runs as."""
+async def test_a_rank_without_privileges_creates_status_files(
+    rig: Rig, private: PrivateEngine
+) -> None:
+    """An image chooses its own account."""
     with private.api() as api:
         made = await asyncio.to_thread(api.create_container, "ll-tiny:test", ["sleep", "1"])
         await asyncio.to_thread(
@@ -130,10 +132,10 @@ async def test_a_rank_without_rights_makes_its_signs_too(rig: Rig, private: Priv
     signs = ("sh", "-c", "touch /run/lightloom/gpu-lost && sleep 600")
     plain = replace(rig.spec(0, *signs), image="ll-tiny:plain")
     await rig.engine.start([plain, rig.spec(1, *SLEEP)], 60)
-    await until(lambda: reasons(rig), lambda told: told == {0: LOST, 1: ""})
+    await until(lambda: reasons(rig), lambda found: found == {0: LOST, 1: ""})
 
 
-async def test_what_was_shared_goes_with_the_rank(rig: Rig, state_dir: Path) -> None:
+async def test_shared_files_are_removed_with_the_rank(rig: Rig, state_dir: Path) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     await rig.engine.stop("red", 0)
     assert below(state_dir / "ranks") == []

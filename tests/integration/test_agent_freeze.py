@@ -1,4 +1,4 @@
-"""The kernel's freezer and socket table under real containers; Docker is not asked."""
+"""The kernel's freezer and socket table with real containers, without Docker's pause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from container_mgr.kernel.freezer import Cold, find
+from container_mgr.kernel.freezer import FreezerState, find
 from controller.devices.engine import RankState
 from tests.contract.engine_contract import SLEEP, TICKS, output, seen, states, until
 from tests.integration.agent_parts import (
@@ -23,7 +23,6 @@ from tests.integration.agent_parts import (
 pytestmark = pytest.mark.root
 
 NAMES = ("ll-red-0-1", "ll-red-1-1")
-ROOM = "ll-c-red-0-1"
 HEAR = """
 import socket, sys
 with socket.create_server(("10.77.9.2", 7000)) as server:
@@ -40,37 +39,37 @@ with socket.create_connection(("10.77.9.2", 7000)) as to:
 """
 
 
-def kernel(private: PrivateEngine) -> list[Cold]:
-    """What the kernel says of both ranks."""
+def kernel(private: PrivateEngine) -> list[FreezerState]:
+    """Return the kernel's state of both ranks."""
     with private.api() as api:
         raw = [api.inspect_container(name) for name in NAMES]
     return [find(c["Id"], c["State"]["Pid"]).state() for c in raw]
 
 
 def docker(private: PrivateEngine) -> list[str]:
-    """What Docker says of them."""
+    """Return Docker's state of both ranks."""
     with private.api() as api:
         return [api.inspect_container(name)["State"]["Status"] for name in NAMES]
 
 
-async def test_a_freeze_is_the_kernels_and_outlives_the_agent(
+async def test_a_freeze_is_done_by_the_kernel_and_survives_the_agent(
     rig: Rig, private: PrivateEngine
 ) -> None:
     await rig.engine.start([rig.spec(0, *TICKS), rig.spec(1, *TICKS)], 60)
     await until(lambda: output(rig, 0), lambda lines: len(lines) > 2)
     await rig.engine.freeze("red")
-    assert kernel(private) == [Cold.FROZEN] * 2
+    assert kernel(private) == [FreezerState.FROZEN] * 2
     assert docker(private) == ["running"] * 2
     await rig.down()
     await rig.up()
     assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
     frozen = await output(rig, 0)
     await rig.engine.thaw("red")
-    assert kernel(private) == [Cold.THAWED] * 2
+    assert kernel(private) == [FreezerState.THAWED] * 2
     await until(lambda: output(rig, 0), lambda lines: len(lines) > len(frozen))
 
 
-async def test_what_docker_paused_is_shown_thawed_and_stopped(
+async def test_containers_that_docker_paused_are_reported_thawed_and_stopped(
     rig: Rig, private: PrivateEngine
 ) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
@@ -80,7 +79,7 @@ async def test_what_docker_paused_is_shown_thawed_and_stopped(
         assert await states(rig) == {0: RankState.PAUSED, 1: RankState.PAUSED}
         await rig.engine.thaw("red")
         assert docker(private) == ["running"] * 2
-        assert kernel(private) == [Cold.THAWED] * 2
+        assert kernel(private) == [FreezerState.THAWED] * 2
         api.pause(NAMES[0])
     await rig.engine.freeze("red")
     await rig.engine.stop("red", 0)
@@ -99,7 +98,7 @@ async def test_a_frozen_job_is_stopped_by_an_agent_that_did_not_freeze_it(rig: R
 
 @contextlib.contextmanager
 def speaker(rank: int, program: str) -> Iterator[Callable[[str], str]]:
-    """Run Python in a rank's network namespace; yields "write this line, return the next one"."""
+    """Run Python in a rank's network namespace; yield a function that writes and reads a line."""
     argv = ["ip", "netns", "exec", f"ll-c-red-{rank}-1", sys.executable, "-c", program]
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
@@ -119,17 +118,17 @@ def speaker(rank: int, program: str) -> Iterator[Callable[[str], str]]:
             process.kill()
 
 
-async def test_tcp_is_told_that_nobody_puts_acknowledgements_off(rig: Rig) -> None:
+async def test_tcp_does_not_delay_acknowledgements(rig: Rig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     (route,) = (await asyncio.to_thread(ip, "-n", "ll-c-red-0-1", "route")).splitlines()
     assert "quickack 1" in route
     assert "rto_min lock 20ms" in route
 
 
-async def test_what_is_sent_into_the_dark_is_seen_and_no_neighbour_is_forgotten(rig: Rig) -> None:
+async def test_data_sent_in_the_dark_is_seen_and_neighbours_are_kept(rig: Rig) -> None:
     """The speakers are in the ranks' namespaces but not in their cgroups: they are not frozen."""
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
-    assert await rig.engine.freeze("red") is True, "nobody has a socket"
+    assert await rig.engine.freeze("red") is True, "no rank has a socket"
 
     async def settled() -> bool | None:
         return await rig.engine.freeze("red")
@@ -149,7 +148,7 @@ async def test_what_is_sent_into_the_dark_is_seen_and_no_neighbour_is_forgotten(
             await until(lambda: asyncio.to_thread(carrier), lambda light: light == "0")
             assert tell("two") == "sent"
             assert await settled() is False
-            assert "lladdr 02:77:00:00:09:02" in neighbour(), "forgotten with the carrier"
+            assert "lladdr 02:77:00:00:09:02" in neighbour(), "dropped with the carrier"
 
             ip("-n", "ll-c-red-1-1", "link", "set", "e0", "up")
             assert hear() == "two"
@@ -157,5 +156,5 @@ async def test_what_is_sent_into_the_dark_is_seen_and_no_neighbour_is_forgotten(
 
 
 def carrier() -> str:
-    """Whether rank 0 sees light."""
+    """Return 1 when rank 0 has a carrier."""
     return ip("netns", "exec", "ll-c-red-0-1", "cat", "/sys/class/net/e0/carrier").strip()

@@ -1,4 +1,4 @@
-"""GPUs through real Docker: a mock libnvidia-ml, device nodes that stand in, a recorded hook."""
+"""GPUs with real Docker: a mock of libnvidia-ml, substitute device nodes, and an empty hook."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ pytestmark = pytest.mark.root
 
 UUIDS = ("GPU-aaaa", "GPU-bbbb")
 URANDOM = os.makedev(1, 9)
-"""Plays a GPU's device node: it can be opened, and that can be forbidden."""
+"""Replaces a GPU's device node: opening it works, and can be forbidden."""
 
 
 @pytest.fixture(scope="module")
 def private() -> Iterator[PrivateEngine]:
-    """An engine that finds nvidia's hook, and so takes requests to the ``nvidia`` driver."""
+    """An engine that finds nvidia's hook, and so accepts requests to the ``nvidia`` driver."""
     with tempfile.TemporaryDirectory(prefix="ll-hook-") as path:
         hook = Path(path) / "nvidia-container-runtime-hook"
         hook.write_text("#!/bin/sh\ncat >/dev/null\n", encoding="ascii")
@@ -61,10 +61,10 @@ def private() -> Iterator[PrivateEngine]:
 
 @dataclass
 class GpuRig:
-    """Two endpoints with a GPU each. ``told`` is how the GPUs behave."""
+    """Two endpoints with a GPU each. The file ``behaviour`` controls the GPUs."""
 
     rig: Rig
-    told: Path
+    behaviour: Path
     job_map: Path
 
     def spec(self, rank: int, *command: str, job: str = "red") -> RankSpec:
@@ -75,11 +75,11 @@ class GpuRig:
 async def gpus(
     private: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[GpuRig]:
-    told, dev, job_map = tmp_path / "gpus", tmp_path / "dev", tmp_path / "jobs"
-    mock.look_at(told)
+    behaviour, dev, job_map = tmp_path / "gpus", tmp_path / "dev", tmp_path / "jobs"
+    mock.look_at(behaviour)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    mock.behave(told, dict.fromkeys(UUIDS, "ok"))
+    mock.behave(behaviour, dict.fromkeys(UUIDS, "ok"))
     dev.mkdir()
     for name in ("nvidia0", "nvidia1"):
         os.mknod(dev / name, 0o666 | stat.S_IFCHR, URANDOM)
@@ -93,11 +93,11 @@ async def gpus(
             dev=dev,
             job_map=job_map,
         ) as rig:
-            yield GpuRig(rig, told, job_map)
-            mock.behave(told, dict.fromkeys(UUIDS, "ok"))
+            yield GpuRig(rig, behaviour, job_map)
+            mock.behave(behaviour, dict.fromkeys(UUIDS, "ok"))
 
 
-async def test_exactly_one_gpu_whatever_the_image_asks_for(
+async def test_a_rank_gets_one_gpu_also_when_the_image_asks_for_all(
     gpus: GpuRig, private: PrivateEngine
 ) -> None:
     with private.api() as api:
@@ -120,7 +120,7 @@ async def test_exactly_one_gpu_whatever_the_image_asks_for(
 async def test_a_rank_that_sees_another_number_of_gpus_does_not_run(
     gpus: GpuRig, private: PrivateEngine
 ) -> None:
-    """As if a runtime had added a GPU of its own accord, or forgotten one."""
+    """As if a runtime had added a GPU or left one out."""
     (gpus.rig.config.dev / "nvidia0").rename(gpus.rig.config.dev / "nvidiactl")
     await gpus.rig.engine.start([gpus.spec(0, "sh", "-c", "echo ran"), gpus.spec(1, *SLEEP)], 60)
     status = await when_ended(gpus.rig, 0)
@@ -131,16 +131,16 @@ async def test_a_rank_that_sees_another_number_of_gpus_does_not_run(
     assert await output(gpus.rig, 0) == ["lightloom: 0 GPUs are visible, this rank has 1"]
 
 
-async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
+async def test_a_rank_that_ends_before_it_gets_its_nic_is_reported_as_ended(
     gpus: GpuRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (gpus.rig.config.dev / "nvidia0").rename(gpus.rig.config.dev / "nvidiactl")
     bind = Nics.bind
 
-    def late(nics: Nics, nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
-        if "-0-" in room:
+    def late(nics: Nics, nic: NicSpec, namespace: str, pid: int, *rest: Any) -> NicReport:
+        if "-0-" in namespace:
             assert has_ended(pid)
-        return bind(nics, nic, room, pid, *rest)
+        return bind(nics, nic, namespace, pid, *rest)
 
     monkeypatch.setattr(Nics, "bind", late)
     await gpus.rig.engine.start([gpus.spec(0, "sh", "-c", "echo ran"), gpus.spec(1, *SLEEP)], 60)
@@ -148,10 +148,10 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
     assert NICS[0] in await asyncio.to_thread(ip, "-n", NETNS, "-br", "link")
 
 
-async def test_a_lost_gpu_takes_only_its_own_endpoint_and_the_job_is_told(gpus: GpuRig) -> None:
+async def test_a_lost_gpu_affects_only_its_endpoint_and_its_job(gpus: GpuRig) -> None:
     engine = gpus.rig.engine
     await engine.start([gpus.spec(0, *SLEEP), gpus.spec(1, *SLEEP)], 60)
-    mock.behave(gpus.told, {UUIDS[0]: "lost", UUIDS[1]: "ok"})
+    mock.behave(gpus.behaviour, {UUIDS[0]: "lost", UUIDS[1]: "ok"})
 
     async def unfit() -> dict[str, str]:
         await engine.observe()
@@ -168,9 +168,9 @@ async def test_a_lost_gpu_takes_only_its_own_endpoint_and_the_job_is_told(gpus: 
     assert len(await engine.start([gpus.spec(1, *SLEEP, job="blue")], 60)) == 1
 
 
-async def test_a_hung_driver_holds_up_nobody_else(gpus: GpuRig) -> None:
+async def test_a_hung_driver_delays_no_other_gpu(gpus: GpuRig) -> None:
     engine = gpus.rig.engine
-    mock.behave(gpus.told, {UUIDS[0]: "hang", UUIDS[1]: "ok"})
+    mock.behave(gpus.behaviour, {UUIDS[0]: "hang", UUIDS[1]: "ok"})
 
     async def unfit() -> dict[str, str]:
         await engine.observe()
@@ -184,7 +184,7 @@ async def test_a_hung_driver_holds_up_nobody_else(gpus: GpuRig) -> None:
 async def test_a_container_that_loses_its_gpus_node_is_told(
     gpus: GpuRig, private: PrivateEngine
 ) -> None:
-    """As after `systemctl daemon-reload`: NVML is fine, the container is not."""
+    """As after `systemctl daemon-reload`: NVML works, the container does not."""
     engine = gpus.rig.engine
     await engine.start([gpus.spec(0, *SLEEP), gpus.spec(1, *SLEEP)], 60)
     with private.api() as api:
@@ -198,8 +198,8 @@ async def test_a_container_that_loses_its_gpus_node_is_told(
     assert found == {0: "the container may not open its GPU any more", 1: ""}
 
 
-async def test_a_gpu_that_somebody_else_uses_is_refused(gpus: GpuRig) -> None:
-    mock.behave(gpus.told, dict.fromkeys(UUIDS, "ok"), pid=os.getpid())
+async def test_a_gpu_in_use_by_another_process_is_refused(gpus: GpuRig) -> None:
+    mock.behave(gpus.behaviour, dict.fromkeys(UUIDS, "ok"), pid=os.getpid())
 
     async def refused() -> str:
         try:

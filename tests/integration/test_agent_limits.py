@@ -1,4 +1,4 @@
-"""What a container may not, cannot reach and must not exceed, tried from inside it."""
+"""The limits of a container, tested from inside: privileges, addresses and resources."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.integration.agent_parts import (
 pytestmark = pytest.mark.root
 
 UNREACHED = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT}
-"""Refused by its own loopback, no route, or nobody there on its fiber."""
+"""Refused by its own loopback, no route, or no answer on its fiber."""
 REFUSED = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT, errno.ENOSYS}
 
 
 async def run(rig: Rig, *command: str, limits: RankLimits | None = None) -> list[str]:
-    """Run a command as rank 0 beside a sleeping rank 1; return what it wrote."""
+    """Run a command as rank 0 beside a sleeping rank 1; return its output."""
     spec = replace(rig.spec(0, *command), limits=limits or RankLimits())
     await rig.engine.start([spec, rig.spec(1, *SLEEP)], 60)
     await when_ended(rig, 0)
@@ -50,7 +50,7 @@ async def test_every_attack_is_refused(rig: Rig) -> None:
             *("127.0.0.1", agent),
             *("169.254.169.254", "80"),  # a cloud's metadata
             *("10.77.9.254", "3082"),  # an optical switch, were it on the data network
-            *("192.0.2.1", "443"),  # anybody
+            *("192.0.2.1", "443"),  # any other address
         )
         lines = await run(rig, "attack", *addresses)
     tried = {name: int(code) for name, _, code in (line.rpartition(" ") for line in lines)}
@@ -58,12 +58,12 @@ async def test_every_attack_is_refused(rig: Rig) -> None:
     assert len(tried) == 24
     assert len(reached) == 5
     assert set(reached.values()) <= UNREACHED, reached
-    # Its own init is all it may trace: no other process is to be seen in its namespace.
+    # It may trace its own init only: its namespace shows no other process.
     worked = {n: c for n, c in tried.items() if n not in reached and c not in REFUSED}
     assert worked.keys() <= {"ptrace-init"}, worked
 
 
-async def test_a_rank_that_takes_too_much_memory_is_told_so(rig: Rig) -> None:
+async def test_a_rank_that_uses_too_much_memory_is_reported(rig: Rig) -> None:
     greedy = "x=0123456789abcdef; while :; do x=$x$x; done"
     limits = RankLimits(memory_bytes=32 << 20)
     await rig.engine.start(
@@ -76,7 +76,7 @@ async def test_a_rank_that_takes_too_much_memory_is_told_so(rig: Rig) -> None:
     assert (await states(rig))[1] is RankState.RUNNING
 
 
-async def test_processes_are_counted(rig: Rig) -> None:
+async def test_the_number_of_processes_is_limited(rig: Rig) -> None:
     many = "i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done; echo all"
     lines = await run(rig, "sh", "-c", many, limits=RankLimits(pids=16))
     assert "all" not in lines
@@ -90,7 +90,7 @@ async def test_limits_beyond_the_server_leave_nothing_behind(rig: Rig) -> None:
     assert await seen(rig) == []
 
 
-async def test_the_root_is_read_only_and_scratch_is_not(rig: Rig) -> None:
+async def test_the_root_is_read_only_and_scratch_is_writable(rig: Rig) -> None:
     tries = "touch /bin/x || echo kept; touch /tmp/x $HOME/y /var/tmp/z /run/lightloom/q && echo ok"
     lines = await run(rig, "sh", "-c", tries)
     assert [line for line in lines if line in ("kept", "ok")] == ["kept", "ok"]
@@ -116,8 +116,8 @@ async def test_an_image_that_cannot_be_fetched(private: PrivateEngine, tmp_path:
 
 
 @pytest.mark.parametrize("pull", [Pull.MISSING, Pull.ALWAYS])
-async def test_no_job_makes_the_engine_connect_to_any_address(rig: Rig, pull: Pull) -> None:
-    """It would scan the management network, by what the error says and how long it takes."""
+async def test_a_job_cannot_make_the_engine_connect_to_an_address(rig: Rig, pull: Pull) -> None:
+    """It could scan the management network by the error's text and duration."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as anything:
         anything.settimeout(0)
         image = f"127.0.0.1:{anything.getsockname()[1]}/x:1"
@@ -128,7 +128,7 @@ async def test_no_job_makes_the_engine_connect_to_any_address(rig: Rig, pull: Pu
             anything.accept()
 
 
-async def test_an_image_that_is_there_is_not_fetched(rig: Rig) -> None:
+async def test_a_local_image_is_not_fetched(rig: Rig) -> None:
     there = replace(rig.spec(0, *SLEEP), pull=Pull.MISSING)
     assert len(await rig.engine.start([there, rig.spec(1, *SLEEP)], 60)) == 2
 
@@ -147,7 +147,7 @@ async def test_the_nic_is_reported_and_its_mtu_is_set(rig: Rig) -> None:
 
 
 class Sniffer(threading.Thread):
-    """Waits for ARP on the far end of rank 0's fiber. The thread's namespace ends with it."""
+    """Waits for ARP on the far end of rank 0's fiber, in a thread in the server's namespace."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -162,7 +162,7 @@ class Sniffer(threading.Thread):
             wire.settimeout(30)
             self.ready.set()
             while not self.frame:
-                with contextlib.suppress(OSError):  # ENETDOWN, told once when the link goes down
+                with contextlib.suppress(OSError):  # ENETDOWN, once when the link goes down
                     self.frame = wire.recv(100)
 
     async def heard(self) -> bytes:
@@ -170,14 +170,14 @@ class Sniffer(threading.Thread):
         return self.frame
 
 
-async def test_a_nic_says_where_it_is_whenever_light_comes(rig: Rig) -> None:
+async def test_a_nic_announces_its_address_when_light_returns(rig: Rig) -> None:
     ip("-n", NETNS, "link", "set", NICS[1], "up")
     for moved in (False, True):
         sniffer = Sniffer()
         await asyncio.to_thread(sniffer.ready.wait, 30)
         if moved:
             ip("-n", NETNS, "link", "set", NICS[1], "down")
-            await asyncio.sleep(1.5)  # dark for longer than the agent takes to look
+            await asyncio.sleep(1.5)  # longer than the agent's interval
             ip("-n", NETNS, "link", "set", NICS[1], "up")
         else:
             await rig.engine.start([rig.spec(0, *SLEEP)], 60)
@@ -187,7 +187,7 @@ async def test_a_nic_says_where_it_is_whenever_light_comes(rig: Rig) -> None:
         assert frame[28:32] == frame[38:42] == socket.inet_aton("10.77.9.1")
 
 
-async def test_what_a_crash_left_half_made_is_cleared_away(
+async def test_a_partial_start_is_removed_after_a_crash(
     rig: Rig, private: PrivateEngine, tmp_path: Path
 ) -> None:
     await rig.engine.start([rig.spec(1, *SLEEP)], 60)
@@ -208,8 +208,8 @@ async def test_what_a_crash_left_half_made_is_cleared_away(
     assert not orphan.exists()
 
 
-async def test_a_nic_that_cannot_come_home_yet_is_not_lost(rig: Rig) -> None:
-    """A veth ends with its namespace, and the fiber with it."""
+async def test_a_nic_that_cannot_return_yet_is_not_lost(rig: Rig) -> None:
+    """A veth ends with its namespace, and its fiber too."""
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     ip("-n", NETNS, "link", "add", NICS[0], "type", "veth", "peer", "ll-tx")  # takes its place
     with pytest.raises(EngineError) as failed:
@@ -228,7 +228,7 @@ async def test_a_stale_epoch_is_refused_while_a_newer_one_runs(rig: Rig) -> None
     assert "stale" in str(refused.value)
 
 
-async def test_a_macvlan_leaves_the_interface_where_it_is(
+async def test_a_macvlan_does_not_move_the_interface(
     private: PrivateEngine, tmp_path: Path
 ) -> None:
     served = [
@@ -248,7 +248,7 @@ async def test_a_macvlan_leaves_the_interface_where_it_is(
             assert "macvlan" not in ip("-n", NETNS, "-d", "link")
 
 
-async def test_a_command_that_does_not_want_to_end_is_killed(rig: Rig) -> None:
+async def test_a_command_that_ignores_sigterm_is_killed(rig: Rig) -> None:
     stubborn = "trap '' TERM; echo on; while :; do sleep 1; done"
     await rig.engine.start([rig.spec(0, "sh", "-c", stubborn), rig.spec(1, *SLEEP)], 60)
     await until(lambda: output(rig, 0), lambda lines: lines == ["on"])
@@ -257,7 +257,7 @@ async def test_a_command_that_does_not_want_to_end_is_killed(rig: Rig) -> None:
     assert await seen(rig) == []
 
 
-async def test_two_agents_of_one_machine_see_only_their_own(
+async def test_two_agents_of_one_machine_see_only_their_own_ranks(
     rig: Rig, private: PrivateEngine, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()

@@ -154,6 +154,8 @@ class Crossfire:
         self.sent: Counter[str] = Counter()
         self.arrived: Counter[str] = Counter()
         self.leaks: Counter[tuple[str, str, str]] = Counter()
+        self.leaked: list[str] = []
+        """The first of these frames, whole."""
         self._wires = wires
         self._shots = [shot for e in site.endpoints for shot in arsenal(site, e)]
         self._allowed = {
@@ -168,6 +170,7 @@ class Crossfire:
         self._owner = {mac(e.mac): e.name for e in site.endpoints}
         self.broken: list[BaseException] = []
         """What ended one of the threads, so that not everything was sent or heard."""
+        self._began = time.monotonic()
         self._over = threading.Event()
         self._ceased = math.inf
         """When the last frame was sent, in monotonic seconds."""
@@ -228,6 +231,9 @@ class Crossfire:
             self.arrived[kind] += 1
         else:
             self.leaks[kind, source, name] += 1
+            if len(self.leaked) < 10:
+                since_s = time.monotonic() - self._began
+                self.leaked.append(f"{since_s:.3f} s at {name}, {direction}: {data.hex()}")
         return True
 
 
@@ -305,5 +311,5 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
     print(json.dumps({"sent": crossfire.sent, "arrived": crossfire.arrived, "outcomes": outcomes}))
     assert outcomes == {"committed": REGROUPS}
     assert not crossfire.broken
-    assert not crossfire.leaks
+    assert not crossfire.leaks, crossfire.leaked
     assert set(crossfire.sent) == {shot.kind for e in site.endpoints for shot in arsenal(site, e)}

@@ -100,9 +100,9 @@ class Control:
     def __init__(self, tls: Path) -> None:
         self.events: list[AggregatorEvent] = []
         self._relay = ExitStack()
-        listener = self._relay.enter_context(listening_socket(SITE.openflow_listen, FABRIC))
-        handed = self._relay.enter_context(relayed(listener, read_speech(SITE, tls)))
-        self.aggregators = OpenFlowAggregators(SITE, self.events.append, handed)
+        tcp = self._relay.enter_context(listening_socket(SITE.openflow_listen, FABRIC))
+        listener = self._relay.enter_context(relayed(tcp, read_speech(SITE, tls)))
+        self.aggregators = OpenFlowAggregators(SITE, self.events.append, listener)
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -133,7 +133,7 @@ async def reaches(rack: OpenFlowRack, source: str, target: str, within_s: int = 
     return await asyncio.to_thread(rack.ping, source, target, within_s=within_s)
 
 
-async def test_jobs_reach_their_own_members_across_bridges_and_nobody_else(rack, control):
+async def test_jobs_reach_their_own_members_across_bridges_and_no_others(rack, control):
     assert await reaches(rack, "gpu0", "gpu1")
     assert await reaches(rack, "gpu0", "gpu4")
     assert await reaches(rack, "gpu3", "gpu2")
@@ -190,7 +190,7 @@ async def test_probes_cross_to_every_endpoint_and_leave_no_neighbour_behind(rack
         assert PROBE_MAC not in inside(netns_of(name), "ip", "neighbour")
 
 
-async def test_a_probe_finds_nobody_at_the_wrong_port(control):
+async def test_a_probe_gets_no_answer_at_the_wrong_port(control):
     cable = SITE.endpoint("gpu0")
     probe = control.aggregators.probe("as0", 2, cable.ip, cable.mac, deadline_s=0.6)
     assert await probe is None
@@ -237,10 +237,12 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_nothing(rack, trust):
+async def test_a_killed_controller_disturbs_no_traffic_and_its_successor_changes_nothing(
+    rack, trust
+):
     script = (sys.executable, "-c", CONTROLLER_PROCESS, str(trust.controller))
     first = await asyncio.create_subprocess_exec(*script, cwd=ROOT, stdout=PIPE)
-    heir = None
+    successor = None
     traffic = None
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -252,10 +254,10 @@ async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_noth
         first.kill()
         await first.wait()
         await traffic.more(100)
-        heir = Control(trust.controller)
-        await heir.start()
-        await heir.aggregators.install(programs(epoch=7), deadline_s=DEADLINE_S)
-        assert set(heir.events) == {AggregatorConnected("as0"), AggregatorConnected("as1")}
+        successor = Control(trust.controller)
+        await successor.start()
+        await successor.aggregators.install(programs(epoch=7), deadline_s=DEADLINE_S)
+        assert set(successor.events) == {AggregatorConnected("as0"), AggregatorConnected("as1")}
         for cable in SITE.aggregators:
             cookies = re.findall(r"cookie=(0x[0-9a-f]+)", rack.ofctl("dump-flows", cable.name))
             assert 7 not in {unpack_cookie(int(cookie, 16))[0] for cookie in cookies}
@@ -267,8 +269,8 @@ async def test_a_killed_controller_disturbs_no_traffic_and_its_heir_changes_noth
             await first.wait()
         if traffic is not None:
             await traffic.end()
-        if heir is not None:
-            await heir.stop()
+        if successor is not None:
+            await successor.stop()
 
 
 async def test_a_switch_that_is_not_what_its_id_is_pinned_to_gets_nothing(rack, trust):

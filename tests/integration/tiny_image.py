@@ -1,4 +1,4 @@
-"""A container image of a few of this machine's own programs: no registry, no download."""
+"""A container image of a few programs of this machine: no registry, no download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env")
 
 
 def tiny_image_tar() -> bytes:
-    """A root file system with PROGRAMS in /bin and the libraries they need."""
+    """Return a root file system with PROGRAMS in /bin and their libraries."""
     files: dict[str, Path] = {}
     for name in PROGRAMS:
         found = shutil.which(name)

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from controller.api.gate.rules import SAFE_METHODS
 from controller.api.problems import problem
 from controller.base.addresses import network_of
+from controller.base.token_bucket import TokenBucket
 from controller.people.authz import Principal, Role
 
 MAX_KNOWN = 10_000
@@ -37,12 +38,6 @@ PUBLIC = Limit(rate=100, burst=500)
 _FREE = frozenset({Role.ADMIN, Role.OPERATOR})
 
 
-@dataclass(slots=True)
-class _Bucket:
-    left: float
-    at: float
-
-
 class RateLimit:
     """The buckets of all callers; the least recently used are dropped first."""
 
@@ -58,7 +53,7 @@ class RateLimit:
         self._changes, self._reads = changes, reads
         self._failures, self._public = failures, public
         self._clock = clock
-        self._buckets: defaultdict[str, OrderedDict[str, _Bucket]] = defaultdict(OrderedDict)
+        self._buckets: defaultdict[str, OrderedDict[str, TokenBucket]] = defaultdict(OrderedDict)
         """Per kind, so that addresses, which cost nothing, cannot displace a user's bucket."""
 
     def check(self, principal: Principal, method: str) -> JSONResponse | None:
@@ -82,16 +77,13 @@ class RateLimit:
         buckets = self._buckets[kind]
         bucket = buckets.get(key)
         if bucket is None:
-            bucket = buckets[key] = _Bucket(limit.burst, now)
+            bucket = buckets[key] = TokenBucket(limit.rate, limit.burst)
             if len(buckets) > MAX_KNOWN:
                 buckets.popitem(last=False)
         buckets.move_to_end(key)
-        bucket.left = min(limit.burst, bucket.left + (now - bucket.at) * limit.rate)
-        bucket.at = now
-        if bucket.left >= 1:
-            bucket.left -= 1
+        if bucket.take(now):
             return None
-        wait_s = (1 - bucket.left) / limit.rate
+        wait_s = bucket.wait_s(now)
         return problem(
             429,
             "unavailable",

@@ -1,7 +1,7 @@
 """The built-in execution engine: our agents, one per server, over gRPC.
 
 One call per server and operation, all servers at the same time, a deadline on each. A
-server that does not answer costs its own deadline and nobody else's.
+server that does not answer delays no other server.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 
 _CALL_TIMEOUT_S = 25.0
-"""Longer than an agent's own time-out of its container engine, so that its answer gets here."""
+"""Longer than an agent's own time-out for its container engine, so that its answer arrives."""
 _OBSERVE_S = 5.0
 _OBSERVE_SILENT_S = 2.0
-"""A look changes nothing, so it need not wait for a hung server: the others are worth seeing now.
-One that was silent at the last look costs even less."""
+"""An observation changes nothing, so it does not wait long for a server that hangs, and even less
+for one that was silent at the last observation."""
 _STOP_MARGIN_S = 30.0
 _PULL_TIMEOUT_S = 1800.0
 _TERM_KEY = "lightloom-term"
@@ -62,10 +62,10 @@ _QUEUE_SAMPLES = 4096
 _BETWEEN_BATCHES_S = 0.25
 _QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
-"""For a log that is not followed, to a reader that may be slow."""
+"""Limit for a log that is not followed; its reader may be slow."""
 _REFUSAL_CHARS = 1000
 _KEPT_PLACES = 4096
-"""Ended jobs of which is known where they were, for their logs."""
+"""Ended jobs whose servers are remembered, for their logs."""
 _T = TypeVar("_T")
 
 _log = structlog.get_logger("controller.agents")
@@ -84,8 +84,8 @@ class AgentEngine:
     ) -> None:
         """Take server name -> ``host:port``. Use inside a running event loop.
 
-        ``endpoints`` are each server's own: one that reports another's is believed no
-        more. ``trust`` makes the connections secure; without it they are plain text.
+        ``endpoints`` of each server: a server that reports others is not trusted any more.
+        ``trust`` makes the connections secure; without it they are plain text.
         """
         self._timeout_s = call_timeout_s
         self._agents = dict(agents)
@@ -99,7 +99,7 @@ class AgentEngine:
         self._told: set[str] = set()
         self._liars: dict[str, str] = {}
         self._unfit: dict[str, dict[str, str]] = {}
-        self._doubts: dict[str, asyncio.Task[None]] = {}
+        self._diagnoses: dict[str, asyncio.Task[None]] = {}
         self._why: dict[str, str] = {}
         self._stubs: dict[str, Any] = {
             server: agent_pb2_grpc.AgentStub(channel)  # type: ignore[no-untyped-call]
@@ -110,32 +110,32 @@ class AgentEngine:
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
         self._places: defaultdict[str, set[str]] = defaultdict(set)
         self._seen: dict[str, set[str]] = {}
-        """Jobs that a server showed when it was looked at last."""
+        """Jobs that each server reported at its last observation."""
         self._places_of_ended: dict[str, frozenset[str]] = {}
 
     async def close(self) -> None:
-        """Close all channels; ranks go on."""
-        for task in self._doubts.values():
+        """Close all channels; ranks continue."""
+        for task in self._diagnoses.values():
             task.cancel()
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
 
     def reachable(self) -> Mapping[str, bool]:
-        """Per server: did it answer the last call?"""
+        """Return for each server whether it answered the last call."""
         return {s: answers and s not in self._liars for s, answers in self._reachable.items()}
 
     def unfit(self) -> Mapping[str, str]:
-        """Endpoints that no job should get, and why."""
+        """Return the endpoints that no job should get, and why."""
         found = {e: why for reasons in self._unfit.values() for e, why in reasons.items()}
         for server, why in self._liars.items():
             found |= dict.fromkeys((self._endpoints or {}).get(server, ()), why)
         return found
 
     def placed(self, job: str, servers: Collection[str]) -> None:
-        """Count these servers among those that may hold the job, as far as the site has them."""
+        """Add the site's servers among these to those that may hold the job."""
         self._places[job].update(self._stubs.keys() & servers)
 
     def command(self, term: int) -> None:
-        """Act as the controller of this term; each server is told at the next look."""
+        """Act as the controller of this term; each server learns it at its next observation."""
         self._term = term
         self._told.clear()
 
@@ -207,14 +207,14 @@ class AgentEngine:
             self._told.add(server)
 
     async def _announce(self, server: str, limit_s: float) -> None:
-        """Tell a server our term once; an older controller may still look. Raises EngineError."""
+        """Tell a server our term once; older controllers may still observe. Raises EngineError."""
         try:
             await self._take_command(server, limit_s)
         except Fenced:
             self._told.add(server)
         except EngineError as error:
             if error.code in ("unavailable", "timeout"):
-                raise  # a look would not be answered either
+                raise  # an observation would not be answered either
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         """Start every rank or none. Raises EngineError."""
@@ -263,11 +263,11 @@ class AgentEngine:
         return None if None in seen else False not in seen
 
     async def thaw(self, job: str) -> None:
-        """Let all ranks of the job go on. Raises EngineError."""
+        """Let all ranks of the job continue. Raises EngineError."""
         await self._job_call("Thaw", job, pb.JobRequest(job=job))
 
     async def observe(self) -> list[RankStatus]:
-        """Every rank on every server that answers."""
+        """Return every rank on every server that answers."""
 
         async def call(server: str) -> pb.RanksReply:
             limit_s = _OBSERVE_SILENT_S if server in self._silent else _OBSERVE_S
@@ -353,7 +353,7 @@ class AgentEngine:
             raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
 
     async def _ranks_of(self, job: str, servers: Collection[str]) -> list[RankStatus]:
-        """Look at one job's ranks on some servers; those that do not answer are left out."""
+        """Observe one job's ranks on some servers; omit servers that do not answer."""
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
             request = pb.ObserveRequest(job=job)
@@ -381,19 +381,19 @@ class AgentEngine:
             try:
                 request = pb.TelemetryRequest()
                 async for batch in self._invoke(server, "Telemetry", request, None):
-                    self._heard(server, True)
+                    self._note_answer(server, True)
                     wait_s = shortest
                     for sample in samples_of(batch, time.time()):
                         if not self._owns(server, sample.endpoint):
                             continue
-                        if queue.full():  # a reader that stalls gets the newest, not the oldest
+                        if queue.full():  # a slow reader gets the newest samples
                             queue.get_nowait()
                         queue.put_nowait(sample)
-                    # A server that sends more than one a second waits for us, not we for it.
+                    # Flow control then slows a server that sends more than one batch a second.
                     await asyncio.sleep(_BETWEEN_BATCHES_S)
             except grpc.aio.AioRpcError:
-                self._heard(server, False)
-            # Spread out, so that agents back after an outage are not all called at once.
+                self._note_answer(server, False)
+            # Random, so that not all agents are called at once after an outage.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311
             wait_s = min(longest, wait_s * 2)
 
@@ -434,7 +434,7 @@ class AgentEngine:
         return replies
 
     def _forget(self, job: str) -> None:
-        """Take a job's ranks for gone; its logs are still where they were."""
+        """Forget where a job's ranks are; remember where its logs are."""
         places = self._holders(job)
         self._places.pop(job, None)
         for jobs in self._seen.values():
@@ -446,17 +446,17 @@ class AgentEngine:
             del self._places_of_ended[next(iter(self._places_of_ended))]
 
     def _servers_of(self, job: str) -> Collection[str]:
-        """Servers known to hold the job; all of them while none is known."""
+        """Return the servers known to hold the job; all servers while none is known."""
         return self._holders(job) or self._stubs.keys()
 
     def _holders(self, job: str) -> set[str]:
-        """Servers that were given ranks of the job; where none is known, those that show some."""
+        """Return the servers that were given ranks of the job; else those that report some."""
         return self._places.get(job) or {s for s, jobs in self._seen.items() if job in jobs}
 
     async def _fan_out(
         self, call: Callable[[str], Awaitable[pb.RanksReply]], servers: Collection[str]
     ) -> tuple[list[RankStatus], list[EngineFault]]:
-        """Call all servers at the same time; gather states and faults, lost servers among them."""
+        """Call all servers at the same time; return states and faults, also of lost servers."""
         names = sorted(servers)
         replies = await asyncio.gather(*(call(name) for name in names), return_exceptions=True)
         statuses: list[RankStatus] = []
@@ -467,14 +467,14 @@ class AgentEngine:
             elif isinstance(reply, BaseException):
                 raise reply
             else:
-                faults.extend(self._believe(server, reply))
+                faults.extend(self._verify(server, reply))
                 if server not in self._liars:
                     statuses.extend(status_of(server, message) for message in reply.ranks)
                     faults.extend(fault_of(message) for message in reply.faults)
         return statuses, faults
 
     async def _fetch(self, by_server: Mapping[str, Sequence[RankSpec]]) -> list[EngineFault]:
-        """Have images fetched where the ranks ask for that, every server at the same time."""
+        """Fetch images where the ranks ask for it, on all servers at the same time."""
 
         async def fetch(server: str, image: str, refresh: bool) -> None:
             request = pb.ImageRequest(image=image, refresh=refresh)
@@ -498,14 +498,14 @@ class AgentEngine:
                 raise result
         return faults
 
-    def _believe(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
-        """Check what an agent says of itself; one that lies is not listened to any more."""
+    def _verify(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
+        """Check what an agent reports; ignore an agent that lied from then on."""
         lie = too_long(reply)
         if lie is None and self._endpoints:
             lie = foreign(reply, self._endpoints.get(server, ()))
         if lie is not None and server not in self._liars:
             self._liars[server] = f"its agent reports {lie}, which is not its own"
-            _log.error("agent not believed", server=server, reason=self._liars[server])
+            _log.error("agent not trusted", server=server, reason=self._liars[server])
         if server in self._liars:
             hint = "is the agent's endpoint list the site file's? then restart the controller"
             return [EngineFault("forbidden", f"server/{server}", self._liars[server], hint)]
@@ -516,7 +516,7 @@ class AgentEngine:
     def _check_asked(
         self, ranks: Sequence[RankSpec], statuses: Sequence[RankStatus]
     ) -> list[EngineFault]:
-        """An agent that says it started what nobody asked for is not believed any more."""
+        """Stop trusting an agent that reports the start of a rank that was not requested."""
         asked = {(spec.job, spec.rank, spec.epoch) for spec in ranks}
         found = []
         for status in statuses:
@@ -540,21 +540,21 @@ class AgentEngine:
         except grpc.aio.AioRpcError as error:
             fault = rpc_fault(server, error)
             if fault.code == "unavailable":
-                self._wonder(server)
+                self._diagnose(server)
                 if not self._trust.secure:
                     fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
                 if server in self._why:
                     hint = "see `lightloom pki`: certificates of one authority, not expired?"
                     fault = EngineFault("forbidden", fault.obj, self._why[server], hint)
-            self._heard(server, fault.code not in ("unavailable", "timeout", "forbidden"))
+            self._note_answer(server, fault.code not in ("unavailable", "timeout", "forbidden"))
             fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             raise (Fenced if fenced else EngineError)([fault]) from error
-        self._heard(server, True)
+        self._note_answer(server, True)
         return reply
 
-    def _wonder(self, server: str) -> None:
-        """Find out whether a server that cannot be reached is a matter of certificates."""
-        if self._trust.secure and server not in self._doubts:
+    def _diagnose(self, server: str) -> None:
+        """Find out whether certificates are the reason that a server cannot be reached."""
+        if self._trust.secure and server not in self._diagnoses:
 
             async def ask() -> None:
                 why = await self._trust.why_refused(server, self._agents[server])
@@ -564,17 +564,17 @@ class AgentEngine:
                     self._why[server] = why
                     _log.error("agent refused", server=server, reason=why)
 
-            task = self._doubts[server] = asyncio.create_task(ask())
-            task.add_done_callback(lambda _: self._doubts.pop(server))
+            task = self._diagnoses[server] = asyncio.create_task(ask())
+            task.add_done_callback(lambda _: self._diagnoses.pop(server))
 
-    def _heard(self, server: str, answered: bool) -> None:
+    def _note_answer(self, server: str, answered: bool) -> None:
         if self._reachable[server] != answered:
             _log.info("agent answers" if answered else "agent lost", server=server)
         self._reachable[server] = answered
         if answered:
             self._why.pop(server, None)
         else:
-            self._told.discard(server)  # it may come back without a memory
+            self._told.discard(server)  # its agent may restart and forget the term
 
 
 def _message(spec: RankSpec) -> pb.Rank:

@@ -1,7 +1,7 @@
 """Between the agents' protobuf messages and the controller's engine values. Pure.
 
-What an agent sends is kept, shown and written to the store. So texts are cut, and a number that
-no calendar or gauge has counts as not told.
+What an agent sends is kept, shown and written to the store. So texts are cut, and an impossible
+number counts as not reported.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ID_CHARS = 64
 _WORD_CHARS = 64
 _MAX_REASONS = 32
 _MAX_SAMPLES = 256
-"""Of one server in one second."""
+"""Per server and second."""
 _MAX_LINES = 2048
-"""Of one message; an agent sends a quarter of that."""
+"""Per message; an agent sends at most a quarter of that."""
 _LAST_TIME = 2.0**33
 """In the year 2242."""
 _GPU_FIELDS = tuple(
@@ -87,7 +87,7 @@ def _limits_message(limits: RankLimits) -> pb.Limits:
 
 
 def status_of(server: str, message: pb.RankStatus) -> RankStatus:
-    """Read one rank's state; the server is the one we asked, whatever it says of itself."""
+    """Read one rank's state; the server is the one that was asked."""
     return RankStatus(
         job=message.job,
         rank=message.rank,
@@ -133,7 +133,7 @@ def fault_of(message: pb.Fault) -> EngineFault:
 
 
 def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
-    """Read one second of one server, received at ``now``; a clock that is ahead counts as now."""
+    """Read one second of one server, received at ``now``; a later time counts as ``now``."""
     time = _time(batch.time)
     if time is None:
         return []
@@ -161,7 +161,7 @@ def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
 
 
 def _time(value: float) -> float | None:
-    """Return a time that a calendar has, None for what is none."""
+    """Return a valid time, None for an invalid one."""
     return value if 0 <= value <= _LAST_TIME else None
 
 
@@ -172,11 +172,8 @@ def _fraction(value: float) -> float | None:
 _OTHER = "is another controller running? After a loss of the store: --take-command"
 
 
-_OTHER = "is another controller running? After a loss of the store: --take-command"
-
-
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
-    """Say what a failed call means for the server."""
+    """Return the fault of a failed call."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:

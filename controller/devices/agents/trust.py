@@ -1,7 +1,7 @@
-"""Connections to agents: whom the controller believes, and what an agent may say.
+"""Connections to agents: which agents the controller trusts, and what an agent may report.
 
-A certificate says which server an agent is; the name is checked, the address is not. What
-an agent reports is checked against the site: no server speaks for another's endpoints.
+A certificate names the server of an agent; the name is checked, the address is not. Reports are
+checked against the site: a server may report its own endpoints only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 import grpc
 
+from controller.base.addresses import split_address
 from pki import Credentials, agent_name, why_refused
 from protos import agent_pb2 as pb
 
@@ -23,7 +24,7 @@ _OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 
 class AgentTrust:
-    """Opens channels, secure ones when there are ``credentials`` of the controller."""
+    """Opens channels: secure ones if the controller has ``credentials``."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self._credentials = credentials
@@ -43,22 +44,20 @@ class AgentTrust:
         return grpc.aio.secure_channel(address, secure, options=(*_OPTIONS, name))
 
     async def why_refused(self, server: str, address: str) -> str | None:
-        """Return why the agent and we do not believe each other, None when that is not it."""
+        """Return why TLS with the agent fails; None when it does not fail."""
         if self._credentials is None:
             return None
-        host, _, port = address.rpartition(":")
+        host, port = split_address(address)
         name = agent_name(server)
-        return await asyncio.to_thread(
-            why_refused, host.strip("[]"), int(port), self._credentials, name
-        )
+        return await asyncio.to_thread(why_refused, host, port, self._credentials, name)
 
 
 MAX_ENTRIES = 1024
-"""Of one kind in one reply: a server has far fewer endpoints."""
+"""Per kind and reply; a server has far fewer endpoints."""
 
 
 def too_long(reply: pb.RanksReply) -> str | None:
-    """Return what ``reply`` has more of than any server has; None when it is as it should be."""
+    """Return which list of ``reply`` is longer than possible; None when none is."""
     for what, entries in (
         ("ranks", reply.ranks),
         ("faults", reply.faults),

@@ -57,11 +57,11 @@ class FlowTables(Protocol):
 
 
 _Question = tuple[Compiled, Forwarding]
-"""What the compiler is asked: where it goes on from, and what is to be forwarded."""
+"""Input of the compiler: the result to continue from, and what must be forwarded."""
 
 
 def _alike(one: _Question, other: _Question) -> bool:
-    """Whether two questions have the same answer; what is spared is not compiled."""
+    """Whether two questions have the same answer; spared endpoints do not matter."""
     return one[0] is other[0] and replace(one[1], spared=other[1].spared) == other[1]
 
 
@@ -74,11 +74,11 @@ class FlowKeeper:
         self._installing = asyncio.Lock()
         self._compiler = Compiler(site)
         self._wanted: Forwarding | None = None
-        """By the latest call; earlier ones that still wait install it as well."""
+        """By the latest call; earlier calls that still wait install it too."""
         self._compiled = Compiled()
-        self._pool = Pool("flows", 2)  # the present intent, and what is foreseen
+        self._pool = Pool("flows", 2)  # the present intent, and the foreseen one
         self._foreseen: tuple[_Question, asyncio.Future[Compiled]] | None = None
-        """What is expected to be wanted next, and its flows as soon as they are compiled."""
+        """What is expected next, and its flows as soon as they are compiled."""
         self._spared: dict[str, tuple[FlowProgram, FlowProgram]] = {}
         """Programs as compiled, and as they are installed while something is spared."""
 
@@ -95,7 +95,7 @@ class FlowKeeper:
         return self._tables.connected()
 
     def carrier(self, as_name: str) -> Mapping[int, bool]:
-        """Return the carrier of every port that has told it."""
+        """Return the carrier of every port whose carrier is known."""
         return self._tables.carrier(as_name)
 
     async def probe(
@@ -113,7 +113,7 @@ class FlowKeeper:
         return await self._tables.audit(as_name)
 
     async def changes(self, now: Forwarding, then: Forwarding) -> ForwardingChanges:
-        """Count the flows that come and go; one that would only get a new cookie stays."""
+        """Count the flows to add and to delete; one that would only get a new cookie stays."""
         compiled = await self._compile(self._compiled, now)
         before = self._sparing(compiled.programs, now.spared)
         steps = [
@@ -129,8 +129,7 @@ class FlowKeeper:
     def foresee(self, wanted: Forwarding) -> None:
         """Begin to compile ``wanted``.
 
-        While light moves there is nothing else to do. What is compiled is used by a ``converge``
-        to exactly this, and by no other.
+        Light moves meanwhile. Only a ``converge`` to exactly this intent uses the result.
         """
         question = (self._compiled, wanted)
         answer = self._pool.run(self._compiler.next, self._compiled, *_parts(wanted))
@@ -178,7 +177,7 @@ class FlowKeeper:
     async def _compile(self, last: Compiled, wanted: Forwarding) -> Compiled:
         if self._foreseen is not None and _alike((last, wanted), self._foreseen[0]):
             return await asyncio.shield(self._foreseen[1])
-        # In a thread: thousands of endpoints take long enough to keep others waiting.
+        # In a thread, because thousands of endpoints would block the loop.
         return await self._pool.run(self._compiler.next, last, *_parts(wanted))
 
 

@@ -1,4 +1,4 @@
-"""Builds trees like /sys and /proc of a GPU server: two ConnectX ports, one with a VF."""
+"""Makes trees like /sys of a GPU server: two ConnectX ports, one with a virtual function."""
 
 from __future__ import annotations
 

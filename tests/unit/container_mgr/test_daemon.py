@@ -14,12 +14,10 @@ from container_mgr.values import ServedEndpoint
 from pki import Authority
 
 ENDPOINTS = (ServedEndpoint("gpu0", "ens1f0"),)
-
-
 TLS = Path("/etc/lightloom/tls")
 
 
-def test_without_certificates_there_is_no_agent_not_even_on_loopback() -> None:
+def test_an_agent_requires_certificates_also_on_loopback() -> None:
     """Any local account could call it there."""
     done = subprocess.run(
         [sys.executable, "-m", "container_mgr", "--server", "srv0", "--endpoints", "gpu0=ens1f0"],
@@ -33,12 +31,12 @@ def test_without_certificates_there_is_no_agent_not_even_on_loopback() -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:7701", "[::]:0", "localhost:1"])
-def test_any_address_is_served(listen: str) -> None:
+def test_valid_listen_addresses(listen: str) -> None:
     check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
 
 
 @pytest.mark.parametrize("listen", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_a_listen_address_that_is_none(listen: str) -> None:
+def test_an_invalid_listen_address(listen: str) -> None:
     with pytest.raises(AgentStartError) as refused:
         check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
     assert refused.value.code == "invalid"
@@ -50,7 +48,7 @@ def test_a_real_server_must_list_its_endpoints() -> None:
     assert "--endpoints" in refused.value.hint
 
 
-def test_a_namespace_that_is_not_there() -> None:
+def test_a_namespace_that_does_not_exist() -> None:
     with pytest.raises(AgentStartError) as refused:
         check(AgentConfig("srv0", TLS, nic_netns="ll-none-such"))
     assert refused.value.code == "not_found"
@@ -71,7 +69,7 @@ def test_endpoints_that_cannot_be_read(text: str) -> None:
     assert refused.value.obj == "--endpoints"
 
 
-async def test_without_an_engine_the_agent_says_so(tmp_path: Path) -> None:
+async def test_an_agent_without_an_engine_reports_it(tmp_path: Path) -> None:
     config = AgentConfig(
         "srv0",
         certificates(tmp_path),
@@ -96,7 +94,7 @@ def certificates(directory: Path, server: str = "srv0", days: int = 10) -> Path:
     ("server", "days", "word"),
     [("srv1", 10, "srv1.agent.lightloom"), ("srv0", 1, "expired"), ("none", 10, "no such file")],
 )
-async def test_an_agent_nobody_would_believe_does_not_start(
+async def test_an_agent_with_an_invalid_certificate_does_not_start(
     tmp_path: Path, server: str, days: int, word: str
 ) -> None:
     tls = tmp_path / "none" if server == "none" else certificates(tmp_path, server, days)

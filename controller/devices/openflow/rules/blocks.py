@@ -1,9 +1,9 @@
-"""Rules that come and go together, kept folded: blocks, and sequences of rules made of them. Pure.
+"""Blocks: rules that come and go together, stored as one value; sequences of blocks. Pure.
 
 A big site has a million rules, but only a few shapes of them: what one aggregator needs for one
 member of a job is five rules that follow from one address, one tag and one way. Such a block is
-one small value. It is compared as one, packed as one (``of_pack``), and unfolded into rules only
-where somebody looks at a rule.
+one small value. It is compared and packed as one (``wire.blocks``), and unfolded only where single
+rules are needed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ TABLES = (0, 1, 2)
 
 
 class Block(Protocol):
-    """Rules of one aggregator that follow from one thing: ``key``. Other blocks share none."""
+    """Rules of one aggregator that follow from one thing, ``key``; no two blocks share a rule."""
 
     @property
     def key(self) -> Hashable:
-        """What the block is about; a program has one block of a key."""
+        """What the block is about; a program has one block per key."""
 
     @property
     def shape(self) -> Hashable:
-        """Blocks of the same shape have the same messages but for ``holes``; None: no such."""
+        """Blocks of one shape have the same messages except for ``holes``; None: no shape."""
 
     def same(self, other: Any) -> bool:
-        """Whether ``other``, of the same key, asks for the same rules, whatever their epoch."""
+        """Whether ``other``, of the same key, asks for the same rules, ignoring epochs."""
 
     def count(self, table: int) -> int:
         """Return the number of rules in a table."""
@@ -39,10 +39,10 @@ class Block(Protocol):
         """Return the rules in a table."""
 
     def holes(self) -> tuple[bytes, ...]:
-        """Return the bytes that tell this block's messages from others of its shape."""
+        """Return the bytes that distinguish this block's messages from others of its shape."""
 
     def sample(self) -> Block:
-        """Return a block of this shape whose holes are found nowhere else in its messages."""
+        """Return a block of this shape whose holes occur nowhere else in its messages."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +54,7 @@ class Loose:
     shape: Hashable = None
 
     def same(self, other: Any) -> bool:
-        """Whether the other one has the same rules, whatever their epoch."""
+        """Whether the other one has the same rules, ignoring epochs."""
         return isinstance(other, Loose) and [r.effect for r in self.rules] == [
             r.effect for r in other.rules
         ]
@@ -68,7 +68,7 @@ class Loose:
         return tuple(rule for rule in self.rules if rule.table == table)
 
     def holes(self) -> tuple[bytes, ...]:
-        """Return nothing: no two are alike."""
+        """Return nothing: loose rules have no shape."""
         return ()
 
     def sample(self) -> Loose:
@@ -82,7 +82,7 @@ class Rules(Sequence[FlowRule]):
     __slots__ = ("blocks", "tables")
 
     def __init__(self, blocks: Iterable[Block], tables: tuple[int, ...] = TABLES) -> None:
-        """``tables``: whose rules, and in which order."""
+        """``tables``: the tables of the rules, in their order."""
         self.blocks = tuple(blocks)
         self.tables = tables
 

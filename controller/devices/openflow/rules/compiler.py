@@ -14,10 +14,10 @@ Pipeline (OpenFlow 1.3):
 Isolation between jobs and anti-spoofing follow from the construction: without a tag there is no
 forward rule, and a tag is given only to a bound triple.
 
-``Compiler.next`` compiles what changed since the last time and nothing else: the rules of a job
-depend on that job alone, so those of all others are taken over as they are, and so are the whole
-programs of aggregators that no changed job touches. Of a job that changed, the members of whom
-an aggregator needs the same as before keep their very blocks.
+``Compiler.next`` compiles only what changed since the last time: the rules of a job
+depend on that job alone, so those of all others are reused as they are, and so are the programs of
+aggregators that no changed job touches. Members of a changed job whose rules on an aggregator do
+not change keep their blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FlowError(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Fragment:
-    """What one job needs of one aggregator."""
+    """The rules and groups of one job on one aggregator."""
 
     members: Mapping[str, Member]
     """By endpoint."""
@@ -63,12 +63,12 @@ class Fragment:
 
 Members = tuple[tuple[str, AttachPoint], ...]
 JobKey = tuple[int, Members]
-"""All that a job's rules depend on: its tag, and where its members are that may talk."""
+"""All that a job's rules depend on: its tag, and the places of members that are not held."""
 
 
 @dataclass(slots=True, frozen=True)
 class Compiled:
-    """The programs of all aggregators, and what the next ones can be compiled from."""
+    """The programs of all aggregators, and the input for the next compilation."""
 
     programs: Mapping[str, FlowProgram] = field(default_factory=dict)
     keys: Mapping[str, JobKey] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def compile(
     """Return the flow program of every aggregator of ``site``.
 
     ``attachments`` maps endpoints to attach points; an endpoint without one is dark and gets no
-    rules. ``held`` endpoints are drained: nothing from or to them passes, but they can be probed.
+    rules. ``held`` endpoints are drained: no traffic from or to them passes, but probes do.
     Every rule's cookie carries ``epoch`` and the endpoint's number. Raises FlowError.
     """
     return Compiler(site).next(Compiled(), epoch, attachments, jobs, held).programs
@@ -114,7 +114,7 @@ def job_tags(jobs: Iterable[str]) -> dict[str, int]:
 
 
 class Compiler:
-    """Compiles for one site. Holds nothing but what follows from the site."""
+    """Compiles for one site. Its state follows from the site alone."""
 
     def __init__(self, site: CabledSite) -> None:
         self._names = tuple(cable.name for cable in site.aggregators)
@@ -138,8 +138,8 @@ class Compiler:
     ) -> Compiled:
         """Compile as ``compile`` does, from ``last`` (of this site) on; ``last`` stays as it is.
 
-        The program of an aggregator that nothing touches is the same object as in ``last``, and a
-        rule that is taken over keeps the epoch that first asked for it in its cookie.
+        The program of an aggregator without a change is the same object as in ``last``; a reused
+        rule keeps the epoch that first asked for it in its cookie.
         """
         self._check(attachments, jobs)
         tags = job_tags(jobs)
@@ -183,7 +183,7 @@ class Compiler:
         attachments: Mapping[str, AttachPoint],
         epoch: int,
     ) -> dict[str, Mapping[str, Probed]]:
-        """Return the blocks for probes; an aggregator's own of ``last`` when they are alike."""
+        """Return the blocks for probes; those of ``last`` for an aggregator without a change."""
         ends: dict[str, dict[str, int]] = {}
         for name in self._addresses:
             at = attachments.get(name)
@@ -247,7 +247,7 @@ class Compiler:
         parts: Iterable[Fragment],
         last: FlowProgram | None,
     ) -> FlowProgram:
-        """Return the program, which is ``last`` when nothing in it is new."""
+        """Return the program; ``last`` itself when it does not change."""
         old: tuple[Block, ...] = ()
         if last is not None and isinstance(last.rules, Rules):
             old = last.rules.blocks
@@ -280,7 +280,7 @@ class Compiler:
                 raise FlowError(name, text, "check the site file")
             if at in taken:
                 text = f"shares {at.aggregator}/{at.port} with {taken[at]}"
-                raise FlowError(name, text, "one endpoint a port")
+                raise FlowError(name, text, "one endpoint per port")
             taken[at] = name
         owner: dict[str, str] = {}
         for job, names in jobs.items():
@@ -289,7 +289,7 @@ class Compiler:
                     text = f"has {name}, not in the site"
                     raise FlowError(job, text, "check the endpoint's name")
                 if name in owner:
-                    raise FlowError(job, f"wants {name} of {owner[name]}", "one job an endpoint")
+                    raise FlowError(job, f"wants {name} of {owner[name]}", "one job per endpoint")
                 owner[name] = job
 
 

@@ -47,7 +47,7 @@ _LONG, _SHORT = struct.Struct("!Q"), struct.Struct("!I")
 
 @dataclass(slots=True, frozen=True)
 class Address:
-    """Who a block is about: an endpoint's MAC and IP, and its number in cookies."""
+    """The endpoint of a block: its MAC and IP, and its number in cookies."""
 
     endpoint: str
     mac: str
@@ -60,11 +60,11 @@ _SAMPLE_COOKIE = 0x9D3A_71C5_E2B8_4F60
 _SAMPLE_TAG = 0xC7E1_5B92_8DF4_A36B
 _SAMPLE_WAY = 0x5DB7_29E3
 _SAMPLE_PORT = 0x6E93_B1A0
-"""Nothing of this occurs in a message by itself."""
+"""None of these values occurs in a message otherwise."""
 
 
 def static_rules(epoch: int) -> Loose:
-    """Return what every aggregator has: default drop, and replies that know their receiver."""
+    """Return the rules of every aggregator: default drop, and ARP replies to the forward table."""
     cookie = pack_cookie(epoch, 0)
     misses = [FlowRule(table, _MISS, (), (), cookie) for table in (ADMIT, NEIGHBOUR, FORWARD)]
     # Replies already name their receiver; the forward table knows whether it is a member.
@@ -74,9 +74,9 @@ def static_rules(epoch: int) -> Loose:
 
 @dataclass(slots=True, frozen=True)
 class Probed:
-    """The rule that takes an endpoint's answer to a probe to the controller.
+    """The rule that sends an endpoint's answer to a probe to the controller.
 
-    No other frame ever goes there.
+    No other frame is sent there.
     """
 
     address: Address
@@ -85,12 +85,12 @@ class Probed:
 
     @property
     def key(self) -> Hashable:
-        """One an endpoint."""
+        """One per endpoint."""
         return ("probe", self.address.endpoint)
 
     @property
     def shape(self) -> Hashable:
-        """All have the same."""
+        """All have the same shape."""
         return "probe"
 
     def same(self, other: Any) -> bool:
@@ -126,15 +126,15 @@ class Probed:
         )
 
     def sample(self) -> Probed:
-        """Return one of unmistakable bytes."""
+        """Return a block with unique bytes."""
         return Probed(_SAMPLE, _SAMPLE_PORT, _SAMPLE_COOKIE)
 
 
 @dataclass(slots=True, frozen=True)
 class Member:
-    """What one aggregator needs for one member of a job.
+    """The rules of one aggregator for one member of a job.
 
-    It is admitted at ``ports`` and reached by ``way``.
+    Its frames are admitted at ``ports``; frames to it leave by ``way``.
     """
 
     address: Address
@@ -147,7 +147,7 @@ class Member:
 
     @property
     def key(self) -> Hashable:
-        """One an endpoint: it has one job at a time."""
+        """One per endpoint, which has one job at a time."""
         return self.address.endpoint
 
     @property
@@ -164,7 +164,7 @@ class Member:
         )
 
     def asks(self, tag: int, ports: tuple[int, ...], way: Output | ToGroup) -> bool:
-        """Whether this is what the block asks for."""
+        """Whether the block has this tag, these ports and this way."""
         return self.tag == tag and self.ports == ports and self.way == way
 
     def count(self, table: int) -> int:
@@ -190,7 +190,7 @@ class Member:
         )
 
     def sample(self) -> Member:
-        """Return one of unmistakable bytes."""
+        """Return a block with unique bytes."""
         ports = tuple(_SAMPLE_PORT + n for n in range(len(self.ports)))
         way = type(self.way)(_SAMPLE_WAY)
         return Member(_SAMPLE, _SAMPLE_TAG, ports, way, _SAMPLE_COOKIE, self.dscp)

@@ -1,7 +1,7 @@
 """Flow tables as values: programs, and the difference between two of them.
 
-Pure. A program says what an aggregator's tables must hold; ``diff`` says which rules must go
-and come to get there.
+Pure. A program is what an aggregator's tables must hold; ``diff`` returns the rules to remove
+and to add.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from controller.devices.openflow.rules.rule import (
 
 @dataclass(slots=True, frozen=True)
 class FlowProgram:
-    """What the tables of one aggregator hold, or must hold."""
+    """The content of the tables of one aggregator, actual or wanted."""
 
     aggregator: str
     epoch: int
     rules: Sequence[FlowRule] = ()
-    """Read from a switch: a tuple. Compiled: ``Rules``, folded."""
+    """A tuple when read from an aggregator; folded (``Rules``) when compiled."""
     groups: tuple[GroupRule, ...] = ()
     spared: frozenset[MatchValue] = frozenset()
-    """MAC and IP addresses of endpoints whose rules, where there are any, stay as they are."""
+    """MAC and IP addresses of endpoints whose present rules stay as they are."""
 
 
 @dataclass(slots=True, frozen=True)
 class FlowDiff:
-    """Steps from one program to another, in the order they must be made."""
+    """Steps from one program to another, in the order in which they must be made."""
 
     remove: Sequence[FlowRule] = ()
     add_groups: tuple[GroupRule, ...] = ()
@@ -42,7 +42,7 @@ class FlowDiff:
     add: Sequence[FlowRule] = ()
     remove_groups: tuple[GroupRule, ...] = ()
     spared: int = 0
-    """Rules that stay though the program does not ask for them: no step."""
+    """Number of rules that stay although the program does not ask for them: no steps."""
 
     def __bool__(self) -> bool:
         return any((self.remove, self.add_groups, self.change_groups, self.add, self.remove_groups))
@@ -62,17 +62,17 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
 
     A rule that differs only in the epoch of its cookie stays untouched: the cookie then names the
     epoch that wrote the rule, and traffic of jobs that a change does not concern is never at risk
-    (some switches lose packets while they rewrite an entry).
+    (some aggregators lose packets while they rewrite an entry).
 
     A rule of ``admit_table`` whose effect changed is removed first and added last, never
-    overwritten: nobody is admitted under an old tag while the forward table is rebuilt.
+    overwritten: no frame is admitted under an old tag while the forward table is rebuilt.
     Rules elsewhere are overwritten in place. Adds are ordered from the last table to the first,
-    so that whatever a new rule points at is there before it.
+    so that the target of a new rule exists before the rule.
 
     Two folded programs are compared block by block.
 
     Rules of endpoints that ``wanted`` spares stay, and the groups they point at, unless they bear
-    the tag of a job that the program knows: an earlier job's rule is no way into a later one.
+    the tag of a job that the program knows: rules of an earlier job must not lead into a later one.
     """
     remove: Sequence[FlowRule]
     add: Sequence[FlowRule]
@@ -106,7 +106,7 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
 
 
 def _tag(rule: FlowRule) -> MatchValue | None:
-    """Return the job's tag that a rule gives to frames or asks for; None where it does neither."""
+    """Return the job's tag that a rule writes or matches; None without one."""
     given = (action.value for action in rule.actions if isinstance(action, WriteMetadata))
     return next(given, dict(rule.match).get("metadata"))
 
@@ -119,7 +119,7 @@ def _is_spared(rule: FlowRule, spared: frozenset[MatchValue], tags: set[MatchVal
 def _by_rule(
     installed: Iterable[FlowRule], wanted: Iterable[FlowRule], admit_table: int
 ) -> tuple[list[FlowRule], list[FlowRule]]:
-    """Return what has to go and what has to come."""
+    """Return the rules to remove and those to add."""
     have = {rule.key: rule for rule in installed}
     want = {rule.key: rule for rule in wanted}
     add = [rule for key, rule in want.items() if key not in have or have[key].effect != rule.effect]
@@ -132,7 +132,7 @@ def _by_rule(
 
 
 def _by_block(installed: Rules, wanted: Rules, admit_table: int) -> tuple[Rules, Rules]:
-    """As ``_by_rule``; only a block that is there in both and differs is looked into."""
+    """Return the same as ``_by_rule``; unfold only blocks that are in both and differ."""
     have: dict[Hashable, Block] = {block.key: block for block in installed.blocks}
     remove: list[Block] = []
     add: list[Block] = []

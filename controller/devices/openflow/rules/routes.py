@@ -1,7 +1,7 @@
-"""Which way frames go between aggregators: the uplinks of a site, asked often. Pure.
+"""Shortest paths between aggregators over the uplinks of a site. Pure.
 
-Everything is worked out when it is first asked for and kept, because a big site has millions of
-pairs of aggregators and its jobs use few of them.
+Every answer is computed when it is first asked for and then kept, because a big site has millions
+of pairs of aggregators and its jobs use few of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sitefile.model import CabledSite
 
 
 class Wiring:
-    """Uplinks of a site: who is reached by which port, on shortest paths."""
+    """Uplinks of a site: which port leads to which aggregator, on shortest paths."""
 
     def __init__(self, site: CabledSite) -> None:
         self._peers: dict[str, dict[int, str]] = {cable.name: {} for cable in site.aggregators}
@@ -22,11 +22,11 @@ class Wiring:
             self._peers[uplink.a.device][int(uplink.a.port)] = uplink.b.device
             self._peers[uplink.b.device][int(uplink.b.port)] = uplink.a.device
         self._counting = threading.Lock()
-        """A plan and an installation may ask at the same time, from two threads."""
+        """For a plan and an installation that ask at the same time, from two threads."""
         self._hops: dict[str, dict[str, int]] = {}
-        """Per target: the distances that were asked for so far."""
+        """Per target: the distances computed so far."""
         self._edge: dict[str, list[str]] = {}
-        """Per target: the farthest of them, from where counting goes on."""
+        """Per target: the farthest aggregators so far, where counting continues."""
         self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
         self._on_the_way: dict[tuple[str, str], frozenset[str]] = {}
 
@@ -60,7 +60,7 @@ class Wiring:
         return way
 
     def _nearer(self, here: str, there: str) -> Iterator[tuple[int, str]]:
-        """Yield the ports of ``here``, and who is behind them, that are one hop nearer."""
+        """Yield ports of ``here`` that lead one hop nearer, and the aggregators behind them."""
         hops = self._hops_to(there, here)
         if here in hops:
             for port, peer in self._peers[here].items():

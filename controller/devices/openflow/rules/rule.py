@@ -36,7 +36,7 @@ class Output:
 
 @dataclass(slots=True, frozen=True)
 class ToGroup:
-    """Hand the frame to group ``group``."""
+    """Send the frame to group ``group``."""
 
     group: int
 
@@ -85,7 +85,7 @@ class WriteMetadata:
 
 @dataclass(slots=True, frozen=True)
 class Goto:
-    """Go on in table ``table``."""
+    """Continue in table ``table``."""
 
     table: int
 
@@ -95,7 +95,7 @@ class Goto:
 
 @dataclass(slots=True, frozen=True)
 class Foreign:
-    """Something read from a switch that lightloom never writes: such a rule differs from ours."""
+    """Part of a rule that lightloom never writes, as read from an aggregator: no rule of ours."""
 
     text: str
 
@@ -124,7 +124,7 @@ class FlowRule:
 
     @property
     def key(self) -> RuleKey:
-        """What identifies an entry in a switch: a second rule with this key replaces the first."""
+        """The identity of a table entry: a second rule with this key replaces the first."""
         return (self.table, self.priority, self.match)
 
     @property
@@ -142,7 +142,7 @@ class FlowRule:
 class GroupRule:
     """A SELECT group that spreads flows evenly over ``ports`` and skips ports without carrier.
 
-    ``foreign`` is not empty for a group read from a switch that lightloom did not write.
+    ``foreign`` is not empty for a group on an aggregator that lightloom did not write.
     """
 
     group: int

@@ -1,4 +1,4 @@
-"""The os-ken application: turns OpenFlow messages into values and hands them on. Nothing else.
+"""The os-ken application: turns OpenFlow messages into values and delivers them.
 
 Its handlers run on os-ken's event thread, counters on their session's. ``deliver`` must be quick
 and thread-safe.
@@ -25,7 +25,7 @@ from controller.devices.openflow.wire import arp
 
 @dataclass(slots=True, frozen=True)
 class SessionUp:
-    """A known switch finished its handshake; ``ports`` says which ports have carrier."""
+    """A known aggregator finished its handshake; ``ports`` says which ports have carrier."""
 
     session: Session
     ports: dict[int, bool]
@@ -49,7 +49,7 @@ class Reply:
 
 @dataclass(slots=True, frozen=True)
 class Rejected:
-    """The switch refused the request ``xid``."""
+    """The aggregator refused the request ``xid``."""
 
     session: Session
     xid: int
@@ -77,7 +77,7 @@ class ProbeAnswered:
 
 @dataclass(slots=True, frozen=True)
 class ClaimRefused:
-    """``peer`` announced the datapath id ``dpid`` and did not get it."""
+    """``peer`` announced the datapath id ``dpid`` and was refused."""
 
     dpid: int
     peer: Peer
@@ -99,9 +99,9 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
         self._up: set[Session] = set()
 
     def _send_event(self, ev: Any, state: Any) -> None:
-        """Queue an event for the event thread, except counters: a second has one of every switch.
+        """Queue an event for the event thread; not counters, of which there are many each second.
 
-        They change nothing here, so the session's own thread hands them on.
+        They change nothing here, so the session's own thread delivers them.
         """
         if isinstance(ev, ofp_event.EventOFPPortStatsReply) and state == MAIN_DISPATCHER:
             self.replied(ev)
@@ -110,11 +110,11 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
 
     @osken.set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])  # type: ignore[untyped-decorator]
     def state_changed(self, ev: Any) -> None:
-        """A switch is ready, or its session is over."""
+        """An aggregator is ready, or its session is over."""
         session = ev.datapath
         if ev.state == MAIN_DISPATCHER:
             self._up.add(session)
-            # Copied in one piece: the session's thread changes them as the switch tells of it.
+            # Copied at once, because the session's thread changes them on port messages.
             ports = {
                 number: _has_carrier(port)
                 for number, port in session.ports.copy().items()
@@ -156,7 +156,7 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
 
     @osken.set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
     def packet_in(self, ev: Any) -> None:
-        """The answer to an ARP probe; the flow tables send nothing else."""
+        """The answer to an ARP probe; the flow tables send no other frames."""
         msg = ev.msg
         now = time.monotonic()
         reply = arp.parse_reply(bytes(msg.data))

@@ -23,23 +23,23 @@ from controller.devices.openflow.wire.port_stats import block_of
 
 PROBE_INTERVAL_S = 0.25
 REFUSALS = 16
-"""Of one change that an error names."""
+"""Refusals of one change that an error names."""
 ENTRIES = 1 << 16
-"""Of one answer, flows or ports; no switch has as many."""
+"""Flows or ports in one answer; no aggregator has as many."""
 PORTS = 1 << 13
-"""Whose carrier is remembered."""
+"""Ports whose carrier is remembered."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """Something asked and not yet answered. A multipart answer comes in pieces."""
+    """A request without its answer yet. A multipart answer comes in pieces."""
 
     done: asyncio.Future[list[Any]]
     pieces: list[Any] = field(default_factory=list)
 
 
-class Link:
-    """One aggregator. ``wanted`` is what it was last asked to hold, connected or not."""
+class Conversation:
+    """With one aggregator. ``wanted``: the program it was last asked to hold, connected or not."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,24 +51,26 @@ class Link:
         self._asked: FlowProgram | None = None
         """What the tables were last asked to hold; its outcome may be unknown."""
         self._converging = 0
-        """Calls that change the tables, or wait for their turn to."""
+        """Calls that change the tables, or wait to do so."""
         self._settled: FlowProgram | None = None
-        """The very program that the tables are known to hold."""
+        """The program object that the tables are known to hold."""
         self._spares = False
-        """The tables hold rules beside those of that program, which it spares."""
+        """The tables hold rules besides those of that program, which it spares."""
         self._busy = asyncio.Lock()
         self._requests: dict[int, _Request] = {}
         self._watched: list[tuple[int, messages.Batch]] = []
-        """What is being sent: the first transaction id of a batch, whose others follow, and it."""
+        """The batches being sent, with the first of their consecutive transaction ids."""
         self._refusals: list[str] = []
-        """The first refusals of what is being sent."""
+        """The first refusals of the batches being sent."""
         self._probes: dict[tuple[int, str, str], set[asyncio.Future[float]]] = {}
 
-    # What the threads post
+    # --- what the threads post
 
     def attach(self, session: Session, ports: Mapping[int, bool]) -> None:
         """Take a new session; nothing is known about the tables behind it."""
-        if self._session is not None:  # its end is told a moment later than its heir's beginning
+        if (
+            self._session is not None
+        ):  # the end of the old one is reported after the begin of the new one
             self.detach()
         self._session = session
         self._installed = None
@@ -76,7 +78,7 @@ class Link:
         self.ready = False
 
     def detach(self) -> None:
-        """Drop the session; everything asked of it ends with ``unavailable``."""
+        """Drop the session; its open requests end with ``unavailable``."""
         self._session = None
         self._installed = None
         self.ready = False
@@ -86,7 +88,7 @@ class Link:
         self._requests.clear()
 
     def holds(self, session: Session) -> bool:
-        """Say whether ``session`` is the current one."""
+        """Whether ``session`` is the current one."""
         return session is self._session
 
     def reply(self, xid: int, msg: Any) -> None:
@@ -96,7 +98,7 @@ class Link:
             return
         request.pieces.extend(getattr(msg, "body", ()))
         if len(request.pieces) > ENTRIES:
-            request.done.set_exception(self._no_session("its answer has no end"))
+            request.done.set_exception(self._no_session("its answer is endless"))
             if self._session is not None:
                 self._session.close()
             return
@@ -104,7 +106,7 @@ class Link:
             request.done.set_result(request.pieces)
 
     def port_changed(self, port: int, *, up: bool) -> None:
-        """Note a port's carrier; a switch that invents ports without end is not believed."""
+        """Note a port's carrier; ignore new ports beyond a limit."""
         if port in self.ports or len(self.ports) < PORTS:
             self.ports[port] = up
 
@@ -119,23 +121,23 @@ class Link:
             request.done.set_exception(self._failed(reason))
 
     def probe_answered(self, answer: ProbeAnswered) -> None:
-        """Wake who waits for this address at this port."""
+        """Wake the probes that wait for this address at this port."""
         key = (answer.port, answer.reply.ip, answer.reply.mac)
         for waiter in self._probes.get(key, ()):
             if not waiter.done():
                 waiter.set_result(answer.time)
 
-    # What the controller asks
+    # --- what the controller asks
 
     def settled(self, program: FlowProgram) -> bool:
-        """Say whether the tables are known to hold this very program, so that nothing is to do."""
+        """Whether the tables are known to hold this program object, so that nothing is to do."""
         return self._installed is not None and self._settled is program
 
     async def converge(self, program: FlowProgram | None = None, *, deadline_s: float) -> FlowDiff:
         """Make the tables hold ``program``, or else what was wanted; return what had to change.
 
         ``program`` is wanted from now on, connected or not. Reads the tables first unless they are
-        known. Whatever goes wrong leaves them unknown.
+        known. After any error they are unknown.
         """
         self.wanted = program or self.wanted
         self._converging += 1
@@ -161,9 +163,9 @@ class Link:
             self._converging -= 1
 
     async def compare(self, *, deadline_s: float) -> FlowDiff:
-        """Read the tables afresh and return what is wrong with them.
+        """Read the tables and return how they differ from the wanted program.
 
-        While somebody waits to change them, they are right as they were last asked to be.
+        While a call waits to change them, they are compared with the previous program.
         """
         async with self._exclusive(deadline_s):
             self._installed = None
@@ -172,7 +174,7 @@ class Link:
             wanted = due or FlowProgram(self.name, 0)
             steps = diff(found, wanted)
             self._spares = steps.spared > 0
-            # Alike but for epochs: what is wanted is folded, and quicker to compare next time.
+            # Equal except for epochs; the wanted one is folded, so the next comparison is faster.
             self._installed = found if steps else wanted
             if steps:
                 self._settled = None
@@ -213,7 +215,7 @@ class Link:
                 del self._probes[key]
 
     def _spares_others_than(self, wanted: FlowProgram | None) -> bool:
-        """Whether what is beside the known program has to be looked at again."""
+        """Whether the tables must be read again, because other endpoints are spared now."""
         return (
             self._spares
             and wanted is not None
@@ -222,7 +224,7 @@ class Link:
         )
 
     async def _read(self, session: Session) -> FlowProgram:
-        # Changes that an earlier, timed-out call sent must not land after the reading.
+        # Changes that an earlier, timed-out call sent must not take effect after the reading.
         await self._ask(session, messages.barrier(session))
         rules = await self._ask(session, messages.flows_request(session))
         groups = await self._ask(session, messages.groups_request(session))
@@ -249,8 +251,8 @@ class Link:
     async def _ask(self, session: Session, msg: Any) -> list[Any]:
         """Return the answer of ``session``, which is the current one before and after.
 
-        A switch may have come back before the asker is woken. What the old session told, or was
-        told, says nothing about the tables behind the new one.
+        An aggregator may have reconnected before the caller is woken. Messages of the old session
+        say nothing about the tables behind the new one.
         """
         self._require(session)
         xid = session.set_xid(msg)
@@ -294,13 +296,15 @@ class Link:
             ) from None
 
     def _no_session(self, why: str) -> AggregatorError:
-        hint = "check the switch and its controller address; its tables are read when it is back"
+        hint = (
+            "check the aggregator and its controller address; its tables are read on reconnection"
+        )
         return AggregatorError("unavailable", self.name, why, hint)
 
     def _failed(self, reason: str) -> AggregatorError:
         return AggregatorError(
             "failed",
             self.name,
-            f"the switch refused {reason}",
+            f"the aggregator refused {reason}",
             "free table space or roll back; lightloom reads the tables before the next change",
         )

@@ -26,16 +26,16 @@ Connection = Callable[[socket.socket, Peer], None]
 
 
 class Listener(Protocol):
-    """What connections come from: a listening socket, or who hands them over."""
+    """The source of connections: a listening socket, or one that hands them over."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Wait for a connection; return it, and its peer or that one's address. OSError."""
+        """Wait for a connection; return it, and its peer or the peer's address. OSError."""
 
     def getsockname(self) -> Any:
         """Return where it listens."""
 
     def shutdown(self, how: int, /) -> None:
-        """Wake who waits in ``accept``."""
+        """Wake a thread that waits in ``accept``."""
 
     def close(self) -> None:
         """Close it."""
@@ -44,8 +44,8 @@ class Listener(Protocol):
 def listening_socket(address: str, netns: str | None = None) -> socket.socket:
     """Return a socket that listens on ``address``, made inside namespace ``netns`` if given.
 
-    A socket belongs for life to the namespace it was made in, and a thread's namespace is its own,
-    so a short-lived thread enters the namespace and the rest of the process never does.
+    A socket stays in the namespace in which it was made, and each thread has its own namespace. So
+    a short-lived thread enters the namespace; the rest of the process does not.
     Raises OSError (address in use, no such namespace, no permission).
     """
     if netns is None:
@@ -57,7 +57,7 @@ def listening_socket(address: str, netns: str | None = None) -> socket.socket:
         try:
             namespaces.setns(netns, flags=os.O_RDONLY)
             made.append(_bound(address))
-        except BaseException as error:  # handed to the caller, whatever it is
+        except BaseException as error:  # raised in the caller
             failed.append(error)
 
     thread = threading.Thread(target=inside, name=f"netns-{netns}", daemon=True)
@@ -69,7 +69,7 @@ def listening_socket(address: str, netns: str | None = None) -> socket.socket:
 
 
 class Acceptor:
-    """Accepts connections on a daemon thread and hands each to ``connection``."""
+    """Accepts connections on a daemon thread and passes each to ``connection``."""
 
     def __init__(self, listener: Listener, connection: Connection) -> None:
         self._listener = listener

@@ -1,8 +1,8 @@
 """Decides whether the far end of an OpenFlow session is alive. Pure: ``now`` is an argument.
 
-Any received byte counts as life. A quiet session is asked once a second, and five silent seconds in
-a row are death, except while the switch works on a barrier: a request may take long, and a barrier
-protects the session for 30 s.
+Any received byte is a sign of life. A quiet session gets an echo request each second and is dead
+after five silent seconds, except while the aggregator works on a barrier: that may take long, so a
+barrier protects the session for 30 s.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ SILENT_INTERVALS = 5
 BARRIER_PATIENCE_S = 30.0
 
 
-class Verdict(Enum):
-    """What to do with a session that was quiet for one interval."""
+class Alive(Enum):
+    """Whether a session is alive that was quiet for one interval."""
 
-    ECHO = "send an echo request"
-    DEAD = "close the session"
+    UNKNOWN = "send an echo request"
+    NO = "close the session"
 
 
 class Liveness:
@@ -36,7 +36,7 @@ class Liveness:
             self._silent = 0
 
     def barrier_sent(self, xid: int, now: float) -> None:
-        """Note that the switch was sent a barrier (``now`` in monotonic seconds)."""
+        """Note that a barrier was sent (``now`` in monotonic seconds)."""
         with self._lock:
             self._barriers[xid] = now
 
@@ -45,13 +45,13 @@ class Liveness:
         with self._lock:
             self._barriers.pop(xid, None)
 
-    def quiet(self, now: float) -> Verdict:
-        """Judge a session from which nothing came for one echo interval."""
+    def quiet(self, now: float) -> Alive:
+        """Judge a session without any input for one echo interval."""
         with self._lock:
             self._silent += 1
             if self._silent < SILENT_INTERVALS:
-                return Verdict.ECHO
+                return Alive.UNKNOWN
             oldest = min(self._barriers.values(), default=None)
             if oldest is None or now - oldest >= BARRIER_PATIENCE_S:
-                return Verdict.DEAD
-            return Verdict.ECHO
+                return Alive.NO
+            return Alive.UNKNOWN

@@ -1,7 +1,7 @@
 """Flow programs to OpenFlow 1.3 messages and back.
 
-Messages leave in batches of one kind; the caller puts a barrier after each batch, because a switch
-may work on kinds in parallel and reject a rule whose group it has not made yet.
+Messages are sent in batches of one kind; the caller puts a barrier after each batch, because an
+aggregator may handle kinds in parallel and reject a rule whose group does not exist yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _XID = struct.Struct("!I")
 class Batch:
     """Messages of one kind in one piece, with transaction id 0, and what each is about.
 
-    A barrier belongs behind it.
+    A barrier must follow it.
     """
 
     data: bytes
@@ -64,8 +64,8 @@ class Batch:
 def batches(steps: FlowDiff) -> Iterator[Batch]:
     """Yield the messages of ``steps`` in kind order, empty batches left out.
 
-    Rules that go, groups, rules that come (last table first), groups that go: nothing ever points
-    at a group that is not there.
+    Removed rules, groups, added rules (last table first), removed groups: no rule ever points at a
+    group that does not exist.
     """
     if steps.remove:
         yield _rules(steps.remove, remove)
@@ -114,8 +114,8 @@ def by_os_ken(rule: FlowRule) -> bytes:
     return _bytes(_add(rule))
 
 
-class _Nobody:
-    """What os-ken's encoders ask of a datapath."""
+class _NoDatapath:
+    """Stands in for the datapath that os-ken's encoders ask for."""
 
     ofproto = ofproto
     ofproto_parser = parser
@@ -161,7 +161,7 @@ def packet_out(session: Session, port: int, frame: bytes) -> Any:
 def read_rule(stats: Any) -> FlowRule:
     """Turn one flow-stats entry into a rule."""
     actions = list(_read_instructions(stats.instructions))
-    # Ours live for ever: an entry that can vanish by itself must be replaced.
+    # Our entries never expire: one that can expire must be replaced.
     if stats.idle_timeout or stats.hard_timeout:
         actions.append(Foreign(f"timeouts={stats.idle_timeout}/{stats.hard_timeout}"))
     fields = match(**dict(stats.match.items()))
@@ -185,7 +185,7 @@ def read_group(stats: Any) -> GroupRule:
 
 def _add(rule: FlowRule) -> Any:
     return parser.OFPFlowMod(
-        _Nobody,
+        _NoDatapath,
         cookie=rule.cookie,
         table_id=rule.table,
         command=ofproto.OFPFC_ADD,
@@ -197,7 +197,7 @@ def _add(rule: FlowRule) -> Any:
 
 def _remove(rule: FlowRule) -> Any:
     return parser.OFPFlowMod(
-        _Nobody,
+        _NoDatapath,
         table_id=rule.table,
         command=ofproto.OFPFC_DELETE_STRICT,
         priority=rule.priority,
@@ -213,7 +213,7 @@ def _group(group: GroupRule, command: int) -> Any:
         for port in group.ports
         if command != ofproto.OFPGC_DELETE
     ]
-    return parser.OFPGroupMod(_Nobody, command, ofproto.OFPGT_SELECT, group.group, buckets)
+    return parser.OFPGroupMod(_NoDatapath, command, ofproto.OFPGT_SELECT, group.group, buckets)
 
 
 def _instructions(actions: Iterable[Action]) -> list[Any]:
@@ -238,7 +238,7 @@ def _instructions(actions: Iterable[Action]) -> list[Any]:
             case SetQueue(queue):
                 apply.append(parser.OFPActionSetQueue(queue))
             case Foreign(text):
-                raise ValueError(f"a rule read from a switch is never written back: {text}")
+                raise ValueError(f"a rule read from an aggregator is never written back: {text}")
     if apply:
         applied = parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, apply)
         return [applied, *after]

@@ -1,83 +1,58 @@
-"""How much one switch may ask of the controller. Pure: ``now`` is an argument.
+"""Limits what one aggregator may ask of the controller. Pure: ``now`` is an argument.
 
-A switch that floods costs a bounded share of a core and of memory, and no other switch waits for
-it. Unasked messages are judged before they are decoded, for decoding is what costs time.
+An aggregator that floods costs a bounded share of a core and of memory, and no other one waits for
+it. Unsolicited messages are judged before they are decoded, because decoding costs the time.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
+from controller.base.token_bucket import TokenBucket
+
 ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
 MULTIPART_REPLY, BARRIER_REPLY = 19, 21
 
 PACKET_IN_RATE = 200.0
-"""Packet-ins a second that are looked at; containers can send as many as they like."""
+"""Packet-ins a second that are decoded; containers can cause any number."""
 ERRORS = 1024
-"""Refusals between two answers that are looked at: a full table may refuse every rule."""
+"""Refusals between two answers that are decoded: a full table may refuse every rule."""
 PORT_STATUS_RATE = 200.0
 PORT_STATUS_BURST = 4096.0
-"""Port messages: a second, and at once. None may be lost, so a switch with more has to call again
-and is asked for all its ports."""
+"""Port messages: a second, and at once. None may be lost, so the session of an aggregator with more
+ends, and the next one reads all ports."""
 CPU_SHARE = 0.25
 CPU_BURST_S = 10.0
-"""Processor time that the messages of one switch get: of every second, and saved up."""
+"""Processor time for the messages of one aggregator: of every second, and saved up."""
 
 
-class Allowance:
-    """A token bucket: ``rate`` a second, at most ``burst`` (``rate`` when not given) at once."""
-
-    def __init__(self, rate: float, now: float, burst: float | None = None) -> None:
-        self._rate = rate
-        self._most = self._left = rate if burst is None else burst
-        self._at = now
-
-    def take(self, now: float) -> bool:
-        """Take one token if there is one."""
-        self._fill(now)
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    def spend(self, amount: float, now: float) -> float:
-        """Take ``amount`` in any case; return for how many seconds to pause, 0.0 for none."""
-        self._fill(now)
-        self._left -= amount
-        return max(0.0, -self._left / self._rate)
-
-    def _fill(self, now: float) -> None:
-        self._left = min(self._most, self._left + (now - self._at) * self._rate)
-        self._at = now
-
-
-class Verdict(Enum):
+class Handling(Enum):
     """What to do with a message."""
 
-    TAKE = "decode it"
-    SKIP = "forget it"
-    END = "end the session: what it says may not be forgotten, and is too much"
+    DECODE = "decode it"
+    IGNORE = "ignore it"
+    END = "end the session: the message must not be ignored, and there are too many"
 
 
 class Meter:
     """Judges the messages of one session by their headers."""
 
-    def __init__(self, now: float) -> None:
-        self._packets = Allowance(PACKET_IN_RATE, now)
-        self._ports = Allowance(PORT_STATUS_RATE, now, PORT_STATUS_BURST)
+    def __init__(self) -> None:
+        self._packets = TokenBucket(PACKET_IN_RATE, PACKET_IN_RATE)
+        self._ports = TokenBucket(PORT_STATUS_RATE, PORT_STATUS_BURST)
         self._errors = 0
 
-    def judge(self, kind: int, *, asked: bool, now: float) -> Verdict:
-        """Judge a message; ``asked`` says whether its transaction id is of a request under way."""
+    def judge(self, kind: int, *, asked: bool, now: float) -> Handling:
+        """Judge a message; ``asked``: its transaction id is that of an open request."""
         if kind == PACKET_IN:
-            return Verdict.TAKE if self._packets.take(now) else Verdict.SKIP
+            return Handling.DECODE if self._packets.take(now) else Handling.IGNORE
         if kind == PORT_STATUS:
-            return Verdict.TAKE if self._ports.take(now) else Verdict.END
+            return Handling.DECODE if self._ports.take(now) else Handling.END
         if kind == ERROR:
             self._errors += 1
-            return Verdict.TAKE if self._errors <= ERRORS else Verdict.SKIP
+            return Handling.DECODE if self._errors <= ERRORS else Handling.IGNORE
         if kind in (MULTIPART_REPLY, BARRIER_REPLY):
             if not asked:
-                return Verdict.SKIP
+                return Handling.IGNORE
             self._errors = 0
-        return Verdict.TAKE
+        return Handling.DECODE

@@ -1,18 +1,18 @@
-"""The only module that imports os_ken: its codec as it is, its runtime mended.
+"""The only module that imports os_ken: its codec as it is, its runtime corrected.
 
-os-ken 4.2 with native threads has traps; what is done about each, with a regression test apiece in
+os-ken 4.2 with native threads has these defects, each with its correction and a regression test in
 ``tests/unit/controller/devices/openflow/session/test_osken.py``:
 
 1. ``hub.TaskExit`` is ``Exception``, so any exception in a handler silently ends the application's
-   event loop. It becomes a class nobody raises: os-ken then logs the exception and goes on.
+   event loop. It becomes a class that is never raised: os-ken then logs the exception and goes on.
 2. ``hub.Event.wait(timeout)`` never times out. ``hub.Event`` becomes ``threading.Event``.
 3. ``AppManager.run_apps`` cannot end and its threads are not daemons. ``Runtime`` starts and stops
    the applications itself, and all threads are daemons.
 4. A closed connection leaves its sender thread behind. ``Session`` has a sender that ends with it.
-5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a switch is alive.
-   ``Runtime`` serves one given socket, and ``Session`` sends echoes (``of_liveness``).
-6. A second switch that announces a known datapath id displaces the first. ``Runtime`` refuses it,
-   and a peer that is not what the site file pins the id to.
+5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a peer is alive.
+   ``Runtime`` serves one given socket, and ``Session`` sends echoes (``session.liveness``).
+6. A second peer that announces a known datapath id displaces the first. ``Runtime`` refuses it, and
+   any peer other than the one that the site file pins the id to.
 7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
    whole body at once.
 """
@@ -25,7 +25,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -46,17 +46,12 @@ from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.base.token_bucket import TokenBucket
 from controller.devices.openflow.session.listen import Acceptor, Listener
-from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Liveness
-from controller.devices.openflow.session.liveness import Verdict as Life
-from controller.devices.openflow.session.meter import (
-    CPU_BURST_S,
-    CPU_SHARE,
-    Allowance,
-    Meter,
-    Verdict,
-)
+from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Alive, Liveness
+from controller.devices.openflow.session.meter import CPU_BURST_S, CPU_SHARE, Handling, Meter
 from controller.devices.openflow.session.peer import Peer, is_pinned, pinned
+from controller.devices.openflow.wire.framing import BadFrameError, take_frames
 from controller.devices.openflow.wire.port_stats import reply_parser
 from sitefile.model import AggregatorCable
 
@@ -72,23 +67,22 @@ __all__ = [
     "set_ev_cls",
 ]
 
-HEADER_BYTES = 8
 HANDSHAKE_LIMIT_S = 10.0
 SEND_LIMIT_S = 30.0
 SEND_QUEUE_BYTES = 64 << 20
 MALFORMED_LIMIT = 16
 PORTS_LIMIT = 1 << 13
-"""Ports of one switch; one with more is sent away."""
+"""Ports of one aggregator; one with more is refused."""
 REQUESTS_LIMIT = 1024
-"""Unanswered requests of one session that are remembered."""
-STRANGERS_LIMIT = 64
-"""Connections that may be in their handshake at once, beside all of the site's own."""
+"""Remembered requests of one session without an answer."""
+HANDSHAKES_LIMIT = 64
+"""Connections in their handshake at once, besides one for each aggregator of the site."""
 PAUSE_SLICE_S = 0.2
 _RECV_BYTES = 1 << 16
 _LAST_ANSWERS = (ofproto.OFPT_BARRIER_REPLY, ofproto.OFPT_ERROR)
 
 Refused = Callable[[int, Peer, str], None]
-"""Datapath id, who claimed it, and why it did not get it."""
+"""Datapath id, the peer that claimed it, and why it was refused."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +92,7 @@ parser._MSG_PARSERS[ofproto.OFPT_MULTIPART_REPLY] = reply_parser(
 )
 
 
-class _NobodyRaisesThis(BaseException):
+class _NeverRaised(BaseException):
     """Stands in for ``hub.TaskExit``."""
 
 
@@ -109,30 +103,17 @@ def _spawn(target: Callable[..., object], *args: Any, **kwargs: Any) -> threadin
     return thread
 
 
-hub.TaskExit = _NobodyRaisesThis
+hub.TaskExit = _NeverRaised
 hub.Event = threading.Event
 hub.spawn = _spawn
 
 
 class ProtocolError(Exception):
-    """The far end does not speak OpenFlow 1.3 properly; its session is closed."""
-
-
-def take_frames(buffer: bytearray) -> Iterator[bytes]:
-    """Take every whole message off the front of ``buffer``. ProtocolError on a bad length."""
-    while len(buffer) >= HEADER_BYTES:
-        length = int.from_bytes(buffer[2:4])
-        if length < HEADER_BYTES:
-            raise ProtocolError(f"message length {length}")
-        if len(buffer) < length:
-            return
-        frame = bytes(buffer[:length])
-        del buffer[:length]
-        yield frame
+    """The peer violates OpenFlow 1.3; its session is closed."""
 
 
 class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
-    """One switch's connection: os-ken's datapath with a receiver and a sender that end together.
+    """The connection of one peer: os-ken's datapath with a receiver and a sender that end together.
 
     ``send_msg`` may be called from any thread and never blocks.
     """
@@ -143,7 +124,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         peer: Peer,
         over: Callable[[Session], None] = lambda session: None,
     ) -> None:
-        """``over`` is called once at the session's end, before the application is told of it."""
+        """``over`` is called once at the session's end, before the application learns of it."""
         self.peer = peer
         self._over = over
         self._lock = threading.RLock()
@@ -151,15 +132,15 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         self._queued_bytes = 0
         self._malformed = 0
         self._liveness = Liveness()
-        self._meter = Meter(time.monotonic())
+        self._meter = Meter()
         self._asked: dict[int, None] = {}
-        """Transaction ids of requests under way, oldest first."""
+        """Transaction ids of open requests, oldest first."""
         super().__init__(sock, (peer.host, peer.port))
         self.xid = random.getrandbits(31)  # only has to differ between sessions
         sock.settimeout(SEND_LIMIT_S)
 
     def set_state(self, state: str) -> None:
-        """Move to ``state``; a dead session stays dead, and its death is told once."""
+        """Move to ``state``; a dead session stays dead, and its death is reported once."""
         with self._lock:
             if self.state != DEAD_DISPATCHER:
                 if state == DEAD_DISPATCHER:
@@ -192,9 +173,9 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         return bool(super().send_msg(msg, close_socket))
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
-        """Write bytes, or queue them. A switch that lets 64 MiB pile up is closed, not waited for.
+        """Write bytes, or queue them; with 64 MiB in the queue the session is closed.
 
-        What the socket takes at once needs no sender: waking it costs more than the writing.
+        Bytes that the socket takes at once need no sender: waking it costs more than writing.
         """
         with self._lock:
             if self.state == DEAD_DISPATCHER:
@@ -210,7 +191,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         return False
 
     def _written(self, buf: bytes) -> int:
-        """How many bytes the socket, which never blocks, took; an error is the sender's to find."""
+        """Return how many bytes the socket took at once; 0 on an error, which the sender finds."""
         try:
             return os.write(self.socket.fileno(), buf)
         except OSError:
@@ -232,7 +213,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         try:
             self.send_msg(self.ofproto_parser.OFPHello(self))
             self._recv_loop()
-        except ProtocolError as error:
+        except (ProtocolError, BadFrameError) as error:
             log.warning("openflow_protocol_error", peer=str(self.peer), error=str(error))
         except OSError as error:
             log.info("openflow_connection_lost", peer=str(self.peer), error=str(error))
@@ -260,7 +241,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
         born = time.monotonic()
-        work = Allowance(CPU_SHARE, born, CPU_BURST_S)
+        work = TokenBucket(CPU_SHARE, CPU_BURST_S)
         buffer = bytearray()
         while self.state != DEAD_DISPATCHER:
             if self.state != MAIN_DISPATCHER and time.monotonic() - born > HANDSHAKE_LIMIT_S:
@@ -277,31 +258,31 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             for frame in take_frames(buffer):
                 if self._is_wanted(frame):
                     self._received(frame)
-            pause_s = work.spend(time.thread_time() - began, time.monotonic())
-            if pause_s:  # it is not read for meanwhile, so TCP holds it back
-                self._over_or(pause_s)
+            pause_s = work.spend(time.monotonic(), time.thread_time() - began)
+            if pause_s:  # without reading, so TCP slows the peer
+                self._wait_or_end(pause_s)
 
-    def _over_or(self, pause_s: float) -> None:
-        """Wait so long, or until the session is over."""
+    def _wait_or_end(self, pause_s: float) -> None:
+        """Wait for ``pause_s`` seconds, or until the session is over."""
         until = time.monotonic() + pause_s
         while self.state != DEAD_DISPATCHER and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE_SLICE_S))
 
     def _is_wanted(self, frame: bytes) -> bool:
-        """Whether a message is to be decoded. ProtocolError when there are too many of a kind."""
+        """Whether to decode a message. ProtocolError when there are too many of a kind."""
         kind, xid = frame[1], int.from_bytes(frame[4:8])
-        verdict = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
-        if verdict is Verdict.END:
+        handling = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
+        if handling is Handling.END:
             raise ProtocolError(f"too many messages of type {kind}")
         more = int.from_bytes(frame[10:12]) & ofproto.OFPMPF_REPLY_MORE
         if kind in _LAST_ANSWERS or (kind == ofproto.OFPT_MULTIPART_REPLY and not more):
             with self._lock:
                 self._asked.pop(xid, None)
-        return verdict is Verdict.TAKE
+        return handling is Handling.DECODE
 
     def _quiet(self) -> None:
-        if self._liveness.quiet(time.monotonic()) is Life.DEAD:
-            log.warning("openflow_switch_silent", dpid=self.id, peer=str(self.peer))
+        if self._liveness.quiet(time.monotonic()) is Alive.NO:
+            log.warning("openflow_aggregator_silent", dpid=self.id, peer=str(self.peer))
             self.close()
         else:
             self.send_msg(self.ofproto_parser.OFPEchoRequest(self))
@@ -313,9 +294,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         try:
             msg = ofproto_parser.msg(self, version, kind, length, xid, frame)
             event = ofp_event.ofp_msg_to_ev(msg) if msg else None
-        except (
-            Exception
-        ) as error:  # os_ken's decoders raise whatever a malformed message makes them
+        except Exception as error:  # os_ken's decoders raise any exception on a malformed message
             log.warning("openflow_malformed", peer=str(self.peer), type=kind, error=repr(error))
             event = None
         if event is None:
@@ -335,7 +314,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
 
 
 class _Register:
-    """Who holds which datapath id. The first holder keeps it until its session has ended.
+    """The session of each datapath id. The first holder keeps an id until its session has ended.
 
     Only the peer that the site file pins an id to can hold it.
     """
@@ -346,7 +325,7 @@ class _Register:
         self._holders: dict[int, Session] = {}
 
     def refusal(self, dpid: int, session: Session) -> str | None:
-        """Give ``dpid`` to ``session``, or say why not."""
+        """Give ``dpid`` to ``session``, or return why it is refused."""
         cable = self._known.get(dpid)
         if cable is None:
             return "unknown datapath id"
@@ -368,7 +347,7 @@ class _Register:
 
 
 class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no types
-    """os-ken's handshake without its own listener, and with a door-keeper."""
+    """os-ken's handshake without its own listener, and with a check of datapath ids."""
 
     def __init__(self, register: _Register, refused: Refused) -> None:
         super().__init__()
@@ -381,16 +360,16 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
 
     @set_ev_handler(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     def switch_features_handler(self, ev: Any) -> None:
-        """Let a switch in by its datapath id; refuse strangers and doubles."""
+        """Accept a peer by its datapath id; refuse unknown ids and duplicates."""
         msg = ev.msg
         session: Session = msg.datapath
         if session.id == msg.datapath_id:
-            return  # in already: one of the two answers was meant for a controller before this one
+            return  # accepted already: one of the two answers was for an earlier controller
         refusal = "auxiliary connection" if msg.auxiliary_id else None
         refusal = refusal or self._register.refusal(msg.datapath_id, session)
         if refusal:
             log.warning(
-                "openflow_switch_refused",
+                "openflow_peer_refused",
                 reason=refusal,
                 dpid=f"{msg.datapath_id:#x}",
                 peer=str(session.peer),
@@ -402,7 +381,7 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
 
     @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     def multipart_reply_handler(self, ev: Any) -> None:
-        """Take the ports of a switch that is in; before that, a predecessor had asked for them."""
+        """Take the ports of an accepted peer; earlier answers were for an earlier controller."""
         session: Session = ev.msg.datapath
         if session.id is None:
             return
@@ -463,16 +442,19 @@ class Runtime:
 
     def _connected(self, sock: socket.socket, peer: Peer) -> None:
         with self._lock:
-            strangers = sum(1 for session in self._sessions if session.id is None)
-            # The keeper hands all of the site's switches to a new controller at once.
-            if strangers >= STRANGERS_LIMIT + self._expected:
-                log.warning("openflow_too_many_strangers", peer=str(peer))
+            unidentified = sum(1 for session in self._sessions if session.id is None)
+            # The keeper hands all of the site's aggregators over to a new controller at once.
+            if unidentified >= HANDSHAKES_LIMIT + self._expected:
+                log.warning("openflow_too_many_handshakes", peer=str(peer))
                 sock.close()
                 return
             try:
                 session = Session(sock, peer, self._register.release)
                 self._sessions[session] = hub.spawn(self._serve, session)
-            except (OSError, RuntimeError) as error:  # peer already gone, or no room for a thread
+            except (
+                OSError,
+                RuntimeError,
+            ) as error:  # the peer is gone, or there is no room for a thread
                 log.warning("openflow_connection_failed", peer=str(peer), error=str(error))
                 sock.close()
 
@@ -480,6 +462,6 @@ class Runtime:
         try:
             session.serve()
         finally:
-            self._register.release(session)  # what it claimed in the moment of its end
+            self._register.release(session)  # an id that it claimed while it ended
             with self._lock:
                 self._sessions.pop(session, None)

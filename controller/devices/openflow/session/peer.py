@@ -1,4 +1,4 @@
-"""Who is at the other end of an OpenFlow connection, and whether the site knows it. Pure."""
+"""The peer of an OpenFlow connection, and whether it is what the site file pins. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pki.names import aggregator_name
 from sitefile.model import AggregatorCable
 
 NAMES = 64
-"""DNS names of one certificate that count."""
+"""Names of one certificate that are kept."""
 _DNS_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 RECORD_BYTES = 1 << 15
 """More than a packed ``Peer`` takes."""
@@ -19,7 +19,7 @@ RECORD_BYTES = 1 << 15
 
 @dataclass(slots=True, frozen=True)
 class Certificate:
-    """What a peer has proven to be: the DNS names, and the SHA-256 of the whole certificate."""
+    """The proven identity of a peer: DNS names, and the SHA-256 of the whole certificate."""
 
     names: tuple[str, ...]
     fingerprint: str
@@ -27,7 +27,7 @@ class Certificate:
 
     @classmethod
     def of(cls, names: tuple[str, ...], fingerprint: str) -> Certificate:
-        """Make one of bounded size, without what is no name of a host."""
+        """Make one of bounded size; drop names that are not host names."""
         kept = [name for name in names if _DNS_NAME.fullmatch(name)]
         return cls(tuple(kept[:NAMES]), fingerprint)
 
@@ -39,7 +39,7 @@ class Certificate:
 
 @dataclass(slots=True, frozen=True)
 class Peer:
-    """Address of the other end; ``certificate`` is None where the connection is plain TCP."""
+    """Address of the other end; ``certificate`` is None for a plain TCP connection."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class Peer:
 
     @classmethod
     def unpack(cls, data: bytes) -> Peer:
-        """Return what ``pack`` was called on."""
+        """Return the peer that ``pack`` made the bytes of."""
         host, port, proven = json.loads(data)
         shown = Certificate(tuple(proven[0]), proven[1]) if proven else None
         return cls(host, port, shown)
@@ -64,7 +64,7 @@ class Peer:
 
 
 def pinned(cable: AggregatorCable) -> str:
-    """Say what the site file pins an aggregator to; empty when to nothing."""
+    """Return what the site file pins an aggregator to, as text; empty when not pinned."""
     parts = []
     if cable.tls:
         known = cable.fingerprint
@@ -77,7 +77,7 @@ def pinned(cable: AggregatorCable) -> str:
 def is_pinned(cable: AggregatorCable, peer: Peer) -> bool:
     """Whether ``peer`` is what the site file pins ``cable`` to.
 
-    A plain peer never is an aggregator with TLS. A fingerprint stands in place of the name.
+    A peer without TLS is never an aggregator with TLS. A fingerprint replaces the name.
     """
     if cable.address is not None and not _same_address(cable.address, peer.host):
         return False

@@ -1,7 +1,7 @@
-"""TLS towards aggregators: what the controller shows, whom it believes, and the bytes.
+"""TLS towards aggregators: the controller's certificate, the accepted ones, and the bytes.
 
-A ``Secured`` turns bytes from the wire into what the switch said and the other way round. It owns
-no socket and never blocks, so one thread serves all connections (``controller.daemon.relay``).
+A ``Secured`` decrypts bytes from the wire and encrypts bytes for it. It owns no socket and never
+blocks, so one thread serves all connections (``controller.daemon.relay``).
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from sitefile.model import CabledSite
 CLIENT_HELLO = 0x16
 """First byte of a TLS connection (RFC 8446 5.1); OpenFlow begins with its version, 1 to 6."""
 HANDSHAKE_BYTES = 1 << 16
-"""Of a handshake at most; OpenSSL alone would take 100 KiB of certificates."""
+"""Longest handshake; OpenSSL itself would accept 100 KiB of certificates."""
 _RECORD_BYTES = 1 << 14
 
 
 @dataclass(slots=True, frozen=True)
 class Speech:
-    """How aggregators of a site speak: over TLS where there is a ``context``, and plainly."""
+    """How aggregators of a site connect: over TLS if there is a ``context``, and plainly."""
 
     context: ssl.SSLContext | None = None
     plain: bool = True
 
 
 class TlsRefusedError(Exception):
-    """The far end does not speak TLS properly, shows no certificate of ours, or has ended it."""
+    """The peer violates TLS, shows no certificate of our authority, or has closed TLS."""
 
 
 class Secured:
-    """The controller's end of one TLS connection. TlsRefusedError ends it for good."""
+    """The controller's end of one TLS connection. TlsRefusedError ends it."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._handshake_bytes = 0
         self.certificate: Certificate | None = None
-        """What the far end has proven to be, once the handshake is over."""
+        """The peer's proven identity, once the handshake is over."""
 
     def take(self, data: bytes) -> bytes:
-        """Take bytes off the wire; return what the switch said in them."""
+        """Take bytes off the wire; return the decrypted ones."""
         self._incoming.write(data)
         said = bytearray()
         try:
@@ -65,22 +65,22 @@ class Secured:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            raise TlsRefusedError("it has ended the conversation") from None
+            raise TlsRefusedError("it has closed the TLS session") from None
         except ssl.SSLError as error:
-            raise TlsRefusedError(_words(error)) from None
+            raise TlsRefusedError(_reason(error)) from None
         return bytes(said)
 
     def say(self, data: bytes | bytearray) -> None:
-        """Encrypt what the switch is to hear; ``outgoing`` has it."""
+        """Encrypt bytes for the aggregator; ``outgoing`` returns them."""
         view = memoryview(data)
         try:
             while view:  # one record at a time
                 view = view[self._tls.write(view) :]
         except ssl.SSLError as error:
-            raise TlsRefusedError(_words(error)) from None
+            raise TlsRefusedError(_reason(error)) from None
 
     def outgoing(self) -> bytes:
-        """Return what is to go onto the wire since the last call, alerts included."""
+        """Return the bytes for the wire since the last call, alerts included."""
         return self._outgoing.read()
 
     def _shown(self) -> Certificate:
@@ -94,7 +94,7 @@ class Secured:
 def read_speech(site: CabledSite, directory: Path | None) -> Speech:
     """Read ``directory`` of ``lightloom pki issue controller`` for the aggregators. ServiceError.
 
-    Without TLS an aggregator beyond this machine has to be pinned to its address.
+    Without TLS an aggregator on another machine must be pinned to its address.
     """
     plain = [cable for cable in site.aggregators if not cable.tls]
     secure = [cable for cable in site.aggregators if cable.tls]
@@ -103,16 +103,16 @@ def read_speech(site: CabledSite, directory: Path | None) -> Speech:
             if cable.address is None:
                 raise ServiceError(
                     "forbidden",
-                    "speaks OpenFlow without TLS and is pinned to no address",
+                    "speaks OpenFlow without TLS and is not pinned to an address",
                     object=f"aggregator/{cable.name}",
-                    hint="give its address in the site file, or let it speak TLS",
+                    hint="give its address in the site file, or use TLS",
                 )
     if not secure:
         return Speech()
     if directory is None:
         raise ServiceError(
             "forbidden",
-            "is to speak OpenFlow over TLS and the controller has no certificate for it",
+            "must speak OpenFlow over TLS, and the controller has no certificate for it",
             object=f"aggregator/{secure[0].name}",
             hint="lightloom pki issue controller --out DIR, then --openflow-tls DIR; or say"
             " `controller: {openflow: {tls: false}}` in the site file",
@@ -126,25 +126,25 @@ def read_speech(site: CabledSite, directory: Path | None) -> Speech:
     except ssl.SSLError as error:
         raise ServiceError(
             "failed",
-            f"cannot be used for TLS: {_words(error)}",
+            f"cannot be used for TLS: {_reason(error)}",
             object=str(directory),
             hint="issue it again: lightloom pki issue controller",
         ) from error
 
 
 def context_of(mine: Credentials) -> ssl.SSLContext:
-    """Return the TLS settings of the OpenFlow port: the peer shows a certificate of ours."""
+    """Return the TLS settings of the OpenFlow port: peers must show a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 0  # every connection proves itself, none is resumed
+    context.num_tickets = 0  # every connection is verified, none is resumed
     context.load_verify_locations(cadata=mine.ca.decode())
     context.load_cert_chain(mine.directory / "cert.pem", mine.directory / "key.pem")
     return context
 
 
-def _words(error: ssl.SSLError) -> str:
+def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     return (error.reason or "TLS error").replace("_", " ").lower()

@@ -20,7 +20,7 @@ _BROADCAST = b"\xff" * 6
 
 @dataclass(slots=True, frozen=True)
 class ArpReply:
-    """Who answered: ``mac`` says it owns ``ip``."""
+    """An answer: ``mac`` claims to own ``ip``."""
 
     ip: str
     mac: str
@@ -35,7 +35,7 @@ def probe_frame(ip: str, sender_mac: str) -> bytes:
 
 
 def parse_reply(frame: bytes) -> ArpReply | None:
-    """Return what an ARP reply says, or None when ``frame`` is anything else."""
+    """Return the content of an ARP reply, or None for any other ``frame``."""
     if len(frame) < _ETHERNET.size + _ARP.size:
         return None
     if _ETHERNET.unpack_from(frame)[2] != _ETH_ARP:

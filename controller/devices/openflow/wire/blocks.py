@@ -1,10 +1,10 @@
 """Whole blocks of rules as OpenFlow 1.3 bytes. Pure.
 
-The messages of two blocks of one shape differ in a cookie, an address, a tag and a few ports, and
-in nothing else. So the messages of a shape are packed once, rule by rule (``of_wire``), for a
-sample whose values are unmistakable; what lies between those values becomes a template, and every
-other block is one formatting of it. That the bytes are those of ``of_wire``, and hence os-ken's,
-is tested block by block: ``tests/unit/controller/devices/openflow/wire/test_blocks.py``.
+The messages of two blocks of one shape differ only in a cookie, an address, a tag and a few ports.
+So the messages of a shape are packed once, rule by rule (``wire.packing``), for a sample of unique
+values; the bytes between those values become a template, and every other block is one formatting of
+it. ``tests/unit/controller/devices/openflow/wire/test_blocks.py`` compares the bytes of blocks with
+those of ``wire.packing``, and hence os-ken's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from controller.devices.openflow.rules.blocks import Block
 from controller.devices.openflow.rules.rule import FlowRule
 
 Pack = Callable[[FlowRule], bytes]
-"""How one rule becomes one message."""
+"""Turns one rule into one message."""
 
 _Template = tuple[bytes, Callable[[Any], Any] | None]
-"""A format, and the order in which it takes the holes; None: it has none."""
+"""A format, and the order in which it takes the holes; None without holes."""
 
 _templates: dict[tuple[Hashable, int, Pack], _Template] = {}
 
@@ -49,5 +49,5 @@ def _learned(sample: Block, table: int, pack: Pack) -> _Template:
     if not order:
         return data, None
     form = b"%b".join(piece.replace(b"%", b"%%") for piece in found.split(data))
-    # One index alone would make itemgetter return the hole itself, which is what ``%`` takes too.
+    # With one index itemgetter returns the hole itself, which ``%`` takes too.
     return form, itemgetter(*order)

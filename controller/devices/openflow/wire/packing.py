@@ -3,9 +3,9 @@
 os-ken builds a tree of objects for every message, a hundred microseconds each; a regroup of a big
 site changes thousands of rules while jobs stand still. Here a rule's match is one ``struct`` call
 whose format follows from the names of its fields, and instructions are packed once and
-remembered. What we never write ourselves (a stranger's rule that has to go, with masks or fields
-that are unknown here) is ``None``: ``ofmsgs`` leaves it to os-ken. The bytes equal os-ken's, field
-for field: ``tests/unit/controller/devices/openflow/wire/test_packing.py``.
+remembered. For rules that we never write (a foreign rule to remove, with masks or with fields that
+are unknown here) the result is ``None``: ``session.messages`` leaves them to os-ken. The bytes
+equal os-ken's, field for field: ``tests/unit/controller/devices/openflow/wire/test_packing.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CACHED = 1 << 17
 
 
 class _UnknownError(Exception):
-    """Something that we never write."""
+    """A rule that we never write."""
 
 
 def _number(value: Any) -> Any:
@@ -148,7 +148,7 @@ def _set_field(name: str, value: int | str) -> bytes:
 
 
 def add(rule: FlowRule) -> bytes | None:
-    """Return the message that adds ``rule``, with transaction id 0; None when os-ken has to."""
+    """Return the message that adds ``rule``, with transaction id 0; None when os-ken must."""
     try:
         body = _match(rule) + _instructions(rule.actions)
     except _UnknownError:
@@ -163,7 +163,7 @@ def add(rule: FlowRule) -> bytes | None:
 
 
 def remove(rule: FlowRule) -> bytes | None:
-    """Return the message that removes exactly ``rule``; None when os-ken has to."""
+    """Return the message that removes exactly ``rule``; None when os-ken must."""
     try:
         body = _match(rule)
     except _UnknownError:

@@ -1,8 +1,8 @@
-"""Port counters as they come off the wire, decoded in one stroke instead of port by port.
+"""Port counters off the wire, decoded all at once instead of port by port.
 
 A ``OFPMP_PORT_STATS`` reply of OpenFlow 1.3 (7.3.5.6) is an array of 112-byte structs in network
-byte order; numpy reads it as it lies. Blocks keep the bytes themselves: those of a whole site are
-joined before they are looked at, for joining arrays of structs costs thirty times as much.
+byte order; numpy reads it in place. Blocks keep the bytes: those of a whole site are joined before
+they are decoded, because joining arrays of structs costs thirty times as much.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROW = np.dtype(
         ("nanoseconds", ">u4"),
     ]
 )
-"""``ofp_port_stats``; ``other``: drops, errors and collisions, which the switch's log has."""
+"""``ofp_port_stats``; ``other``: drops, errors and collisions, which the aggregator logs."""
 WIRE = Layout(
     row=_ROW,
     rates=np.dtype(
@@ -49,7 +49,7 @@ _KIND_AT, _FLAGS_AT, _BODY_AT = 8, 10, 16
 
 
 class WireBody:
-    """What the codec makes of the body of one reply: all its ports at once."""
+    """The decoded body of one reply: all its ports at once."""
 
     __slots__ = ("data",)
 
@@ -66,16 +66,15 @@ class WireBody:
         """Take everything from ``offset`` on. struct.error for a part of a port."""
         size = len(buf) - offset
         if size % _ROW.itemsize:
-            raise struct.error(f"{size} bytes are no whole number of ports")
+            raise struct.error(f"{size} bytes are not a whole number of ports")
         return cls(bytes(buf[offset:]))
 
 
 def reply_parser(reply: type[Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a parser of multipart replies that makes a ``reply`` of port statistics as they lie.
+    """Return a parser of multipart replies that keeps the bytes of port statistics in ``reply``.
 
-    Every switch sends one every second, so it is made without its ``__init__``, which takes longer
-    than all the rest. What is not port statistics goes to ``other``. struct.error for a part of a
-    port.
+    Every aggregator sends one every second, so it is made without its ``__init__``, which takes
+    longer than all the rest. Other replies go to ``other``. struct.error for a part of a port.
     """
 
     def parse(datapath: Any, *message: Any) -> Any:

@@ -49,7 +49,7 @@ def arguments(
     )
 
 
-def test_everything_an_emulated_rank_is_given() -> None:
+def test_all_options_of_an_emulated_rank() -> None:
     container, host = arguments(GOOD)
     assert container == {
         "image": "sha256:abc",
@@ -92,7 +92,7 @@ def test_everything_an_emulated_rank_is_given() -> None:
 
 
 def added(host: dict[str, Any]) -> dict[str, Any]:
-    """What a rank's options have beyond those of an emulated one."""
+    """Return the options that an emulated rank does not have."""
     _, plain = arguments(GOOD)
     return {key: value for key, value in host.items() if plain.get(key) != value}
 
@@ -129,14 +129,14 @@ def test_a_gpu_by_the_nvidia_driver_and_its_nodes_by_name(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("uuid", ["", "GPU-1"])
 def test_no_environment_chooses_gpus(uuid: str) -> None:
-    """Even if it got past the allow-list."""
+    """Not even a variable that passed the allow-list."""
     gpu = choose(uuid, cdi_devices=frozenset({uuid}), minor=0) if uuid else None
     spec = replace(REAL if uuid else GOOD, env={"NVIDIA_VISIBLE_DEVICES": "all"})
     container, _ = arguments(spec, gpu=gpu)
     assert container["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def test_rdma_brings_its_own_device_pinning_and_nothing_else() -> None:
+def test_rdma_adds_its_device_and_pinning_only() -> None:
     container, host = arguments(GOOD, rdma=RDMA)
     assert added(host) == {
         "cap_add": ["IPC_LOCK"],
@@ -156,7 +156,7 @@ def test_users_stay_remapped_unless_the_nic_pins_memory() -> None:
     assert "userns_mode" not in arguments(GOOD, rdma=RDMA)[1]
 
 
-def test_a_jobs_limits_are_its_containers() -> None:
+def test_a_jobs_limits_apply_to_its_containers() -> None:
     limits = RankLimits(
         cores=1.5, memory_bytes=1 << 28, pids=7, read_bps=1_000_000, write_bps=2_000_000
     )
@@ -169,7 +169,7 @@ def test_a_jobs_limits_are_its_containers() -> None:
     assert host["device_write_bps"] == [{"Path": "/dev/sda", "Rate": 2_000_000}]
 
 
-def test_a_stand_ins_share_is_not_taken_before_it_is_ready() -> None:
+def test_a_stand_ins_share_does_not_apply_before_it_is_ready() -> None:
     _, host = arguments(replace(GOOD, limits=RankLimits(cores=2)))
     assert "cpu_quota" not in host
 
@@ -179,12 +179,12 @@ def test_the_command_runs_behind_the_entry() -> None:
     assert container["command"] == ["/init", "python3", "-m", "testbed.trainer"]
 
 
-def test_without_a_command_the_images_own_runs() -> None:
+def test_without_a_command_the_images_command_runs() -> None:
     container, _ = arguments(replace(GOOD, command=()), command=["serve"])
     assert container["command"] == ["serve"]
 
 
-def test_name_and_labels_say_whose_it_is() -> None:
+def test_labels_identify_the_rank() -> None:
     container, _ = arguments(GOOD)
     labels = container["labels"]
     assert labels["lightloom.job"] == "red"
@@ -195,7 +195,7 @@ def test_name_and_labels_say_whose_it_is() -> None:
     assert labels["lightloom.term"] == "3"
 
 
-def test_the_digest_tells_specs_apart() -> None:
+def test_different_specs_have_different_digests() -> None:
     assert GOOD.digest() == replace(GOOD).digest()
     assert GOOD.digest() != replace(GOOD, command=("true",)).digest()
 
@@ -207,6 +207,6 @@ def test_the_parent_cgroup_is_written_for_the_driver(driver: str, parent: str) -
     assert cgroup_parent("ll-rack", driver) == parent
 
 
-def test_quota_never_falls_below_what_the_kernel_takes() -> None:
+def test_the_quota_is_never_below_the_kernels_minimum() -> None:
     assert cpu_quota_us(0.25) == 12_500
     assert cpu_quota_us(0.001) == 1000

@@ -1,4 +1,4 @@
-"""A daemon that hangs, refuses, lies or is not there: no call outlives its deadline."""
+"""An engine that hangs, refuses, fails late or is missing: every call ends by its deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from container_mgr.docker.engine import (
 )
 
 Answer = tuple[int, object] | None
-"""Status and JSON body, or None to stay silent."""
+"""Status and JSON body, or None for no answer."""
 
 VERSION = (200, {"ApiVersion": "1.41"})
 
@@ -71,11 +71,11 @@ async def test_a_hung_daemon_is_a_time_out_with_unknown_outcome(tmp_path: Path) 
     assert isinstance(silent, EngineTimeoutError)
 
 
-async def test_a_daemon_that_hangs_from_the_start(tmp_path: Path) -> None:
+async def test_a_daemon_that_hangs_at_the_first_call(tmp_path: Path) -> None:
     assert isinstance(await failure(tmp_path / "s", lambda path: None), EngineTimeoutError)
 
 
-async def test_a_refusal_carries_the_daemons_words(tmp_path: Path) -> None:
+async def test_a_refusal_has_the_daemons_message(tmp_path: Path) -> None:
     refused = await failure(
         tmp_path / "s",
         lambda path: VERSION if "version" in path else (500, {"message": "no space left"}),
@@ -92,7 +92,7 @@ async def test_no_daemon(tmp_path: Path) -> None:
     host.close()
 
 
-async def test_what_is_absent_is_none_not_an_error(tmp_path: Path) -> None:
+async def test_an_absent_object_is_none_and_not_an_error(tmp_path: Path) -> None:
     def answer(path: str) -> Answer:
         return VERSION if "version" in path else (404, {"message": "No such object"})
 
@@ -104,8 +104,8 @@ async def test_what_is_absent_is_none_not_an_error(tmp_path: Path) -> None:
         host.close()
 
 
-async def test_a_pull_that_fails_after_it_began_has_failed(tmp_path: Path) -> None:
-    """The engine has sent its 200 by then."""
+async def test_a_pull_that_fails_after_its_status_is_an_error(tmp_path: Path) -> None:
+    """The engine has already sent its 200."""
 
     def answer(path: str) -> Answer:
         return VERSION if "version" in path else (200, {"error": "unexpected EOF"})
@@ -117,7 +117,7 @@ async def test_a_pull_that_fails_after_it_began_has_failed(tmp_path: Path) -> No
         host.close()
 
 
-async def test_registries_that_hang_hold_no_other_call_up(tmp_path: Path) -> None:
+async def test_registries_that_hang_delay_no_other_call(tmp_path: Path) -> None:
     def answer(path: str) -> Answer:
         if "images/create" in path:
             return None

@@ -27,7 +27,7 @@ def inspected(**state: Any) -> dict[str, Any]:
     }
 
 
-def test_labels_give_the_rank_back() -> None:
+def test_a_rank_is_read_from_its_labels() -> None:
     found = container_of(inspected())
     assert (found.key, found.endpoint, found.nic) == (GOOD.key, GOOD.endpoint, GOOD.nic)
     assert found.share == GOOD.emulated_share
@@ -55,7 +55,7 @@ def test_rare_states(status: str, state: str) -> None:
     assert container_of(inspected(Status=status)).state == state
 
 
-def test_strangers_are_not_ours() -> None:
+def test_containers_without_our_labels_are_not_ours() -> None:
     raw = inspected()
     raw["Config"]["Labels"] = {"com.example": "x"}
     assert not is_ours(raw)
@@ -78,15 +78,15 @@ def test_strangers_are_not_ours() -> None:
         {"share": "much"},
     ],
 )
-def test_an_image_that_carries_our_labels_is_no_rank(labels: dict[str, str]) -> None:
-    """Run by hand, it must not stop the agent from seeing the others."""
+def test_a_container_with_invalid_labels_is_not_a_rank(labels: dict[str, str]) -> None:
+    """An operator may run an image with our labels; the agent must still see its own ranks."""
     raw = inspected()
     raw["Config"]["Labels"] |= {f"lightloom.{name}": value for name, value in labels.items()}
     with pytest.raises(ValueError):
         container_of(raw)
 
 
-def test_a_label_that_is_missing() -> None:
+def test_a_missing_label_is_an_error() -> None:
     raw = inspected()
     del raw["Config"]["Labels"]["lightloom.endpoint"]
     with pytest.raises(ValueError):

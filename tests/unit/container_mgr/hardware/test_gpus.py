@@ -1,4 +1,4 @@
-"""NVML through a real shared library that stands in for the driver's."""
+"""NVML through a real shared library that replaces the driver's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from container_mgr.hardware import nvml
-from container_mgr.hardware.gpus import Gpus, Slot, verdict
+from container_mgr.hardware.gpus import Gpus, Slot, unfit_reason
 from container_mgr.hardware.nvml import Reading
 from tests.nvml import mock
 
@@ -18,19 +18,19 @@ A, B = "GPU-aaaa", "GPU-bbbb"
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def behaviour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "gpus"
     mock.look_at(path)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     pynvml._nvmlGetFunctionPointer_cache.clear()
     mock.behave(path, {A: "ok", B: "ok"})
     yield path
-    mock.behave(path, {A: "ok", B: "ok"})  # nobody hangs on
+    mock.behave(path, {A: "ok", B: "ok"})  # ends the threads that hang
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
 class Clock:
-    """Stands still unless it is moved: a thread that is not given the processor does not hang."""
+    """Advances only when a test moves it, so a thread that waits for a processor does not hang."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -45,7 +45,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def gpus(told: Path, clock: Clock) -> Iterator[Gpus]:
+def gpus(behaviour: Path, clock: Clock) -> Iterator[Gpus]:
     one = Gpus([A, B], library=mock.library(), interval_s=0.02, clock=clock)
     one.start()
     until(one.settled)
@@ -60,7 +60,7 @@ def until(good: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_every_figure_is_read(told: Path) -> None:
+def test_every_figure_is_read(behaviour: Path) -> None:
     found = nvml.Device(mock.library(), A)
     assert (found.index, found.minor) == (0, 0)
     assert found.read() == Reading(
@@ -81,25 +81,25 @@ def test_every_figure_is_read(told: Path) -> None:
     )
 
 
-def test_what_a_gpu_does_not_tell_is_absent_not_zero(told: Path) -> None:
-    mock.behave(told, {A: "plain"})
+def test_a_figure_that_a_gpu_does_not_give_is_absent_not_zero(behaviour: Path) -> None:
+    mock.behave(behaviour, {A: "plain"})
     found = nvml.Device(mock.library(), A).read()
     assert found == Reading(memory_bytes=3 << 30, memory_total_bytes=80 << 30)
 
 
-def test_processes_that_compute_on_it_are_seen(told: Path) -> None:
-    mock.behave(told, {A: "ok"}, pid=4711)
+def test_processes_that_compute_on_a_gpu_are_listed(behaviour: Path) -> None:
+    mock.behave(behaviour, {A: "ok"}, pid=4711)
     assert nvml.Device(mock.library(), A).read().pids == (4711,)
 
 
 @pytest.mark.parametrize(
     ("state", "word"), [("lost", "GPU is lost"), ("absent", "Not Found"), ("hang", "NVML hangs")]
 )
-def test_a_sick_gpu_harms_only_itself(
-    gpus: Gpus, told: Path, clock: Clock, state: str, word: str
+def test_a_broken_gpu_affects_no_other(
+    gpus: Gpus, behaviour: Path, clock: Clock, state: str, word: str
 ) -> None:
     assert [gpus.why_unfit(A), gpus.why_unfit(B)] == ["", ""]
-    mock.behave(told, {A: state, B: "ok"})
+    mock.behave(behaviour, {A: state, B: "ok"})
 
     def later() -> str:
         clock.now += 0.1 if state == "hang" else 0.0
@@ -108,21 +108,21 @@ def test_a_sick_gpu_harms_only_itself(
     until(later)
     assert word in gpus.why_unfit(A)
     until(lambda: not gpus.why_unfit(B) and gpus.reading(B) is not None)
-    mock.behave(told, {A: "ok", B: "ok"})
+    mock.behave(behaviour, {A: "ok", B: "ok"})
     until(lambda: not gpus.why_unfit(A))
 
 
-def test_an_xid_of_the_hardware_condemns_one_of_the_program_does_not(
-    gpus: Gpus, told: Path
+def test_an_xid_of_the_hardware_makes_a_gpu_unfit_and_one_of_a_program_does_not(
+    gpus: Gpus, behaviour: Path
 ) -> None:
-    mock.behave(told, {A: "ok", B: "ok"}, {A: 79, B: 13})
+    mock.behave(behaviour, {A: "ok", B: "ok"}, {A: 79, B: 13})
     until(lambda: gpus.why_unfit(A))
     assert gpus.why_unfit(A) == "Xid 79: fell off the bus"
     until(lambda: (gpus.reading(B) or Reading()).xid == 13)
     assert gpus.why_unfit(B) == ""
 
 
-def test_a_gpu_that_is_not_there_at_the_start(told: Path) -> None:
+def test_a_gpu_that_is_missing_at_the_start(behaviour: Path) -> None:
     one = Gpus(["GPU-none"], library=mock.library(), interval_s=0.02)
     one.start()
     until(one.settled)
@@ -133,7 +133,7 @@ def test_a_gpu_that_is_not_there_at_the_start(told: Path) -> None:
 
 
 def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
-    told: Path, tmp_path: Path
+    behaviour: Path, tmp_path: Path
 ) -> None:
     one = Gpus([A], library=str(tmp_path / "none.so"), interval_s=0.02)
     one.start()
@@ -146,7 +146,7 @@ def test_indices_are_nvmls(gpus: Gpus) -> None:
     assert gpus.indices() == {A: 0, B: 1}
 
 
-def test_old_figures_are_not_shown_as_new() -> None:
+def test_old_figures_are_not_returned() -> None:
     now = [100.0]
     one = Gpus([A], clock=lambda: now[0])
     one._slots[A].read_at = 100.0
@@ -155,8 +155,8 @@ def test_old_figures_are_not_shown_as_new() -> None:
     assert one.reading(A) is None
 
 
-def test_a_look_that_takes_its_time_is_no_hang() -> None:
-    slot = Slot(begun=10.0, read_at=9.0)
-    assert verdict(slot, 12.9) == ""
-    assert verdict(slot, 13.1) == "NVML hangs on this GPU"
-    assert verdict(Slot(), 0.0) == "the GPU was not read yet"
+def test_a_slow_reading_is_not_a_hang() -> None:
+    slot = Slot(started=10.0, read_at=9.0)
+    assert unfit_reason(slot, 12.9) == ""
+    assert unfit_reason(slot, 13.1) == "NVML hangs on this GPU"
+    assert unfit_reason(Slot(), 0.0) == "the GPU has not been read yet"

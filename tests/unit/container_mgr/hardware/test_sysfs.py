@@ -7,7 +7,7 @@ import pytest
 from container_mgr.hardware import rdma
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.hardware.gpu_binding import cdi_devices
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.hardware.sysfs import Nic, RdmaDevice
 from container_mgr.values import AgentError, Attach, Health, ServedEndpoint, ServerFacts
@@ -23,12 +23,11 @@ def test_a_nic_and_its_rdma_device(tmp_path: Path) -> None:
     )
     virtual = hardware.nic("ens1f0v0", sysfs)
     assert virtual is not None
-    assert virtual.is_virtual_function
     assert (virtual.physical, virtual.rdma_device) == ("0000:c1:00.0", "mlx5_1")
     assert hardware.nic("none", sysfs) is None
 
 
-def test_devices_are_told_apart(tmp_path: Path) -> None:
+def test_each_device_has_its_own_nic(tmp_path: Path) -> None:
     assert hardware.rdma_devices(rdma_server(tmp_path)) == [
         RdmaDevice("mlx5_0", "uverbs0", ("ens1f0",)),
         RdmaDevice("mlx5_1", "uverbs1", ("ens1f0v0",)),
@@ -51,12 +50,12 @@ def test_the_gid_of_an_address_is_the_roce_v2_one(
 
 
 def test_a_rank_gets_its_own_device_and_only_in_exclusive_mode(tmp_path: Path) -> None:
-    own = Kit(None, FACTS, sysfs=rdma_server(tmp_path / "a"))
+    own = Inventory(None, FACTS, sysfs=rdma_server(tmp_path / "a"))
     assert own.rdma("ens1f0v0") == RdmaBinding(
         "mlx5_1", ("infiniband/uverbs1", "infiniband/rdma_cm")
     )
     assert own.rdma("eth9") is None
-    shared = Kit(None, FACTS, sysfs=rdma_server(tmp_path / "b", exclusive=False))
+    shared = Inventory(None, FACTS, sysfs=rdma_server(tmp_path / "b", exclusive=False))
     assert shared.rdma("ens1f0") is None
     assert hardware.exclusive_rdma(tmp_path / "nothing") is None
 
@@ -64,8 +63,8 @@ def test_a_rank_gets_its_own_device_and_only_in_exclusive_mode(tmp_path: Path) -
 def test_a_device_is_moved_by_name_and_namespace() -> None:
     said: list[list[str]] = []
 
-    def run(words: object) -> str:
-        said.append(list(words))  # type: ignore[call-overload]
+    def run(arguments: object) -> str:
+        said.append(list(arguments))  # type: ignore[call-overload]
         return '[{"ifname": "mlx5_0"}]'
 
     rdma.move("mlx5_0", Path("/run/netns/ll-c-red-0-1"), run)
@@ -73,27 +72,27 @@ def test_a_device_is_moved_by_name_and_namespace() -> None:
 
 
 def test_devices_of_a_namespace_are_listed_in_exclusive_mode_only(tmp_path: Path) -> None:
-    def run(words: object) -> str:
+    def run(arguments: object) -> str:
         return '[{"ifindex": 0, "ifname": "mlx5_0"}]'
 
-    assert rdma.here(run, rdma_server(tmp_path / "a")) == ["mlx5_0"]
-    assert rdma.here(run, rdma_server(tmp_path / "b", exclusive=False)) == []
+    assert rdma.own_devices(run, rdma_server(tmp_path / "a")) == ["mlx5_0"]
+    assert rdma.own_devices(run, rdma_server(tmp_path / "b", exclusive=False)) == []
 
 
-def test_what_the_tool_refuses_is_told() -> None:
+def test_a_refusal_of_the_tool_is_an_error_with_its_message() -> None:
     with pytest.raises(AgentError) as refused:
-        rdma.ask_tool(["dev", "set", "ll-none-such", "netns", "/nowhere"])
+        rdma.run_tool(["dev", "set", "ll-none-such", "netns", "/nowhere"])
     assert refused.value.code == "failed"
     assert refused.value.message
 
 
-def test_a_class_of_traffic_is_shifted_past_the_ecn_bits(tmp_path: Path) -> None:
+def test_a_dscp_is_shifted_past_the_ecn_bits(tmp_path: Path) -> None:
     put(tmp_path / "mlx5_0/ports/1/default_roce_tos", "0")
-    rdma.mark("mlx5_0", 26, tmp_path)
+    rdma.set_dscp("mlx5_0", 26, tmp_path)
     assert (tmp_path / "mlx5_0/ports/1/default_roce_tos").read_text() == "104"
 
 
-def test_cdi_files_of_both_kinds_are_read_and_broken_ones_are_not(tmp_path: Path) -> None:
+def test_cdi_files_of_both_formats_are_read_and_broken_ones_skipped(tmp_path: Path) -> None:
     put(tmp_path / "a.yaml", "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}, {name: all}]")
     put(tmp_path / "b.json", '{"kind": "nvidia.com/gpu", "devices": [{"name": "GPU-2"}]}')
     put(tmp_path / "c.json", '{"kind": "vendor.com/nic", "devices": [{"name": "GPU-3"}]}')
@@ -102,15 +101,15 @@ def test_cdi_files_of_both_kinds_are_read_and_broken_ones_are_not(tmp_path: Path
     assert cdi_devices([str(tmp_path), str(tmp_path / "none")]) == {"GPU-1", "GPU-2", "all"}
 
 
-def test_an_endpoints_nic_attaches_as_the_site_says() -> None:
+def test_an_endpoints_nic_attaches_as_configured() -> None:
     served = {"gpu0": ServedEndpoint("gpu0", "ens1f0", attach=Attach.MACVLAN)}
-    kit = Kit(served, FACTS)
-    assert kit.attach("gpu0") is Attach.MACVLAN
-    assert kit.attach("gpu1") is Attach.MOVE
-    assert kit.health() == [Health("gpu0")]
+    inventory = Inventory(served, FACTS)
+    assert inventory.attach("gpu0") is Attach.MACVLAN
+    assert inventory.attach("gpu1") is Attach.MOVE
+    assert inventory.health() == [Health("gpu0")]
 
 
-def test_the_disk_below_a_directory_is_whole(tmp_path: Path) -> None:
+def test_the_disk_of_a_directory_is_the_whole_disk(tmp_path: Path) -> None:
     number = tmp_path.stat().st_dev
     import os
 

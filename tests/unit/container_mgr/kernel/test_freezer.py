@@ -1,4 +1,4 @@
-"""One container's freezer, in a cgroup tree of plain files."""
+"""The freezer of one container, in a cgroup tree of plain files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from container_mgr.kernel import freezer
-from container_mgr.kernel.freezer import Cold, Freezer, find
+from container_mgr.kernel.freezer import Freezer, FreezerState, find
 
 ID = "4f" * 32
 
 
 def tree(tmp_path: Path, *, version: int, cgroup: str, root: str = "/") -> Path:
-    """A /proc in which process 42 is in ``cgroup``, and the mount that shows it."""
+    """Make a /proc in which process 42 is in ``cgroup``, and the mount that has it."""
     proc, mount = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "42").mkdir(parents=True)
     (proc / "self").mkdir()
@@ -27,7 +27,7 @@ def tree(tmp_path: Path, *, version: int, cgroup: str, root: str = "/") -> Path:
 
 
 def group(path: Path, version: int) -> Freezer:
-    """A thawed cgroup at ``path``."""
+    """Make a thawed cgroup at ``path``."""
     path.mkdir(parents=True)
     if version == 1:
         (path / "freezer.state").write_text("THAWED\n")
@@ -53,7 +53,7 @@ def test_a_cgroup_below_the_containers_is_not_enough(tmp_path: Path, version: in
     assert find(ID, 42, proc) == whole
 
 
-def test_a_mount_that_begins_further_down(tmp_path: Path) -> None:
+def test_a_mount_with_a_lower_root(tmp_path: Path) -> None:
     proc = tree(tmp_path, version=1, cgroup=f"/docker/outer/ll/{ID}", root="/docker/outer")
     there = group(tmp_path / "cgroup" / "ll" / ID, 1)
     assert find(ID, 42, proc) == there
@@ -66,10 +66,10 @@ def test_a_mount_that_begins_further_down(tmp_path: Path) -> None:
         ("/", "/", "is not container"),
         (f"/../ll-rack/{ID}", "/", "no mount shows"),
         (f"/outer2/{ID}", "/outer", "no mount shows"),
-        (f"/ll-rack/{ID}", "/", "cannot be written"),  # nothing is there
+        (f"/ll-rack/{ID}", "/", "cannot be written"),  # it does not exist
     ],
 )
-def test_what_is_not_surely_the_containers_is_left_alone(
+def test_a_cgroup_that_may_not_be_the_containers_is_refused(
     tmp_path: Path, cgroup: str, root: str, reason: str
 ) -> None:
     group(tmp_path / "cgroup" / "ll-rack" / "another", 1)
@@ -78,7 +78,7 @@ def test_what_is_not_surely_the_containers_is_left_alone(
         find(ID, 42, proc)
 
 
-def test_a_container_whose_id_is_not_known_has_no_freezer(tmp_path: Path) -> None:
+def test_a_container_without_an_id_has_no_freezer(tmp_path: Path) -> None:
     group(tmp_path / "cgroup" / "ll-rack" / ID, 1)
     with pytest.raises(LookupError, match="is not container"):
         find("", 42, tree(tmp_path, version=1, cgroup=f"/ll-rack/{ID}"))
@@ -89,35 +89,35 @@ def test_a_process_that_is_gone(tmp_path: Path) -> None:
         find(ID, 43, tree(tmp_path, version=1, cgroup=f"/ll-rack/{ID}"))
 
 
-def test_version_1_speaks_in_words(tmp_path: Path) -> None:
+def test_version_1_has_words_as_states(tmp_path: Path) -> None:
     one = group(tmp_path / "x", 1)
-    one.ask(frozen=True)
-    assert one.state() is Cold.FROZEN
-    one.ask(frozen=False)
-    assert one.state() is Cold.THAWED
+    one.request(frozen=True)
+    assert one.state() is FreezerState.FROZEN
+    one.request(frozen=False)
+    assert one.state() is FreezerState.THAWED
     (one.group / "freezer.state").write_text("FREEZING\n")
-    assert one.state() is Cold.FREEZING
+    assert one.state() is FreezerState.FREEZING
 
 
-def test_version_2_is_frozen_when_the_kernel_says_so(tmp_path: Path) -> None:
+def test_version_2_is_frozen_when_the_kernel_reports_it(tmp_path: Path) -> None:
     one = group(tmp_path / "x", 2)
-    one.ask(frozen=True)
+    one.request(frozen=True)
     assert (one.group / "cgroup.freeze").read_text().startswith("1")
-    assert one.state() is Cold.FREEZING
+    assert one.state() is FreezerState.FREEZING
     (one.group / "cgroup.events").write_text("populated 1\nfrozen 1\n")
-    assert one.state() is Cold.FROZEN
+    assert one.state() is FreezerState.FROZEN
 
 
-def test_nothing_is_made_where_the_kernel_has_no_freezer(tmp_path: Path) -> None:
+def test_no_file_is_created_where_the_kernel_has_no_freezer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Freezer(1, tmp_path).ask(frozen=True)
+        Freezer(1, tmp_path).request(frozen=True)
     assert not list(tmp_path.iterdir())
 
 
-async def test_freezing_is_waited_for(tmp_path: Path) -> None:
+async def test_settle_waits_until_all_are_frozen(tmp_path: Path) -> None:
     fast, slow = group(tmp_path / "fast", 1), group(tmp_path / "slow", 2)
     for one in (fast, slow):
-        freezer.tell(one, frozen=True)
+        freezer.request(one, frozen=True)
     waiting = asyncio.create_task(freezer.settle([fast, slow], frozen=True, limit_s=30))
     await asyncio.sleep(0.01)
     assert not waiting.done()
@@ -125,11 +125,11 @@ async def test_freezing_is_waited_for(tmp_path: Path) -> None:
     assert await waiting == {}
 
 
-async def test_what_does_not_freeze_in_time_is_named_and_the_dead_are_not_waited_for(
+async def test_settle_returns_what_is_late_and_does_not_wait_for_ended_containers(
     tmp_path: Path,
 ) -> None:
     stuck, dead = group(tmp_path / "stuck", 2), Freezer(1, tmp_path / "gone")
-    freezer.tell(stuck, frozen=True)
+    freezer.request(stuck, frozen=True)
     late = await freezer.settle([stuck, dead], frozen=True, limit_s=0.01)
-    assert late == {stuck: Cold.FREEZING, dead: None}
-    assert not freezer.tell(dead, frozen=False)
+    assert late == {stuck: FreezerState.FREEZING, dead: None}
+    assert not freezer.request(dead, frozen=False)

@@ -1,4 +1,4 @@
-"""What the kernel's socket table says is under way."""
+"""Unacknowledged data in the kernel's socket table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sock(timer: str, state: str = "01", unacknowledged: int = 0) -> str:
 
 
 def net(tmp_path: Path, tcp: str = "", tcp6: str = "", **used: int) -> Path:
-    """A /proc with one process whose namespace has these sockets."""
+    """Make a /proc with one process whose namespace has these sockets."""
     place = tmp_path / "42" / "net"
     place.mkdir(parents=True)
     (place / "tcp").write_text(HEAD + tcp)
@@ -45,11 +45,11 @@ def test_idle_kept_alive_and_full_connections_are_settled(
     assert settled(42, net(tmp_path, listening + sock(timer, unacknowledged=queued))) is True
 
 
-def test_a_retransmission_timer_is_something_in_flight(tmp_path: Path) -> None:
+def test_a_retransmission_timer_means_data_in_flight(tmp_path: Path) -> None:
     assert settled(42, net(tmp_path, sock("00") + sock("01"))) is False
 
 
-def test_a_timer_that_is_going_off_just_now_is_something_in_flight(tmp_path: Path) -> None:
+def test_a_timer_that_expires_now_means_data_in_flight(tmp_path: Path) -> None:
     assert settled(42, net(tmp_path, sock("00") + sock("00", unacknowledged=64))) is False
 
 
@@ -58,7 +58,7 @@ def test_connections_of_dual_stack_sockets_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["UDP", "UDP6", "RAW"])
-def test_what_nobody_acknowledges_cannot_be_seen(tmp_path: Path, kind: str) -> None:
+def test_protocols_without_acknowledgements_are_unknown(tmp_path: Path, kind: str) -> None:
     assert settled(42, net(tmp_path, sock("00"), **{kind: 1})) is None
 
 

@@ -1,4 +1,4 @@
-"""Who freezes and who thaws, between the kernel's freezer and an engine with a mind of its own."""
+"""Freezing and thawing with the kernel's freezer and an engine that keeps its own state."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from container_mgr.docker.engine import EngineRefusedError
-from container_mgr.kernel.freezer import Cold, Freezer
-from container_mgr.ranks.freezing import Freezing, as_is
-from container_mgr.ranks.living import Held
+from container_mgr.kernel.freezer import Freezer, FreezerState
+from container_mgr.ranks.freezing import Freezing, with_kernel_state
+from container_mgr.ranks.living import LiveContainer
 from container_mgr.values import AgentError, Container, NicSpec, RankKey
 
 
 @dataclass
 class Engine:
-    """An engine that believes what it did itself, and has runc's manners."""
+    """An engine that knows only its own pauses, and refuses as runc does."""
 
     believes: dict[str, Container] = field(default_factory=dict)
     freezers: dict[str, Freezer] = field(default_factory=dict)
@@ -26,18 +26,18 @@ class Engine:
         return self.believes.get(name)
 
     async def pause(self, name: str) -> None:
-        self._turn(name, "pause", Cold.THAWED, frozen=True)
+        self._turn(name, "pause", FreezerState.THAWED, frozen=True)
 
     async def unpause(self, name: str) -> None:
-        self._turn(name, "unpause", Cold.FROZEN, frozen=False)
+        self._turn(name, "unpause", FreezerState.FROZEN, frozen=False)
 
-    def _turn(self, name: str, call: str, need: Cold, *, frozen: bool) -> None:
+    def _turn(self, name: str, call: str, need: FreezerState, *, frozen: bool) -> None:
         self.calls.append(f"{call} {name}")
         one = self.freezers.get(name)
         if one is not None:
             if one.state() is not need:
                 raise EngineRefusedError(f"{name} is {one.state()}")
-            one.ask(frozen=frozen)
+            one.request(frozen=frozen)
         state = "paused" if frozen else "running"
         self.believes[name] = replace(self.believes[name], state=state, engine_paused=frozen)
 
@@ -49,7 +49,7 @@ class World:
     tmp_path: Path
     engine: Engine = field(default_factory=Engine)
 
-    def rank(self, number: int, *, own_freezer: bool = True) -> Held:
+    def rank(self, number: int, *, own_freezer: bool = True) -> LiveContainer:
         container = Container(
             id=f"{number}" * 64,
             key=RankKey("red", number, 1),
@@ -70,7 +70,7 @@ class World:
         net.mkdir(parents=True)
         (net / "sockstat").write_text("TCP: inuse 0\n")
         self.engine.believes[container.key.container] = container
-        return Held(container, -1, None, one)
+        return LiveContainer(container, -1, None, one)
 
     def freezing(self, limit_s: float = 30.0) -> Freezing:
         return Freezing(
@@ -85,61 +85,61 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def cold(rank: Held) -> Cold:
+def cold(rank: LiveContainer) -> FreezerState:
     assert rank.freezer is not None
     return rank.freezer.state()
 
 
-async def test_a_job_freezes_and_thaws_without_a_word_to_the_engine(world: World) -> None:
+async def test_a_job_freezes_and_thaws_without_the_engine(world: World) -> None:
     ranks = [world.rank(0), world.rank(1)]
     done = await world.freezing().freeze(ranks)
     assert [c.state for c in done.containers] == ["paused", "paused"]
     assert done.settled
-    assert [cold(r) for r in ranks] == [Cold.FROZEN] * 2
+    assert [cold(r) for r in ranks] == [FreezerState.FROZEN] * 2
     done = await world.freezing().thaw(ranks)
     assert [c.state for c in done.containers] == ["running", "running"]
-    assert [cold(r) for r in ranks] == [Cold.THAWED] * 2
+    assert [cold(r) for r in ranks] == [FreezerState.THAWED] * 2
     assert world.engine.calls == []
 
 
-async def test_the_kernel_is_believed_not_the_engine(world: World) -> None:
+async def test_the_state_is_the_kernels_not_the_engines(world: World) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
     says = await world.engine.inspect("ll-red-0-1")
     assert says is not None
     assert says.state == "running"
-    assert as_is(says, rank).state == "paused"
-    assert as_is(replace(says, state="exited"), rank).state == "exited"
-    assert as_is(says, None).state == "running"
+    assert with_kernel_state(says, rank).state == "paused"
+    assert with_kernel_state(replace(says, state="exited"), rank).state == "exited"
+    assert with_kernel_state(says, None).state == "running"
 
 
-async def test_what_the_engine_paused_it_must_unpause_itself(world: World) -> None:
+async def test_the_engine_unpauses_what_it_paused(world: World) -> None:
     rank, freezing = world.rank(0), world.freezing()
     await world.engine.pause("ll-red-0-1")
-    await freezing.freeze([rank])  # frozen already: changes nothing, and is not ours to undo
+    await freezing.freeze([rank])  # already frozen: the agent did not freeze it
     await freezing.thaw([rank])
     assert world.engine.calls == ["pause ll-red-0-1", "unpause ll-red-0-1"]
-    assert cold(rank) is Cold.THAWED
+    assert cold(rank) is FreezerState.THAWED
 
 
-async def test_what_an_earlier_agent_froze_is_thawed(world: World) -> None:
+async def test_a_rank_that_an_earlier_agent_froze_is_thawed(world: World) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
-    rank.ours = False  # all that a new agent knows
-    assert as_is(rank.container, rank).state == "paused"
+    rank.frozen_by_us = False  # as in a new agent
+    assert with_kernel_state(rank.container, rank).state == "paused"
     await world.freezing().thaw([rank])
-    assert cold(rank) is Cold.THAWED
+    assert cold(rank) is FreezerState.THAWED
     assert world.engine.calls == []
 
 
-async def test_an_engine_that_wrongly_believes_paused_is_put_right(world: World) -> None:
+async def test_an_engine_with_a_stale_pause_is_corrected(world: World) -> None:
     rank = world.rank(0)
     await world.engine.pause("ll-red-0-1")
-    rank.freezer.ask(frozen=False)  # type: ignore[union-attr]
+    rank.freezer.request(frozen=False)  # type: ignore[union-attr]
     now = world.engine.believes["ll-red-0-1"]
     await world.freezing().release(now, rank)
     assert not world.engine.believes["ll-red-0-1"].engine_paused
-    assert cold(rank) is Cold.THAWED
+    assert cold(rank) is FreezerState.THAWED
 
 
 async def test_without_a_freezer_the_engine_pauses(world: World) -> None:
@@ -150,7 +150,7 @@ async def test_without_a_freezer_the_engine_pauses(world: World) -> None:
     assert world.engine.calls == ["pause ll-red-1-1", "unpause ll-red-1-1"]
 
 
-async def test_a_freezer_that_refuses_is_left_to_the_engine(
+async def test_the_engine_pauses_a_rank_whose_freezer_refuses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank = world.rank(0)
@@ -160,49 +160,51 @@ async def test_a_freezer_that_refuses_is_left_to_the_engine(
         raise refused
 
     world.engine.freezers.clear()
-    monkeypatch.setattr(Freezer, "ask", no)
+    monkeypatch.setattr(Freezer, "request", no)
     done = await world.freezing().freeze([rank])
     assert done.faults == ()
     assert world.engine.calls == ["pause ll-red-0-1"]
 
 
-async def test_a_rank_that_cannot_be_frozen_is_told_and_runs_on(
+async def test_a_rank_that_cannot_be_frozen_is_a_fault_and_keeps_running(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, stuck = world.rank(0), world.rank(1)
     state = Freezer.state
 
-    def freezing(self: Freezer) -> Cold:
+    def freezing(self: Freezer) -> FreezerState:
         seen = state(self)
-        return Cold.FREEZING if self == stuck.freezer and seen is Cold.FROZEN else seen
+        return (
+            FreezerState.FREEZING if self == stuck.freezer and seen is FreezerState.FROZEN else seen
+        )
 
     monkeypatch.setattr(Freezer, "state", freezing)
     done = await world.freezing(limit_s=0.01).freeze([good, stuck])
     assert [(f.code, f.obj) for f in done.faults] == [("timeout", "ll-red-1-1")]
     assert [c.key.rank for c in done.containers] == [0]
-    assert (cold(good), cold(stuck)) == (Cold.FROZEN, Cold.THAWED)
+    assert (cold(good), cold(stuck)) == (FreezerState.FROZEN, FreezerState.THAWED)
     await world.freezing().thaw([good, stuck])
-    assert cold(good) is Cold.THAWED
+    assert cold(good) is FreezerState.THAWED
 
 
-async def test_a_frozen_parent_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frozen_parent_is_a_fault(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rank = world.rank(0)
     await world.freezing().freeze([rank])
-    monkeypatch.setattr(Freezer, "state", lambda self: Cold.FROZEN)
+    monkeypatch.setattr(Freezer, "state", lambda self: FreezerState.FROZEN)
     done = await world.freezing(limit_s=0.01).thaw([rank])
     assert [(f.code, f.obj) for f in done.faults] == [("failed", "ll-red-0-1")]
     with pytest.raises(AgentError, match="the cgroup above it"):
         await world.freezing(limit_s=0.01).release(rank.container, rank)
 
 
-async def test_a_rank_on_its_way_out_is_not_frozen(world: World) -> None:
+async def test_a_rank_that_is_being_stopped_is_not_frozen(world: World) -> None:
     rank = world.rank(0)
     rank.ending = True
     await world.freezing().freeze([rank])
-    assert cold(rank) is Cold.THAWED
+    assert cold(rank) is FreezerState.THAWED
 
 
-async def test_a_rank_that_ended_meanwhile_is_nobodys_fault(world: World) -> None:
+async def test_a_rank_that_ended_meanwhile_is_not_a_fault(world: World) -> None:
     rank = world.rank(0)
     assert rank.freezer is not None
     (rank.freezer.group / "freezer.state").unlink()
@@ -212,7 +214,7 @@ async def test_a_rank_that_ended_meanwhile_is_nobodys_fault(world: World) -> Non
     assert (await world.freezing().thaw([rank])).faults == ()
 
 
-async def test_an_rdma_adapters_bytes_in_flight_cannot_be_seen(world: World) -> None:
+async def test_data_in_flight_of_an_rdma_adapter_is_unknown(world: World) -> None:
     rank = world.rank(0)
     rank.container = replace(rank.container, rdma_device="mlx5_0")
     assert (await world.freezing().freeze([rank])).settled is None

@@ -57,7 +57,7 @@ def test_a_registry_covers_what_is_below_it(
 
 
 @pytest.mark.parametrize("text", ["", "https://registry.example", "Registry", "a b", "x/", "/x"])
-def test_a_registry_that_is_none_is_told_at_the_start(text: str) -> None:
+def test_an_invalid_registry_is_reported_at_the_start(text: str) -> None:
     with pytest.raises(AgentStartError) as refused:
         check(AgentConfig("srv0", TLS, endpoints=[ServedEndpoint("gpu0", "e0")], registries=[text]))
     assert refused.value.obj == "--registry"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,12 +18,12 @@ def record(text: str, stream: str = "stdout", time: str = "2026-01-01T00:00:00Z"
     return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
 
 
-async def nobody() -> bool:
+async def ended() -> bool:
     return False
 
 
 async def everything(log: Path, tail: int | None = None) -> list[str]:
-    batches = read(log, tail=tail, follow=False, alive=nobody)
+    batches = read(log, tail=tail, follow=False, alive=ended)
     return [line.text async for batch in batches for line in batch]
 
 
@@ -56,7 +57,7 @@ async def test_rotated_files_are_read_oldest_first(tmp_path: Path) -> None:
     assert await everything(log, tail=0) == []
 
 
-async def test_no_file_is_no_lines(tmp_path: Path) -> None:
+async def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert await everything(tmp_path / "none") == []
 
 
@@ -86,13 +87,13 @@ async def test_follow_sees_growth_rotation_and_the_end(tmp_path: Path) -> None:
     assert seen == ["1", "2", "3", "4"]
 
 
-async def test_what_is_written_while_a_file_is_rotated_away_is_not_missed(
+async def test_lines_written_during_a_rotation_are_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine writes and rotates between the last read of the old file and the look at it."""
+    """The engine writes and rotates between the last read of the old file and the next check."""
     log = tmp_path / "x-json.log"
     log.write_bytes(record("1\n"))
-    look = logs._replaced
+    is_rotated = logs._is_rotated
 
     def rotated(handle: BinaryIO, path: Path) -> bool:
         if not (tmp_path / "x-json.log.1").exists():
@@ -100,14 +101,14 @@ async def test_what_is_written_while_a_file_is_rotated_away_is_not_missed(
                 out.write(record("2\n"))
             log.rename(tmp_path / "x-json.log.1")
             log.write_bytes(record("3\n"))
-        return look(handle, path)
+        return is_rotated(handle, path)
 
-    monkeypatch.setattr(logs, "_replaced", rotated)
-    seen = [line.text async for b in read(log, tail=None, follow=True, alive=nobody) for line in b]
+    monkeypatch.setattr(logs, "_is_rotated", rotated)
+    seen = [line.text async for b in read(log, tail=None, follow=True, alive=ended) for line in b]
     assert seen == ["1", "2", "3"]
 
 
-async def test_a_rank_started_again_keeps_nothing_of_its_earlier_life(tmp_path: Path) -> None:
+async def test_a_restarted_rank_replaces_its_earlier_log(tmp_path: Path) -> None:
     archive, key, log = Archive(tmp_path / "logs"), RankKey("red", 0, 1), tmp_path / "x-json.log"
     log.write_bytes(record("2\n"))
     (tmp_path / "x-json.log.1").write_bytes(record("1\n"))
@@ -134,7 +135,29 @@ async def test_the_archive_keeps_the_newest(tmp_path: Path) -> None:
     assert archive.find("re", 0) is None
 
 
-def test_many_ranks_are_put_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_archive_keeps_the_newest_also_when_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
+    log.write_bytes(record("old\n"))
+    for epoch in range(KEPT_CONTAINERS):
+        archive.store(RankKey("blue", 0, epoch), log)
+    for kept in (tmp_path / "logs").iterdir():
+        date = kept.stat().st_mtime + 3600
+        os.utime(kept, (date, date))
+    for rank in range(2):
+        log.write_bytes(record(f"{rank}\n"))
+        archive.store(RankKey("red", rank, 1), log)
+    for rank in range(2):
+        found = archive.find("red", rank)
+        assert found is not None
+        assert await everything(found) == [str(rank)]
+    assert len(list((tmp_path / "logs").iterdir())) == KEPT_CONTAINERS
+
+
+def test_many_logs_are_archived_concurrently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "KEPT_CONTAINERS", 3)
     log = tmp_path / "x-json.log"
     log.write_bytes(record("a", "stdout"))
@@ -145,7 +168,7 @@ def test_many_ranks_are_put_away_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
-def chatty(log: Path, *, records: int, rotated: int = 2) -> None:
+def fill(log: Path, *, records: int, rotated: int = 2) -> None:
     """Fill a log and its rotated files with numbered lines, oldest first."""
     number = 0
     for index in range(rotated, -1, -1):
@@ -155,8 +178,8 @@ def chatty(log: Path, *, records: int, rotated: int = 2) -> None:
                 number += 1
 
 
-class Fed:
-    """Counts what is parsed, and in which threads."""
+class ParseCount:
+    """Counts the parsed records, and notes the threads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records = 0
@@ -171,25 +194,23 @@ class Fed:
         monkeypatch.setattr(Joiner, "feed", feed)
 
 
-async def test_a_tail_reads_the_end_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, fed = tmp_path / "x-json.log", Fed(monkeypatch)
-    chatty(log, records=20_000)
+async def test_a_tail_reads_the_end_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, parsed = tmp_path / "x-json.log", ParseCount(monkeypatch)
+    fill(log, records=20_000)
     assert await everything(log, tail=10) == [str(n) for n in range(59_990, 60_000)]
-    assert fed.records < 3_000
-    assert threading.get_ident() not in fed.threads
+    assert parsed.records < 3_000
+    assert threading.get_ident() not in parsed.threads
 
 
 @pytest.mark.parametrize("tail", [0, 1, 700, 2_000, 2_999, 3_000, 5_000])
-async def test_a_tail_goes_over_rotated_files(tmp_path: Path, tail: int) -> None:
+async def test_a_tail_spans_rotated_files(tmp_path: Path, tail: int) -> None:
     log = tmp_path / "x-json.log"
-    chatty(log, records=1_000)
+    fill(log, records=1_000)
     wanted = [str(n) for n in range(max(0, 3_000 - tail), 3_000)]
     assert await everything(log, tail=tail) == wanted
 
 
-async def test_a_tail_has_whole_lines_though_the_engine_splits_them(tmp_path: Path) -> None:
+async def test_a_tail_joins_lines_that_the_engine_split(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     long = "".join(f"{n:07d} " for n in range(5_000))  # three records a line
     pieces = [long[at : at + 16_384] for at in range(0, len(long), 16_384)]
@@ -201,30 +222,28 @@ async def test_a_tail_has_whole_lines_though_the_engine_splits_them(tmp_path: Pa
     assert await everything(log, tail=3) == [f"{long}{n}" for n in (37, 38, 39)]
 
 
-async def test_a_tail_looks_back_only_so_far(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tail_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MAX_TAIL_BYTES", 100_000)
     log = tmp_path / "x-json.log"
-    chatty(log, records=5_000)
+    fill(log, records=5_000)
     found = await everything(log, tail=10_000)
     assert found[-1] == "14999"
     assert found == [str(n) for n in range(15_000 - len(found), 15_000)]
     assert 1_000 < len(found) < 2_000
 
 
-async def test_a_message_of_long_lines_fits_into_what_a_receiver_takes(tmp_path: Path) -> None:
+async def test_a_message_of_long_lines_is_within_the_receivers_limit(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     with log.open("wb") as out:
         for _ in range(512 * 4):
             out.write(record("\u20ac" * 16_384))
-    batches = [b async for b in read(log, tail=None, follow=False, alive=nobody)]
+    batches = [b async for b in read(log, tail=None, follow=False, alive=ended)]
     sizes = [sum(len(line.text.encode()) for line in batch) for batch in batches]
     assert sum(sizes) == 512 * 4 * 16_384 * 3
     assert max(sizes) < 2 * 2**20
 
 
-async def test_last_words_without_an_end_are_shown(tmp_path: Path) -> None:
+async def test_an_incomplete_last_line_is_shown(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     log.write_bytes(record("one\n") + record("Segmentation fa"))
     assert await everything(log) == ["one", "Segmentation fa"]
@@ -243,25 +262,25 @@ async def test_last_words_without_an_end_are_shown(tmp_path: Path) -> None:
     ],
     ids=["number", "time", "list", "stream", "endless", "deep"],
 )
-async def test_a_record_that_no_engine_writes_costs_itself_only(tmp_path: Path, raw: bytes) -> None:
+async def test_an_invalid_record_is_skipped_alone(tmp_path: Path, raw: bytes) -> None:
     log = tmp_path / "x-json.log"
     log.write_bytes(record("1\n") + raw + record("2\n"))
     assert await everything(log) == ["1", "2"]
     assert await everything(log, tail=2) == ["1", "2"]
 
 
-async def test_what_is_no_text_can_still_be_sent(tmp_path: Path) -> None:
+async def test_text_with_surrogates_can_be_sent(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     log.write_bytes(record("a\ud800b\0\x1b[31m\n"))
     assert await everything(log) == ["a?b\0\x1b[31m"]
 
 
-def test_the_archive_keeps_the_end_of_a_chatty_rank(
+def test_the_archive_keeps_the_end_of_a_long_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "KEPT_BYTES", 100_000)
     archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
-    chatty(log, records=1_000)
+    fill(log, records=1_000)
     archive.store(RankKey("red", 0, 1), log)
     found = archive.find("red", 0)
     assert found is not None

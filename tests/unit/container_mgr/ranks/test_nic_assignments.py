@@ -1,4 +1,4 @@
-"""What a program learns of its NIC once that is inside: shell assignments the entry reads."""
+"""The shell assignments about a NIC that the entry script reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(report: NicReport) -> dict[str, str]:
     return {name: value for name, value in found.items() if name.startswith(("NCCL_", "LIGHT"))}
 
 
-def test_nccl_is_told_the_device_its_gid_and_the_class() -> None:
+def test_nccl_gets_the_device_its_gid_and_the_traffic_class() -> None:
     assert read(NicReport(mtu=4200, rdma_device="mlx5_3", gid_index=5, dscp=26)) == {
         "LIGHTLOOM_MTU": "4200",
         "NCCL_IB_HCA": "=mlx5_3",
@@ -30,5 +30,5 @@ def test_nccl_is_told_the_device_its_gid_and_the_class() -> None:
     }
 
 
-def test_what_is_not_known_is_not_said() -> None:
+def test_unknown_values_are_left_out() -> None:
     assert read(NicReport(mtu=1500)) == {"LIGHTLOOM_MTU": "1500"}

@@ -28,7 +28,7 @@ FACTS = ServerFacts(cores=8, memory_bytes=16 << 30)
 SERVED = {"gpu0": ServedEndpoint("gpu0", "e-gpu0", emulated=True)}
 
 
-def test_a_usual_rank_passes() -> None:
+def test_a_valid_rank_passes() -> None:
     policy.check(GOOD, SERVED, FACTS)
     policy.check(GOOD, None, FACTS)
 
@@ -65,7 +65,7 @@ def test_a_usual_rank_passes() -> None:
         replace(GOOD, gpu_uuid="GPU-1"),
     ],
 )
-def test_what_a_job_may_not_ask(bad: RankSpec) -> None:
+def test_invalid_requests_are_refused(bad: RankSpec) -> None:
     with pytest.raises(AgentError) as refused:
         policy.check(bad, None, FACTS)
     assert refused.value.code == "invalid"
@@ -78,7 +78,7 @@ def test_what_a_job_may_not_ask(bad: RankSpec) -> None:
         *("CUDA_VISIBLE_DEVICES", "DOCKER_HOST", "tf_config", "TF_A B", "", "BASH_ENV", "ENV"),
     ],
 )
-def test_variables_that_are_not_a_jobs_to_set(name: str) -> None:
+def test_variables_that_a_job_may_not_set(name: str) -> None:
     assert not policy.environment_allowed(name)
 
 
@@ -102,7 +102,7 @@ def test_another_endpoints_nic_or_gpu() -> None:
             policy.check(bad, SERVED, FACTS)
 
 
-def test_two_ranks_of_one_call_share_nothing() -> None:
+def test_ranks_of_one_call_must_be_distinct() -> None:
     other = replace(
         GOOD,
         key=RankKey("red", 1, 7),
@@ -130,7 +130,7 @@ def test_two_ranks_of_one_call_share_nothing() -> None:
         RankLimits(pids=0),
         RankLimits(pids=100_000),
         RankLimits(read_bps=1),
-        RankLimits(write_bps=10_000_000),  # there is no disk to limit
+        RankLimits(write_bps=10_000_000),  # the server has no disk to limit
     ],
 )
 def test_limits_beyond_the_server_are_refused(limits: RankLimits) -> None:
@@ -145,7 +145,7 @@ def test_limits_within_the_server_pass() -> None:
 
 
 @pytest.mark.parametrize("dscp", [-1, 64])
-def test_a_dscp_that_is_none(dscp: int) -> None:
+def test_an_invalid_dscp(dscp: int) -> None:
     with pytest.raises(AgentError):
         policy.check(replace(GOOD, nic=replace(GOOD.nic, dscp=dscp)), SERVED, FACTS)
 

@@ -1,4 +1,4 @@
-"""What the agent does when Docker or the kernel lets it down; the good paths are the contract's."""
+"""How the agent handles failures of Docker and the kernel; the contract tests the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
-from container_mgr.hardware.inventory import Kit
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import living
 from container_mgr.ranks.living import Sample
@@ -37,7 +37,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
 
 
 @pytest.mark.parametrize("call", ["create", "start"])
-async def test_a_late_answer_is_found_by_inspection(rig: AgentRig, call: str) -> None:
+async def test_the_outcome_of_a_late_call_is_found_by_inspection(rig: AgentRig, call: str) -> None:
     rig.docker.late[call] = 1
     started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert started[0].state is RankState.RUNNING
@@ -46,20 +46,20 @@ async def test_a_late_answer_is_found_by_inspection(rig: AgentRig, call: str) ->
 
 
 @pytest.mark.parametrize("call", ["create", "start"])
-async def test_a_lost_call_is_told_and_never_repeated_blindly(rig: AgentRig, call: str) -> None:
+async def test_a_lost_call_is_a_fault_and_is_not_repeated(rig: AgentRig, call: str) -> None:
     rig.docker.lost[call] = 1
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert failed.value.code == "timeout"
     assert rig.docker.calls[call] == 1
-    # Asked again, the rank starts, and there is one container of it.
+    # A second request starts the rank, in one container.
     started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert started[0].state is RankState.RUNNING
     assert len(rig.docker.containers) == 1
 
 
 @pytest.mark.parametrize("call", ["stop", "remove"])
-async def test_a_late_stop_is_a_stop(rig: AgentRig, call: str) -> None:
+async def test_a_late_stop_succeeds(rig: AgentRig, call: str) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     rig.docker.late[call] = 1
     await rig.engine.stop("red", 0)
@@ -67,7 +67,7 @@ async def test_a_late_stop_is_a_stop(rig: AgentRig, call: str) -> None:
     assert rig.nics.where["e-gpu0"] == ""
 
 
-async def test_a_lost_stop_is_told(rig: AgentRig) -> None:
+async def test_a_lost_stop_is_a_fault(rig: AgentRig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     rig.docker.lost["stop"] = 1
     with pytest.raises(EngineError) as failed:
@@ -79,7 +79,7 @@ async def test_a_lost_stop_is_told(rig: AgentRig) -> None:
 
 
 @pytest.mark.parametrize(("call", "act"), [("pause", "freeze"), ("unpause", "thaw")])
-async def test_a_late_freeze_or_thaw_is_one(rig: AgentRig, call: str, act: str) -> None:
+async def test_a_late_freeze_or_thaw_succeeds(rig: AgentRig, call: str, act: str) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     if act == "thaw":
         await rig.engine.freeze("red")
@@ -88,7 +88,7 @@ async def test_a_late_freeze_or_thaw_is_one(rig: AgentRig, call: str, act: str) 
     assert rig.docker.calls[call] == 1
 
 
-async def test_a_lost_freeze_is_told(rig: AgentRig) -> None:
+async def test_a_lost_freeze_is_a_fault(rig: AgentRig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     rig.docker.lost["pause"] = 1
     with pytest.raises(EngineError) as failed:
@@ -96,7 +96,7 @@ async def test_a_lost_freeze_is_told(rig: AgentRig) -> None:
     assert failed.value.code == "timeout"
 
 
-async def test_a_rank_without_its_nic_does_not_stay(rig: AgentRig) -> None:
+async def test_a_rank_that_cannot_get_its_nic_is_removed(rig: AgentRig) -> None:
     rig.nics.broken.add("e-gpu1")
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
@@ -105,13 +105,13 @@ async def test_a_rank_without_its_nic_does_not_stay(rig: AgentRig) -> None:
     assert set(rig.nics.where.values()) == {""}
 
 
-async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove(
+async def test_a_nic_returns_from_a_container_that_the_engine_does_not_remove(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be removed much later, and nobody is told then."""
+    """The engine may remove it much later, without telling the agent."""
 
-    def half(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
-        rig.nics.where[nic.name] = room
+    def half(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
+        rig.nics.where[nic.name] = namespace
         raise AgentError("failed", nic.name, "the kernel refused its address")
 
     monkeypatch.setattr(rig.nics, "bind", half)
@@ -121,7 +121,7 @@ async def test_a_nic_comes_back_from_a_container_that_the_engine_does_not_remove
     assert rig.nics.where["e-gpu0"] == ""
 
 
-async def test_a_nic_that_could_not_come_home_comes_when_it_is_wanted(rig: AgentRig) -> None:
+async def test_a_nic_that_could_not_return_does_so_at_the_next_start(rig: AgentRig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     rig.nics.broken.add("ll-c-red-0-1")
     with pytest.raises(EngineError):
@@ -131,7 +131,7 @@ async def test_a_nic_that_could_not_come_home_comes_when_it_is_wanted(rig: Agent
     assert rig.nics.where == dict.fromkeys(rig.nics.where, "") | {"e-gpu0": "ll-c-blue-0-1"}
 
 
-async def test_a_nic_is_not_taken_from_the_living(rig: AgentRig) -> None:
+async def test_a_nic_is_not_taken_from_a_running_rank(rig: AgentRig) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     rig.nics.where["e-gpu1"] = "ll-c-red-0-1"
     with pytest.raises(EngineError) as failed:
@@ -139,8 +139,8 @@ async def test_a_nic_is_not_taken_from_the_living(rig: AgentRig) -> None:
     assert failed.value.code == "not_found"
 
 
-class Gate:
-    """Holds one of the engine's calls up before it takes effect."""
+class BlockedCall:
+    """Blocks one of the engine's calls before it takes effect, until ``open`` is set."""
 
     def __init__(self, rig: AgentRig, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._act = getattr(rig.docker, call)
@@ -154,24 +154,26 @@ class Gate:
         await self._act(*arguments)
 
 
-async def overtaken(gate: Gate, first: Awaitable[object], then: Awaitable[object]) -> None:
-    """Let ``first`` come to the gate, and ``then`` come by meanwhile if it can."""
+async def overtaken(
+    blocked: BlockedCall, first: Awaitable[object], then: Awaitable[object]
+) -> None:
+    """Run ``first`` up to the blocked call, give ``then`` time to overtake it, and unblock."""
     async with asyncio.timeout(60):
         one = asyncio.ensure_future(first)
-        await gate.reached.wait()
+        await blocked.reached.wait()
         two = asyncio.ensure_future(then)
         await asyncio.wait({two}, timeout=1)
-        gate.open.set()
+        blocked.open.set()
         await asyncio.gather(one, two)
 
 
-async def test_a_stop_ends_what_a_start_before_it_makes_later(
+async def test_a_stop_ends_ranks_of_a_start_that_is_still_running(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller that gave up a start stops the job; the start goes on and knows nothing."""
-    gate = Gate(rig, "create", monkeypatch)
+    """A controller that gave up a start stops the job while the start continues."""
+    blocked = BlockedCall(rig, "create", monkeypatch)
     start = rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    await overtaken(gate, start, rig.engine.stop("red", 0))
+    await overtaken(blocked, start, rig.engine.stop("red", 0))
     assert await rig.engine.observe() == []
 
 
@@ -179,42 +181,44 @@ async def test_a_thaw_undoes_the_freeze_before_it(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    gate = Gate(rig, "pause", monkeypatch)
-    await overtaken(gate, rig.engine.freeze("red"), rig.engine.thaw("red"))
+    blocked = BlockedCall(rig, "pause", monkeypatch)
+    await overtaken(blocked, rig.engine.freeze("red"), rig.engine.thaw("red"))
     assert await states(rig) == {0: RankState.RUNNING}
 
 
-async def test_an_end_told_late_takes_no_nic_from_the_rank_that_came_after(
+async def test_a_late_end_takes_no_nic_from_the_next_rank(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same rank, stopped and started at once: to wait for the endpoint, the start was first."""
+    """The same rank is stopped and started at once; the start waits for the endpoint first."""
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    gate = Gate(rig, "stop", monkeypatch)
+    blocked = BlockedCall(rig, "stop", monkeypatch)
     again = rig.engine.start([replace(rig.spec(0, *SLEEP), env={"LIGHTLOOM_X": "1"})], 60)
-    await overtaken(gate, rig.engine.stop("red", 0), again)
-    await asyncio.gather(*rig.ranks._chores)
+    await overtaken(blocked, rig.engine.stop("red", 0), again)
+    await asyncio.gather(*rig.ranks._background)
     assert rig.nics.where["e-gpu0"] == "ll-c-red-0-1"
     assert await states(rig) == {0: RankState.RUNNING}
 
 
-async def test_a_nic_that_is_elsewhere(rig: AgentRig) -> None:
-    rig.nics.where["e-gpu0"] = "of-a-stranger"
+async def test_a_nic_that_is_in_another_namespace(rig: AgentRig) -> None:
+    rig.nics.where["e-gpu0"] = "another"
     with pytest.raises(EngineError) as failed:
         await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert failed.value.code == "not_found"
     assert rig.docker.calls["create"] == 0
 
 
-async def test_a_nic_comes_back_when_its_rank_dies(rig: AgentRig) -> None:
+async def test_a_nic_returns_when_its_rank_ends(rig: AgentRig) -> None:
     await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1")], 60)
 
     async def where() -> str:
         return rig.nics.where["e-gpu0"]
 
-    await until(where, lambda room: room == "")
+    await until(where, lambda namespace: namespace == "")
 
 
-async def test_recovery_takes_over_the_living_and_frees_what_the_dead_held(rig: AgentRig) -> None:
+async def test_recovery_takes_over_running_ranks_and_frees_other_nics(
+    rig: AgentRig,
+) -> None:
     await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
     await rig.ranks.close()
     await rig.docker.remove("ll-red-1-1")
@@ -225,14 +229,14 @@ async def test_recovery_takes_over_the_living_and_frees_what_the_dead_held(rig: 
     assert await states(rig) == {0: RankState.RUNNING}
 
 
-async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
+async def test_a_rank_that_ends_before_it_gets_its_nic_is_reported_as_ended(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A NIC cannot go to a namespace that is gone: how the rank ended is the news."""
+    """A NIC cannot move to a namespace that is gone; the job needs the exit code."""
 
-    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+    def too_late(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
         assert has_ended(pid)
-        rig.nics.where[nic.name] = room
+        rig.nics.where[nic.name] = namespace
         raise AgentError("failed", nic.name, "mount failed")
 
     monkeypatch.setattr(rig.nics, "bind", too_late)
@@ -241,10 +245,10 @@ async def test_a_rank_that_ends_before_its_nic_comes_is_told_as_ended(
     assert rig.nics.where["e-gpu0"] == ""
 
 
-async def test_what_a_job_leaves_in_its_directory_harms_nobody(
+async def test_files_that_a_job_leaves_in_its_directory_are_harmless(
     rig: AgentRig, tmp_path: Path
 ) -> None:
-    """Ranks that an older agent started may write there, where the agent writes as root."""
+    """Ranks that an older agent started may write there, and the agent writes there as root."""
     await rig.engine.start([rig.spec(n, *SLEEP) for n in range(2)], 60)
     victim = tmp_path / "of-the-machine"
     victim.write_text("untouched", encoding="ascii")
@@ -259,47 +263,47 @@ async def test_what_a_job_leaves_in_its_directory_harms_nobody(
     assert "LIGHTLOOM_MTU" in link.read_text(encoding="ascii")
     assert not link.is_symlink()
     assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
-    assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "half a file was left"
+    assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "a temporary file was left"
 
 
-def signs(rig: AgentRig, rank: int) -> Path:
-    """Where a rank makes its signs, as the agent sees it."""
+def status_files(rig: AgentRig, rank: int) -> Path:
+    """Return the directory of a rank's status files, as the agent sees it."""
     pid = rig.docker.containers[f"ll-red-{rank}-1"].raw["State"]["Pid"]
     return rig.docker.proc / str(pid) / "root" / "run" / "lightloom"
 
 
-async def test_a_sign_counts_only_where_the_rank_alone_can_make_it(
+async def test_a_status_file_counts_only_where_only_the_rank_can_create_it(
     rig: AgentRig, tmp_path: Path
 ) -> None:
-    """Neither in a directory of the server, nor where a link of the image leads."""
+    """Not in a directory of the server, and not through a link in the image."""
     await rig.engine.start([rig.spec(n, *SLEEP) for n in range(2)], 60)
     server = tmp_path / "of-the-server" / "lightloom"
     server.mkdir(parents=True)
     for directory in (server, tmp_path / "agent/ranks/ll-red-0-1"):
         (directory / LOST_FILE).touch()
-    shutil.rmtree(signs(rig, 1).parent)
-    signs(rig, 1).parent.symlink_to(server.parent)
+    shutil.rmtree(status_files(rig, 1).parent)
+    status_files(rig, 1).parent.symlink_to(server.parent)
     assert {s.reason for s in await rig.engine.observe()} == {""}
-    (signs(rig, 0) / LOST_FILE).touch()
+    (status_files(rig, 0) / LOST_FILE).touch()
     reasons = {s.rank: s.reason for s in await rig.engine.observe()}
     assert reasons == {0: "the container may not open its GPU any more", 1: ""}
 
 
-async def test_an_image_that_turns_its_sysfs_into_a_pipe_holds_nothing_up(rig: AgentRig) -> None:
-    """The agent's loop looks for light there once a second."""
+async def test_an_image_with_a_pipe_in_its_sysfs_blocks_nothing(rig: AgentRig) -> None:
+    """The agent reads the carrier there once a second."""
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
-    nic = signs(rig, 0).parents[1] / "sys" / "class" / "net" / "e0"
+    nic = status_files(rig, 0).parents[1] / "sys" / "class" / "net" / "e0"
     nic.mkdir(parents=True)
     os.mkfifo(nic / "carrier")
     held_up = threading.Timer(30, lambda: (nic / "carrier").write_bytes(b"1"))
     held_up.daemon = True
-    held_up.start()  # so that a loop that waits for the pipe fails the test, and ends
+    held_up.start()  # ends a loop that waits for the pipe, and so fails the test
     rig.ranks.sample()
     assert held_up.is_alive()
     held_up.cancel()
 
 
-async def test_other_accounts_find_nothing_to_read_or_write(rig: AgentRig, tmp_path: Path) -> None:
+async def test_other_accounts_cannot_access_the_agents_files(rig: AgentRig, tmp_path: Path) -> None:
     home = tmp_path / "agent"
     home.chmod(0o777)
     await rig.ranks.recover()
@@ -311,13 +315,13 @@ async def test_other_accounts_find_nothing_to_read_or_write(rig: AgentRig, tmp_p
     assert stat.S_IMODE((mine / NIC_FILE).stat().st_mode) == 0o444
 
 
-async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
+async def test_a_link_in_place_of_a_status_file_is_not_followed(
     rig: AgentRig,
 ) -> None:
-    """Following one may take for ever, fail, or tell a job what the machine has."""
+    """Following it could block, fail, or reveal the machine's files to a job."""
     await rig.engine.start([replace(rig.spec(0, *SLEEP), emulated_share=0.5)], 60)
     for name in (READY_FILE, LOST_FILE):
-        (signs(rig, 0) / name).symlink_to("x" * 300)  # ENAMETOOLONG
+        (status_files(rig, 0) / name).symlink_to("x" * 300)  # ENAMETOOLONG
     rig.ranks.sample()
 
     async def limits() -> int:
@@ -328,7 +332,7 @@ async def test_a_link_in_place_of_a_sign_is_looked_at_and_not_followed(
     assert status.reason == "the container may not open its GPU any more"
 
 
-async def test_one_bad_second_is_not_the_last(
+async def test_a_second_that_fails_does_not_end_the_sampling(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter((False, True, False, True))
@@ -342,7 +346,7 @@ async def test_one_bad_second_is_not_the_last(
 
     monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
     monkeypatch.setattr(rig.ranks, "sample", sample)
-    agent = AgentService("srv0", rig.docker, rig.ranks, Kit(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
+    agent = AgentService("srv0", rig.docker, rig.ranks, Inventory(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
     sampler = asyncio.create_task(agent.sample_forever())
     for _ in range(2):
         async with asyncio.timeout(30):
@@ -351,10 +355,10 @@ async def test_one_bad_second_is_not_the_last(
     sampler.cancel()
 
 
-async def test_a_script_that_is_being_read_does_not_change_under_its_reader(
+async def test_a_script_does_not_change_while_a_shell_reads_it(
     rig: AgentRig, tmp_path: Path
 ) -> None:
-    """A shell reads as it goes: a container that starts while an agent does would do nothing."""
+    """A shell reads step by step; a container may start while an agent starts."""
     entry = tmp_path / "agent" / "entry"
     entry.chmod(0o755)
     entry.write_text("echo of an older agent", encoding="ascii")
@@ -364,16 +368,16 @@ async def test_a_script_that_is_being_read_does_not_change_under_its_reader(
     assert entry.read_text(encoding="ascii") == SCRIPT
 
 
-async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
+async def test_a_process_that_got_an_ended_ranks_number_is_left_alone(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that hangs names a process for hours; numbers are handed out again meanwhile."""
+    """An engine that hangs reports the old number, which the kernel has reused meanwhile."""
     bound: list[int] = []
     bind = rig.nics.bind
 
-    def noted(nic: NicSpec, room: str, pid: int, *rest: Any) -> NicReport:
+    def noted(nic: NicSpec, namespace: str, pid: int, *rest: Any) -> NicReport:
         bound.append(pid)
-        return bind(nic, room, pid, *rest)
+        return bind(nic, namespace, pid, *rest)
 
     await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     await rig.ranks.close()
@@ -385,17 +389,17 @@ async def test_a_stranger_under_a_dead_ranks_number_is_left_alone(
     async def where() -> str:
         return rig.nics.where["e-gpu0"]
 
-    await until(where, lambda room: room == "")
+    await until(where, lambda namespace: namespace == "")
     assert bound == []
     assert not list(rig.ranks._living)
 
 
-async def test_a_rank_that_takes_long_to_end_has_ended(
+async def test_a_rank_that_takes_long_to_exit_has_ended(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its namespaces go first; to free its memory may take seconds, and then its end is seen."""
+    """It loses its namespaces first; its end is visible only when its memory is freed."""
 
-    def too_late(nic: NicSpec, room: str, pid: int, *_: object) -> NicReport:
+    def too_late(nic: NicSpec, namespace: str, pid: int, *_: object) -> NicReport:
         (rig.docker.proc / str(pid) / "ns").unlink()
         raise AgentError("failed", nic.name, "mount failed")
 
@@ -406,10 +410,10 @@ async def test_a_rank_that_takes_long_to_end_has_ended(
     assert rig.nics.where["e-gpu0"] == ""
 
 
-async def test_last_words_that_the_engine_copies_late_are_followed(
+async def test_output_that_the_engine_copies_late_is_followed(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program's end is seen at once; what it wrote last may still be on its way to the log."""
+    """The agent sees a program's end at once; its last output may not be in the log yet."""
     copy = engine_fakes._copy
 
     def late(source: Any, *where: Any) -> None:
@@ -423,7 +427,7 @@ async def test_last_words_that_the_engine_copies_late_are_followed(
     assert followed == ["last"]
 
 
-async def test_memory_that_ran_out_is_told_by_the_kernel_where_the_engine_missed_it(
+async def test_the_kernel_reports_an_oom_that_the_engine_missed(
     rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = tmp_path / "memory.events"

@@ -19,7 +19,7 @@ ARGUMENTS = ("--api-listen", "127.0.0.1:0", "--openflow-listen", "127.0.0.1:0")
 
 
 def site_file(directory: Path) -> Path:
-    """The paper's rack, with devices nobody serves and no namespace."""
+    """The paper's rack, without devices and without a namespace."""
     text = PAPER.read_text()
     for old, new in [
         (", netns: ll-fab", ", tls: false"),
@@ -87,7 +87,7 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
         (("--api-listen", "nowhere"), 1, "host:port"),
         (("--public-url", "ctl.example"), 1, "not a public URL"),
         (("--public-url", "http://ctl.example"), 1, "in the clear"),
-        (("--trusted-proxy", "*"), 1, "no address of a proxy"),
+        (("--trusted-proxy", "*"), 1, "not the address of a proxy"),
         (("--openflow-listen", "nowhere"), 1, "host:port"),
         (("--openflow-netns", "no-such-namespace"), 1, "cannot listen for OpenFlow"),
     ],

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from controller.daemon import keeper
+from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY
 from testbed.rack import procfs
 from tests.contract.openflow_tls import Trust, shows
 from tests.unit.controller.daemon.test_compose import site_file, start
@@ -67,7 +68,7 @@ def exactly(switch: socket.socket, count: int) -> bytes:
     return heard
 
 
-def test_a_crash_breaks_no_connection_and_an_heir_takes_over(tmp_path: Path) -> None:
+def test_a_crash_breaks_no_connection_and_a_successor_takes_over(tmp_path: Path) -> None:
     process = start(site_file(tmp_path), tmp_path / "state")
     try:
         listening = ready(process)
@@ -82,7 +83,7 @@ def test_a_crash_breaks_no_connection_and_an_heir_takes_over(tmp_path: Path) -> 
             assert kinds.count(HELLO) == 1
             os.kill(first, signal.SIGKILL)
             again = kinds_until(switch, FEATURES_REQUEST)
-            assert HELLO not in again  # the same conversation goes on, with somebody else
+            assert HELLO not in again  # the same conversation goes on, with another controller
         assert ready(process) == listening
         token = (tmp_path / "state" / "admin.token").read_text().strip()
         answer = httpx.get(
@@ -92,18 +93,18 @@ def test_a_crash_breaks_no_connection_and_an_heir_takes_over(tmp_path: Path) -> 
             trust_env=False,
         )
         assert answer.status_code == 200
-        heir = child_of(process)
-        assert heir != first
+        successor = child_of(process)
+        assert successor != first
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "controller_died" in err
-    assert not alive(heir)
+    assert not alive(successor)
 
 
 def test_a_crash_breaks_no_tls_session(tmp_path: Path) -> None:
-    """TLS ends in the parent: its state could not be handed to the heir."""
+    """TLS ends in the parent: its state could not be handed to the successor."""
     trust = Trust(tmp_path / "trust")
     site = site_file(tmp_path)
     site.write_text(site.read_text().replace(", tls: false", ""))
@@ -159,8 +160,15 @@ def test_without_a_parent_it_is_one_process(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_one_that_dies_again_and_again_is_started_less_and_less_often() -> None:
-    assert [keeper.pause_s(n) for n in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+def test_one_that_dies_early_again_and_again_is_started_less_and_less_often() -> None:
+    pauses = [keeper.pause_s(n, moving=False) for n in range(9)]
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 30, 30]
+    assert keeper.pause_s(10**6, moving=False) == 30
+
+
+def test_while_a_transaction_is_open_the_next_one_starts_within_a_second() -> None:
+    pauses = [keeper.pause_s(n, moving=True) for n in (0, 1, 2, 3, 9, 10**6)]
+    assert pauses == [0, 0, 1, 1, 1, 1]
 
 
 KEEPER = """
@@ -180,7 +188,7 @@ def late(how, signals):
         os.kill(os.getpid(), signal.SIGTERM)
     return mask(how, signals)
 signal.pthread_sigmask = late
-serve, load = (lambda handed, pulse: time.sleep(3600)), (lambda: None)
+serve, load = (lambda listener, pulse: time.sleep(3600)), (lambda: None)
 """
 
 TOLD_TOO_LATE = """
@@ -190,18 +198,18 @@ def late(pid, options):
     os.kill(os.getpid(), signal.SIGTERM)
     return waited
 os.waitpid = late
-serve, load = (lambda handed, pulse: 0), (lambda: None)
+serve, load = (lambda listener, pulse: 0), (lambda: None)
 """
 
 SLOW_TO_LOAD = """
 keeper.LOAD_AFTER_S = 0.0
 first, go = Path("first"), Path("go")
-def serve(handed, pulse):
+def serve(listener, pulse):
     if first.exists():
-        print("heir", flush=True)
+        print("successor", flush=True)
         return 0
     first.touch()
-    switch, _ = handed.accept()
+    switch, _ = listener.accept()
     switch.sendall(bytes.fromhex("0400000800000001"))
     assert switch.recv(8)
     assert switch.recv(8)  # anything more is the end
@@ -214,9 +222,9 @@ def load():
 
 DIES = """
 first = Path("first")
-def serve(handed, pulse):
+def serve(listener, pulse):
     if first.exists():
-        print("heir", flush=True)
+        print("successor", flush=True)
         return 0
     first.touch()
     {death}
@@ -225,15 +233,30 @@ load = lambda: None
 
 SILENT = """
 from controller.daemon.pulse import BEAT
-keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.1, 20, 20
+keeper.SIGN_S, keeper.SILENT_CHECKS, keeper.ABORT_CHECKS = 0.1, 20, 20
 first = Path("first")
-def serve(handed, pulse):
+def serve(listener, pulse):
     if first.exists():
-        print("heir", flush=True)
+        print("successor", flush=True)
         return 0
     first.touch()
     pulse(BEAT)
     {hang}
+load = lambda: None
+"""
+
+
+PAUSES = """
+lives = {lives}
+keeper.pause_s = lambda early, moving: print("pause", early, moving, flush=True) or 0.0
+def serve(listener, pulse):
+    life = len(list(Path(".").glob("life-*")))
+    Path(f"life-{{life}}").touch()
+    if life == len(lives):
+        return 0
+    for sign in lives[life]:
+        pulse(bytes([sign]))
+    os.abort()
 load = lambda: None
 """
 
@@ -262,13 +285,13 @@ def keeping(injected: str, directory: Path, **more: str) -> subprocess.Popen[str
         "os.abort()",
     ],
 )
-def test_every_end_that_is_not_meant_is_followed_by_an_heir(tmp_path: Path, death: str) -> None:
+def test_every_end_that_is_not_meant_is_followed_by_a_successor(tmp_path: Path, death: str) -> None:
     process = keeping(DIES.replace("{death}", death), tmp_path)
     try:
         lines = process.stdout
         assert lines is not None
         assert lines.readline().strip().isdecimal()
-        assert [line for line in lines if "controller_died" not in line] == ["heir\n"]
+        assert [line for line in lines if "controller_died" not in line] == ["successor\n"]
         assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
@@ -279,7 +302,7 @@ def test_every_end_that_is_not_meant_is_followed_by_an_heir(tmp_path: Path, deat
 def test_a_first_controller_that_refuses_to_start_ends_the_parent(
     tmp_path: Path, status: int
 ) -> None:
-    refuse = f"serve, load = (lambda handed, pulse: {status}), (lambda: None)"
+    refuse = f"serve, load = (lambda listener, pulse: {status}), (lambda: None)"
     process = keeping(refuse, tmp_path)
     try:
         assert process.wait(PATIENCE_S) == status
@@ -288,12 +311,12 @@ def test_a_first_controller_that_refuses_to_start_ends_the_parent(
         process.communicate(timeout=PATIENCE_S)
 
 
-def test_an_heir_that_refuses_to_start_is_followed_by_another(tmp_path: Path) -> None:
+def test_a_successor_that_refuses_to_start_is_followed_by_another(tmp_path: Path) -> None:
     """The disk may be full for a while; the switches' connections stay meanwhile."""
     lives = """
 from controller.daemon.pulse import READY
 keeper.SIGN_S = 0.05
-def serve(handed, pulse):
+def serve(listener, pulse):
     lives = len(list(Path(".").glob("life-*")))
     Path(f"life-{lives}").touch()
     if lives == 0:
@@ -317,6 +340,34 @@ keeper.notify = lambda sign: Path("seen").touch() if sign == READY else None
 
 
 @pytest.mark.parametrize(
+    ("lives", "pauses"),
+    [
+        ([READY] * 7, ["0 False"] * 7),  # killed while it served: no crash loop
+        ([b""] * 3, ["1 False", "2 False", "3 False"]),
+        ([b"", b"", READY, b""], ["1 False", "2 False", "0 False", "1 False"]),
+        # What a child told outlives it, until a later one tells otherwise.
+        (
+            [OPEN, b"", CLOSED + READY + OPEN, BEAT, CLOSED],
+            ["1 True", "2 True", "0 True", "1 True", "2 False"],
+        ),
+        ([READY + OPEN + CLOSED, b""], ["0 False", "1 False"]),
+    ],
+)
+def test_what_the_pause_before_the_next_start_depends_on(
+    tmp_path: Path, lives: list[bytes], pauses: list[str]
+) -> None:
+    process = keeping(PAUSES.format(lives=lives), tmp_path)
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+        asked = [line.removeprefix("pause ") for line in out.splitlines() if "pause " in line]
+        assert asked == pauses
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
     ("hang", "shown"),
     [
         ("time.sleep(3600)", "Current thread"),  # SIGABRT shows where
@@ -331,7 +382,7 @@ def test_one_whose_loop_is_silent_is_killed_and_followed(
     try:
         out, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
-        assert "heir" in out
+        assert "successor" in out
         assert "controller_hangs" in out
         assert shown in out + (tmp_path / "stderr").read_text()
     finally:
@@ -342,8 +393,8 @@ def test_one_whose_loop_is_silent_is_killed_and_followed(
 def test_one_that_is_told_to_end_is_not_killed_for_its_silence(tmp_path: Path) -> None:
     slow = """
 from controller.daemon.pulse import BEAT
-keeper.SIGN_S, keeper.SILENT_LOOKS, keeper.ABORT_LOOKS = 0.05, 40, 5
-def serve(handed, pulse):
+keeper.SIGN_S, keeper.SILENT_CHECKS, keeper.ABORT_CHECKS = 0.05, 40, 5
+def serve(listener, pulse):
     pulse(BEAT)
     told = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(1))
@@ -387,13 +438,13 @@ def test_the_service_manager_hears_that_it_serves_and_that_it_lives(
 def test_no_sign_is_sent_for_a_child_that_nothing_ends() -> None:
     """systemd then does what the parent cannot."""
     watch = keeper._Watch()
-    assert watch.look(b"") is None
-    assert watch.look(b".") is None
-    due = [watch.look(b"") for _ in range(keeper.SILENT_LOOKS + keeper.ABORT_LOOKS)]
+    assert watch.check(b"") is None
+    assert watch.check(b".") is None
+    due = [watch.check(b"") for _ in range(keeper.SILENT_CHECKS + keeper.ABORT_CHECKS)]
     assert [s for s in due if s] == [signal.SIGABRT, signal.SIGKILL]
     assert not watch.stuck
-    for _ in range(keeper.STUCK_LOOKS):
-        watch.look(b"")
+    for _ in range(keeper.STUCK_CHECKS):
+        watch.check(b"")
     assert watch.stuck
 
 
@@ -403,7 +454,7 @@ def test_the_unit_starts_again_without_end_and_has_a_watchdog() -> None:
     assert unit["StartLimitIntervalSec"] == "0"
     assert unit["Type"] == "notify"
     assert int(unit["WatchdogSec"]) > keeper.SIGN_S * (
-        keeper.SILENT_LOOKS + keeper.ABORT_LOOKS + keeper.STUCK_LOOKS
+        keeper.SILENT_CHECKS + keeper.ABORT_CHECKS + keeper.STUCK_CHECKS
     )
 
 
@@ -433,7 +484,7 @@ def test_it_answers_for_a_controller_that_dies_while_the_program_is_loaded(tmp_p
             switch.sendall(message(ECHO_REQUEST, 9))
             assert kinds_until(switch, ECHO_REPLY) == [ECHO_REPLY]
             (tmp_path / "go").touch()
-            assert process.stdout.readline() == "heir\n"
+            assert process.stdout.readline() == "successor\n"
             assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()

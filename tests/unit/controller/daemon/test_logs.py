@@ -1,4 +1,4 @@
-"""Whoever reads the log reads JSON lines, whatever part of the program wrote them."""
+"""The log has JSON lines only, from all parts of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from container_mgr.log_form import log_form
+from container_mgr.__main__ import log_processors
 from controller.daemon import logs
 
 
@@ -50,7 +50,7 @@ def test_every_line_is_one_document() -> None:
 
 
 def test_an_agent_writes_json_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    structlog.configure(processors=log_form(), logger_factory=structlog.PrintLoggerFactory())
+    structlog.configure(processors=log_processors(), logger_factory=structlog.PrintLoggerFactory())
     structlog.get_logger("container_mgr.x").warning("gpu_lost", endpoint="gpu0")
     line = json.loads(capsys.readouterr().out)
     assert (line["event"], line["level"], line["endpoint"]) == ("gpu_lost", "warning", "gpu0")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from controller.daemon import relay
-from controller.daemon.handover import HandedOver
-from controller.daemon.relay import Front
+from controller.daemon.handover import HandoverListener
+from controller.daemon.relay import Relay
 from controller.devices.aggregators import AggregatorConnected, AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
@@ -27,20 +27,20 @@ PATIENCE_S = 20.0
 
 @dataclass
 class Stage:
-    """A front, and a clock that stands still."""
+    """A relay, and a clock that stands still."""
 
     now: float = 1000.0
     listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
-    front: Front = field(init=False)
+    relay: Relay = field(init=False)
 
     def __post_init__(self) -> None:
-        self.front = Front(self.listener, lambda: self.now)
+        self.relay = Relay(self.listener, lambda: self.now)
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline
-            self.front.turn(0.001)
+            self.relay.turn(0.001)
 
     def call(self) -> socket.socket:
         """A switch calls and says hello."""
@@ -51,7 +51,7 @@ class Stage:
 
     def controller(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.front.attach(ours)
+        self.relay.attach(ours)
         theirs.setblocking(False)
         return theirs
 
@@ -61,7 +61,7 @@ class Stage:
 
         def take() -> bool:
             try:
-                end, peer = HandedOver(control, ("", 0)).accept()
+                end, peer = HandoverListener(control, ("", 0)).accept()
             except BlockingIOError:
                 return False
             assert (peer.host, peer.port > 0) == ("127.0.0.1", True)
@@ -97,7 +97,7 @@ class Stage:
 def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
-    made.front.close()
+    made.relay.close()
     made.listener.close()
 
 
@@ -110,7 +110,7 @@ def test_what_either_side_says_reaches_the_other(stage: Stage) -> None:
     near.send(said)
     assert stage.hears(switch, 16) == said
     switch.send(message(ECHO_REQUEST, 3, b"x")[:5])
-    stage.front.turn(0)
+    stage.relay.turn(0)
     switch.send(message(ECHO_REQUEST, 3, b"x")[5:])
     assert stage.hears(near, 9) == message(ECHO_REQUEST, 3, b"x")
 
@@ -124,26 +124,26 @@ def test_a_switch_keeps_its_connection_when_the_controller_dies(stage: Stage) ->
     stage.hears(near, 8)
     near.close()
     control.close()
-    stage.front.turn(0.01)
-    stage.front.detach()
+    stage.relay.turn(0.01)
+    stage.relay.detach()
     assert stage.hears(switch, 8 + len(whole)) == message(HELLO, 1) + whole  # and not the torn one
     stage.now += 3600
     switch.send(message(PORT_STATUS, 9, b"late") + message(ECHO_REQUEST, 4, b"there?"))
     assert stage.hears(switch, 14) == message(ECHO_REPLY, 4, b"there?")
 
-    heir = stage.given(stage.controller())
-    assert stage.hears(heir, 8) == message(HELLO, 7)  # as from a switch that has just called
-    heir.send(message(HELLO, 5) + message(FEATURES, 6))
+    successor = stage.given(stage.controller())
+    assert stage.hears(successor, 8) == message(HELLO, 7)  # as from a switch that has just called
+    successor.send(message(HELLO, 5) + message(FEATURES, 6))
     assert stage.hears(switch, 8) == message(FEATURES, 6)  # it has been greeted
     switch.send(message(PORT_STATUS, 9, b"news"))
-    assert stage.hears(heir, 12) == message(PORT_STATUS, 9, b"news")
+    assert stage.hears(successor, 12) == message(PORT_STATUS, 9, b"news")
 
 
 def test_a_switch_that_calls_while_there_is_no_controller_is_handed_to_the_next(
     stage: Stage,
 ) -> None:
     switch = stage.call()
-    stage.front.turn(0.01)
+    stage.relay.turn(0.01)
     near = stage.given(stage.controller())
     assert stage.hears(near, 8) == message(HELLO, 7)
     near.send(message(HELLO, 1))
@@ -157,7 +157,7 @@ def test_a_living_controller_that_hangs_up_is_obeyed(stage: Stage) -> None:
     stage.hears(near, 8)
     stage.hears(kept, 8)
     near.close()
-    stage.until(lambda: any(line.left_at is not None for line in stage.front._lines))
+    stage.until(lambda: any(conn.left_at is not None for conn in stage.relay._connections))
     stage.now += relay.DOUBT_S
     stage.until(lambda: stage.hung_up(switch) or stage.hung_up(other))
     kept.send(message(HELLO, 1))
@@ -173,7 +173,7 @@ def test_a_death_that_shows_late_is_no_hanging_up(stage: Stage) -> None:
     near.send(message(HELLO, 1))
     assert stage.hears(switch, 8) == message(HELLO, 1)
     near.close()
-    stage.until(lambda: any(line.left_at is not None for line in stage.front._lines))
+    stage.until(lambda: any(conn.left_at is not None for conn in stage.relay._connections))
     still, dead = os.pipe(), os.pipe()
 
     def stand_still() -> None:
@@ -181,18 +181,18 @@ def test_a_death_that_shows_late_is_no_hanging_up(stage: Stage) -> None:
         stage.now += 60
         os.write(dead[1], b"x")
 
-    stage.front.watch(still[0], stand_still)
-    stage.front.watch(dead[0], stage.front.detach)  # as the keeper does
+    stage.relay.watch(still[0], stand_still)
+    stage.relay.watch(dead[0], stage.relay.detach)  # as the keeper does
     os.write(still[1], b"x")
-    stage.front.turn(0)
-    stage.front.turn(0)
+    stage.relay.turn(0)
+    stage.relay.turn(0)
     control.close()
     for end in (still[0], dead[0]):
-        stage.front.unwatch(end)
+        stage.relay.unwatch(end)
     for end in (*still, *dead):
         os.close(end)
-    heir = stage.given(stage.controller())
-    assert stage.hears(heir, 8) == message(HELLO, 7)
+    successor = stage.given(stage.controller())
+    assert stage.hears(successor, 8) == message(HELLO, 7)
     assert not stage.hung_up(switch)
 
 
@@ -229,23 +229,23 @@ def test_a_side_that_does_not_read_is_not_read_for(
     stage.hears(near, 8)
     big = message(PORT_STATUS, 1, b"z" * 60_000)
     sent = 0
-    for _ in range(3000):  # until nothing more goes in, whatever the sockets' own buffers hold
+    for _ in range(3000):  # until nothing more goes in, regardless of the sockets' own buffers
         try:
             sent += switch.send(big[sent % len(big) :])
         except BlockingIOError:
             before = sent
             for _ in range(5):
-                stage.front.turn(0.001)
+                stage.relay.turn(0.001)
             try:
                 sent += switch.send(big[sent % len(big) :])
             except BlockingIOError:
                 if before == sent:
                     break
-        stage.front.turn(0)
+        stage.relay.turn(0)
     else:
-        pytest.fail("the front takes without end")
-    (line,) = stage.front._lines
-    assert len(line.to_near) <= (1 << 16) + (1 << 17)
+        pytest.fail("the relay takes without end")
+    (conn,) = stage.relay._connections
+    assert len(conn.to_near) <= (1 << 16) + (1 << 17)
     heard = bytearray()
     stage.until(lambda: heard.extend(_available(near)) or len(heard) >= sent - sent % len(big))
     assert bytes(heard[: len(big)]) == big
@@ -262,8 +262,8 @@ def test_more_switches_than_the_queue_between_the_two_has_room_for(stage: Stage)
     switches = []
     for _ in range(400):
         switches.append(stage.call())
-        stage.front.turn(0)
-    stage.until(lambda: len(stage.front._lines) == 400)
+        stage.relay.turn(0)
+    stage.until(lambda: len(stage.relay._connections) == 400)
     control = stage.controller()
     ends = [stage.given(control) for _ in range(400)]
     for end in ends:
@@ -275,18 +275,18 @@ def test_more_switches_than_the_queue_between_the_two_has_room_for(stage: Stage)
 
 async def test_the_controllers_openflow_side_works_over_it() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    front = Front(listener)
+    relay = Relay(listener)
     over = threading.Event()
 
     def run() -> None:
         while not over.is_set():
-            front.turn(0.01)
+            relay.turn(0.01)
 
     posted: list[AggregatorEvent] = []
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    front.attach(ours)
+    relay.attach(ours)
     address = listener.getsockname()
-    aggregators = OpenFlowAggregators(make_site(), posted.append, HandedOver(theirs, address))
+    aggregators = OpenFlowAggregators(make_site(), posted.append, HandoverListener(theirs, address))
     thread = threading.Thread(target=run)
     thread.start()
     try:
@@ -303,5 +303,5 @@ async def test_the_controllers_openflow_side_works_over_it() -> None:
     finally:
         over.set()
         thread.join()
-        front.close()
+        relay.close()
         listener.close()

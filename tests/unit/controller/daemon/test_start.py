@@ -25,8 +25,8 @@ def test_what_a_dying_predecessor_holds_is_waited_for(tmp_path: Path) -> None:
         assert api.getsockname() == ("127.0.0.1", int(address.rpartition(":")[2]))
 
 
-def test_an_address_that_somebody_keeps_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "LETTING_GO_S", 0.1)
+def test_an_address_that_stays_in_use_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "RELEASE_S", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as busy,
         pytest.raises(ServiceError, match="in use") as caught,

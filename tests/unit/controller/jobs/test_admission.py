@@ -1,4 +1,4 @@
-"""S5: what a job must not ask for is refused at admission; the agent's schema has no room."""
+"""S5: admission refuses privileged options, and the agent's schema has no fields for them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ASKS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("ask", ASKS, ids=lambda ask: next(iter(ask)))
-def test_admission_knows_no_such_field(ask: dict[str, Any]) -> None:
+def test_admission_refuses_unknown_fields(ask: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         JobRequest.model_validate({"count": 1, **ask})
 
 
-def test_the_agents_schema_is_what_it_is() -> None:
-    """A field more is a decision, not an accident."""
+def test_the_agents_schema_has_exactly_these_fields() -> None:
+    """Adding a field is a decision, not an accident."""
     assert set(pb.Rank.DESCRIPTOR.fields_by_name) == {
         *("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic"),
         *("gpu_uuid", "emulated_share", "limits"),
@@ -54,5 +54,5 @@ def test_the_agents_schema_is_what_it_is() -> None:
         *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "DOCKER_HOST", "BASH_ENV"),
     ],
 )
-def test_the_agent_takes_no_such_variable(name: str) -> None:
+def test_the_agent_refuses_reserved_variables(name: str) -> None:
     assert not policy.environment_allowed(name)

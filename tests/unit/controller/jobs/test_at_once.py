@@ -1,4 +1,4 @@
-"""Two things happen to one job at the same time: no order of them brings a dead job back."""
+"""Concurrent operations on one job: no interleaving brings an ended job back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Held:
-    """Stands before a call of the engine and lets nobody through until ``go`` is set."""
+    """Wraps a call of the engine and blocks it until ``go`` is set."""
 
     def __init__(self, rack: Rack, call: str) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
@@ -103,7 +103,7 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
 
 
 async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack) -> None:
-    """An agent is late: the first cancel waits for it, the second one joins, a new job comes."""
+    """While a slow agent delays the first cancel, others join it and a new job is submitted."""
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     stop = Held(rack, "stop")
@@ -121,10 +121,10 @@ async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
-async def test_a_cancel_waits_for_what_begins_while_it_waits(
+async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for the job's start, at whose end somebody begins to move the job's light."""
+    """It waits for the job's start, at whose end a move of the job's light begins."""
     start, freeze = Held(rack, "start"), Held(rack, "freeze")
     ender, moves = rack.service._jobs._ender, list[asyncio.Task[TransactionView]]()
     keep = ender.keep
@@ -154,10 +154,10 @@ async def test_a_cancel_waits_for_what_begins_while_it_waits(
     assert not rack.engine.statuses
 
 
-async def test_the_name_of_a_job_is_free_as_soon_as_it_is_seen_to_have_ended(
+async def test_the_name_of_a_job_is_free_as_soon_as_its_end_is_visible(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its flows leave the aggregators later, and one of those may take its time."""
+    """Its flows leave the aggregators later, and an aggregator may be slow."""
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     go, slow = asyncio.Event(), asyncio.Event()
@@ -181,7 +181,7 @@ async def test_the_name_of_a_job_is_free_as_soon_as_it_is_seen_to_have_ended(
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
-async def test_a_restart_that_waits_lets_the_next_job_of_that_name_alone(
+async def test_a_waiting_restart_leaves_the_next_job_of_that_name_alone(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.jobs.restart_policy.FIRST_WAIT_S", 0.3)
@@ -201,7 +201,7 @@ async def test_a_restart_that_waits_lets_the_next_job_of_that_name_alone(
     start._call = noted
     await submit(rack, "red", 2)
     await asyncio.wait_for(start.reached.wait(), 30)
-    await asyncio.sleep(0.5)  # the old one's wait is over
+    await asyncio.sleep(0.5)  # the wait of the old job's restart is over
     start.go.set()
     await rack.state("red", "running")
     await asyncio.sleep(0.1)
@@ -209,10 +209,10 @@ async def test_a_restart_that_waits_lets_the_next_job_of_that_name_alone(
     assert (await rack.service.queries.job("red")).restarts == 0
 
 
-async def test_a_job_that_could_not_be_saved_was_never_there(
+async def test_a_job_that_could_not_be_saved_leaves_no_trace(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue looks while the disk still thinks about it, and then refuses."""
+    """The queue decides while the write is pending, and then the disk refuses it."""
     writing, refuse = asyncio.Event(), asyncio.Event()
     commit = rack.store.commit
 
@@ -226,13 +226,13 @@ async def test_a_job_that_could_not_be_saved_was_never_there(
 
     await submit(rack, "green", 6)
     await rack.state("green", "running")
-    await submit(rack, "blue", 1)  # waits: the queue has something to look at
+    await submit(rack, "blue", 1)  # waits, so that the queue has a decision to make
     monkeypatch.setattr(rack.store, "commit", refused)
     request = asyncio.create_task(submit(rack, "red", 2))
     await asyncio.wait_for(writing.wait(), 30)
-    looks = rack.service._queue.looks
+    rounds = rack.service._queue.rounds
     rack.service._state.wake.set()
-    await rack.until(lambda: rack.service._queue.looks > looks)
+    await rack.until(lambda: rack.service._queue.rounds > rounds)
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):
         await request

@@ -1,4 +1,4 @@
-"""Agents that are late, or away, when a controller comes back: no job is lost or doubled."""
+"""Agents that are slow or unreachable when a controller restarts: no job is lost or doubled."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.unit.controller.service.test_service import submit
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
     monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
-    monkeypatch.setattr(recovery, "AGAIN_S", 0.05)
+    monkeypatch.setattr(recovery, "RETRY_S", 0.05)
 
 
 class Late:
-    """Stands before a call of the engine: nobody answers it until ``answers``."""
+    """Wraps a call of the engine, which gets no answer until ``answers`` is set."""
 
     def __init__(self, rack: Rack, call: str) -> None:
         self.asked = 0
@@ -42,7 +42,7 @@ class Late:
 
 
 async def died_in_thaw(rack: Rack) -> None:
-    """Leave red and blue frozen, all paths proven, and no controller."""
+    """Leave red and blue frozen and all paths proven, with the controller dead."""
     reached = asyncio.Event()
 
     async def never(job: str) -> None:
@@ -80,8 +80,8 @@ async def test_a_frozen_job_waits_for_its_agents_and_goes_on(rack: Rack) -> None
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
-async def test_containers_that_a_look_did_not_see_are_not_started_again(rack: Rack) -> None:
-    """A busy server may not answer a look in time; that says nothing of its containers."""
+async def test_containers_that_were_not_observed_are_not_started_again(rack: Rack) -> None:
+    """A busy server may not answer in time, which says nothing about its containers."""
     await died_in_thaw(rack)
     calls = len(rack.engine.calls)
     rack.engine.lost = {server.name for server in rack.site.servers}
@@ -99,8 +99,8 @@ async def test_containers_that_a_look_did_not_see_are_not_started_again(rack: Ra
     await rack.state("red", "running")
 
 
-async def test_a_job_that_was_being_stopped_starts_again_whole(rack: Rack) -> None:
-    """The controller dies between a rank's end and the others'; the agents go on with the stop."""
+async def test_a_job_that_was_being_stopped_restarts_all_its_ranks(rack: Rack) -> None:
+    """The controller dies when one rank has ended; the agents continue to stop the others."""
     ends = ["gpu0", "gpu1", "gpu3", "gpu4"]
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
@@ -190,7 +190,9 @@ async def test_a_half_started_job_queues_again_when_its_agents_confirm_its_stop(
     assert (await rack.service.queries.job("red")).epoch > before["red", 0].epoch
 
 
-async def test_a_half_started_job_can_be_cancelled_though_its_agents_are_away(rack: Rack) -> None:
+async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreachable(
+    rack: Rack,
+) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     state = rack.service._state

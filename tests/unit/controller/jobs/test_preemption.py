@@ -1,4 +1,4 @@
-"""Preemption as people see it: the urgent job runs, and what made way for it waits."""
+"""Preemption over the whole service: the urgent job runs, and its victims wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.controller.jobs.test_queue import submit, waiting
 
 @pytest_asyncio.fixture
 async def urgent(tmp_path: Path) -> AsyncIterator[Rack]:
-    """A controller that lets urgent jobs push out others."""
+    """A controller with preemption by priority."""
     on = Scheduling(queue=QueuePolicy(preemption=Preemption.PRIORITY))
     rack = Rack(tmp_path, replace(load_site(PAPER), scheduling=on))
     await rack.up()
@@ -44,17 +44,17 @@ async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urg
     await rack.state("red", "running")
     await submit(rack, "urgent", 2, priority=1)
     await rack.state("urgent", "running")
-    looks = rack.service._queue.looks
+    rounds = rack.service._queue.rounds
     rack.service._state.wake.set()
-    await rack.until(lambda: rack.service._queue.looks > looks)
+    await rack.until(lambda: rack.service._queue.rounds > rounds)
     red = await rack.service.queries.job("red")
     assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
     await rack.service.commands.cancel("urgent")
     await rack.state("red", "running")
 
 
-async def test_what_is_free_is_kept_for_the_urgent_job_until_it_starts(urgent: Rack) -> None:
-    """A GPU is lost while the victim stops: the victim does not come back at its cost."""
+async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent: Rack) -> None:
+    """A GPU is lost while the victim stops: the victim does not return before the urgent job."""
     rack = urgent
     await earlier(rack, 2.0, "red", 3, preemptible=True)
     await submit(rack, "grey", 3)

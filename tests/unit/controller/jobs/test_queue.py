@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
-from controller.jobs.queue import TELL_AT_ONCE
+from controller.jobs.queue import EXPLAIN_BATCH
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
@@ -45,7 +45,7 @@ async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView
 
 
 async def waiting(rack: Rack, *names: str) -> list[JobView]:
-    """Return jobs once the queue has said why each of them waits."""
+    """Return the jobs once the queue has recorded why each of them waits."""
 
     async def told() -> bool:
         return all([(await rack.service.queries.job(name)).wait for name in names])
@@ -92,10 +92,10 @@ async def test_quota_holds_a_project_back_and_names_the_remedy(shared: Rack) -> 
     assert "holds 2 of its quota of 2" in two.reason
     assert "quota is raised" in two.wait.remedy
     await submit(shared, "other", 4, project="speech")
-    await shared.state("other", "running")  # a held project keeps nobody else back
+    await shared.state("other", "running")  # a held project does not delay others
 
 
-async def test_fair_share_gives_the_turn_to_who_holds_least_for_its_weight(shared: Rack) -> None:
+async def test_fair_share_favours_the_project_that_holds_least_for_its_weight(shared: Rack) -> None:
     await submit(shared, "d1", 2)
     await submit(shared, "s1", 2, project="speech")
     await submit(shared, "rest", 2)
@@ -113,13 +113,13 @@ async def test_fair_share_gives_the_turn_to_who_holds_least_for_its_weight(share
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"project": "nobody"}, "has no project nobody"),
+        ({"project": "unknown"}, "has no project unknown"),
         ({"project": "vision", "count": 3}, "quota of project vision is 2"),
         ({"count": 7}, "site paper has 6"),
         ({"min_memory_bytes": 10**12}, "GiB or more"),
     ],
 )
-async def test_what_can_never_run_is_refused(
+async def test_a_job_that_can_never_run_is_refused(
     shared: Rack, fields: dict[str, object], text: str
 ) -> None:
     with pytest.raises(ServiceError, match=text) as caught:
@@ -160,7 +160,7 @@ async def blocked(rack: Rack, **fields: object) -> JobView:
     return (await waiting(rack, "blue"))[0]
 
 
-async def test_strict_job_is_told_how_many_moves_would_let_it_in(rack: Rack) -> None:
+async def test_a_strict_job_shows_how_many_moves_would_make_room(rack: Rack) -> None:
     blue = await blocked(rack)
     assert blue.wait and blue.wait.plan
     assert (blue.wait.code, blue.wait.moves_needed, blue.wait.position) == ("locality", 1, 1)
@@ -182,7 +182,7 @@ async def test_plan_for_a_waiting_job_makes_room_and_it_starts(rack: Rack) -> No
     assert (blue.span, red.span, red.pauses) == (1, 1, 1)
 
 
-async def test_endpoints_that_room_is_made_on_are_not_given_away_meanwhile(rack: Rack) -> None:
+async def test_endpoints_reserved_by_a_plan_for_room_are_not_given_away(rack: Rack) -> None:
     await blocked(rack)
     plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
     await rack.service.commands.apply(plan, wait_s=0)
@@ -194,7 +194,7 @@ async def test_endpoints_that_room_is_made_on_are_not_given_away_meanwhile(rack:
 async def test_pinned_jobs_make_no_room(rack: Rack) -> None:
     blue = await blocked(rack, pinned=True)
     assert blue.wait and blue.wait.plan is None
-    with pytest.raises(ServiceError, match="no move of light lets job blue in"):
+    with pytest.raises(ServiceError, match="no move of light makes room for job blue"):
         await rack.service.commands.make_plan(PlanRequest(job="blue", force=True))
 
 
@@ -203,13 +203,13 @@ async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
     await rack.state("red", "running")
     await submit(rack, "blue", 2, locality="strict")
     await waiting(rack, "blue")
-    with pytest.raises(ServiceError, match="no move of light lets job blue in") as caught:
+    with pytest.raises(ServiceError, match="no move of light makes room for job blue") as caught:
         await rack.service.commands.make_plan(PlanRequest(job="blue"))
     assert caught.value.code == "conflict"
 
 
 async def pushed_out(rack: Rack) -> None:
-    """Red may be stopped, grey may not; an urgent job wants what both hold."""
+    """Red is preemptible, grey is not; an urgent job needs endpoints that they hold."""
     await submit(rack, "red", 2, preemptible=True)
     await submit(rack, "grey", 4)
     await rack.state("red", "running")
@@ -224,7 +224,7 @@ async def test_preemption_is_off_by_default(rack: Rack) -> None:
     assert (await rack.service.queries.job("red")).state == "running"
 
 
-async def test_preemption_stops_who_may_be_stopped_and_queues_it_again(tmp_path: Path) -> None:
+async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path: Path) -> None:
     on = Scheduling(queue=QueuePolicy(preemption=Preemption.PRIORITY))
     rack = Rack(tmp_path, paper(on))
     await rack.up()
@@ -255,7 +255,7 @@ async def test_scores_of_a_placement(rack: Rack) -> None:
     assert placement.stranded.keys() == {2, 4, 8}
 
 
-async def test_telling_many_why_they_wait_leaves_others_their_turn(rack: Rack) -> None:
+async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) -> None:
     waiting_ = {f"j{i}": Hold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
     for name in waiting_:
         request = JobRequest(name=name, count=6)
@@ -271,5 +271,5 @@ async def test_telling_many_why_they_wait_leaves_others_their_turn(rack: Rack) -
     beside = asyncio.create_task(other())
     await rack.service._queue._explain(waiting_)
     beside.cancel()
-    assert turns >= 3000 // TELL_AT_ONCE - 1
+    assert turns >= 3000 // EXPLAIN_BATCH - 1
     assert {rack.service._state.jobs[name].reason for name in waiting_} == {"needs more"}

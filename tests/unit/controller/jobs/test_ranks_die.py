@@ -1,4 +1,4 @@
-"""Ranks die, GPUs are lost, jobs fall silent: what the controller makes of it, over fakes."""
+"""The controller's reaction to dead ranks, lost GPUs and silent servers, over fakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.controller.service.test_service import submit
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(watch, "SICK_LOOKS", 2)
+    monkeypatch.setattr(watch, "UNFIT_ROUNDS", 2)
 
 
 async def until(rack: Rack, name: str, **wanted: object) -> JobView:
@@ -38,7 +38,7 @@ async def events(rack: Rack, reason: str) -> list[str]:
     return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]
 
 
-async def test_a_job_starts_again_and_at_last_fails(rack: Rack) -> None:
+async def test_a_job_restarts_until_its_policy_is_exhausted(rack: Rack) -> None:
     await submit(rack, "red", 2, restart="on-failure:2")
     before = await until(rack, "red", state="running", restarts=0)
     for times in (1, 2):
@@ -61,7 +61,7 @@ async def test_without_a_policy_one_ranks_death_ends_the_job(rack: Rack) -> None
     assert (await until(rack, "red", state="failed")).restarts == 0
 
 
-async def test_all_ranks_well_is_no_failure(rack: Rack) -> None:
+async def test_a_job_whose_ranks_all_succeed_completes(rack: Rack) -> None:
     await submit(rack, "red", 2, restart="on-failure")
     await until(rack, "red", state="running")
     rack.engine.exit("red", 0, 0)
@@ -85,7 +85,7 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(
 
 
 @pytest.mark.parametrize("restart", ["always", "on-failure:0", ""])
-def test_a_policy_that_is_none_is_refused(restart: str) -> None:
+def test_an_invalid_policy_is_refused(restart: str) -> None:
     with pytest.raises(ValidationError):
         JobRequest.model_validate({"count": 1, "restart": restart})
 
@@ -110,10 +110,10 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     assert await events(rack, "Quarantined") == ["the GPU is lost: GPU is lost"]
 
 
-async def test_a_driver_that_hangs_for_a_moment_costs_no_job(
+async def test_a_driver_that_hangs_briefly_ends_no_job(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SICK_LOOKS", 1000)
+    monkeypatch.setattr(watch, "UNFIT_ROUNDS", 1000)
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
     idle = next(

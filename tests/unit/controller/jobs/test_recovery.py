@@ -1,4 +1,4 @@
-"""The controller dies in the middle of a regroup: the next one finds one end or the other."""
+"""The controller dies in the middle of a regroup: the next one commits it or rolls it back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.controller.service.test_service import scattered, submit
 
 
 async def crash(rack: Rack) -> None:
-    """Leave everything as it is, as a SIGKILL would."""
+    """Stop the controller without any cleanup, as SIGKILL does."""
     await rack.service._tasks.stop()
     await rack.service._switches.stop()
-    rack.disk.release()  # what hangs in the disk lands, and the next controller has a sound one
+    rack.disk.release()  # pending writes complete, and the next controller has a healthy disk
     await rack.store.close()
 
 
@@ -28,7 +28,7 @@ async def plan_and_begin(rack: Rack) -> PlanView:
 
 
 class Stuck(FakeOcs):
-    """Does what it is asked and hangs: the controller dies while it waits."""
+    """Hangs before or after an operation: the controller dies while it waits."""
 
     def __init__(self, inner: FakeOcs, *, after: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ async def restart(rack: Rack, circuits: FakeOcs) -> None:
 
 async def died_in_switch(rack: Rack, *, after: bool) -> None:
     stuck = Stuck(rack.switch, after=after)
-    rack.service._switches._lines["ocs0"].driver = stuck
+    rack.service._switches._switches["ocs0"].driver = stuck
     before = {e.name: e.home for e in await rack.service.queries.endpoints()}
     await plan_and_begin(rack)
     await asyncio.wait_for(stuck.reached.wait(), 60)
@@ -134,7 +134,7 @@ async def test_stop_lets_a_transaction_end(rack: Rack) -> None:
 
 
 async def test_light_that_moved_while_the_controller_was_away(rack: Rack) -> None:
-    """A running job's light is put back; an idle endpoint stays where somebody put it."""
+    """A running job's light is moved back; an idle endpoint stays where it is found."""
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
     await rack.down()

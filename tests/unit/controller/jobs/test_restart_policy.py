@@ -9,7 +9,7 @@ from controller.jobs.restart_policy import RestartPolicy
     ("text", "times"),
     [("never", 0), ("on-failure", 3), ("on-failure:1", 1), ("on-failure:999", 999)],
 )
-def test_what_people_write(text: str, times: int) -> None:
+def test_valid_policies(text: str, times: int) -> None:
     assert RestartPolicy.parse(text) == RestartPolicy(times)
 
 
@@ -26,7 +26,7 @@ def test_what_people_write(text: str, times: int) -> None:
         "never\n",
     ],
 )
-def test_what_is_no_policy(text: str) -> None:
+def test_invalid_policies(text: str) -> None:
     with pytest.raises(ValueError, match="neither never nor"):
         RestartPolicy.parse(text)
 

@@ -1,4 +1,4 @@
-"""Allocations over the whole controller: what is exported comes back, whatever it was."""
+"""Allocations over the whole controller: an import restores any exported allocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACES = st.permutations(["as0", "as0", "as0", "as1", "as1", "as1"])
 
 @settings(max_examples=6)
 @given(PLACES)
-def test_any_allocation_comes_back_as_it_was_exported(places: list[str]) -> None:
+def test_an_import_restores_any_exported_allocation(places: list[str]) -> None:
     async def walk(directory: Path) -> None:
         rack = Rack(directory)
         service = await rack.up()
@@ -53,7 +53,7 @@ def test_any_allocation_comes_back_as_it_was_exported(places: list[str]) -> None
         ("paper", {"gpu1": "as1", "gpu0": None}, "carries job red"),
     ],
 )
-async def test_what_is_impossible_touches_nothing(
+async def test_an_impossible_import_touches_nothing(
     rack: Rack, site: str, homes: dict[str, str | None], word: str
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
@@ -67,7 +67,7 @@ async def test_what_is_impossible_touches_nothing(
     assert len(rack.switch.applied) == applied
 
 
-async def test_a_dry_run_says_what_and_who(rack: Rack) -> None:
+async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     kept = await rack.service.queries.allocation()
@@ -77,11 +77,11 @@ async def test_a_dry_run_says_what_and_who(rack: Rack) -> None:
     view = await rack.service.commands.bring_back(wanted, dry_run=True, wait_s=0)
     assert [(m.endpoint, m.source, m.target) for m in view.moves] == [("gpu0", "as0", "as1")]
     assert view.jobs == ["red"]
-    assert view.notes == ["job blue does not run any more", "job red is not in the file"]
+    assert view.notes == ["job blue is no longer running", "job red is not in the file"]
     assert view.transaction is None
 
 
-async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
+async def test_a_trace_shows_the_path_and_its_loss(rack: Rack) -> None:
     await rack.service._power.look()
     view = await rack.service.queries.trace("gpu0")
     assert view.complete
@@ -98,7 +98,7 @@ async def test_light_is_traced_and_its_loss_told(rack: Rack) -> None:
     assert len(await rack.service.queries.power()) > 6
 
 
-async def test_the_feed_tells_what_changes(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     apply = rack.switch.apply
 
     async def with_mirrors_that_take_time(*given: Any, **named: Any) -> Any:

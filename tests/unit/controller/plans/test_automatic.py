@@ -34,7 +34,7 @@ def paper(**regroup: object) -> CabledSite:
 
 
 async def reasons(rack: Rack, *wanted: str) -> list[str]:
-    """Return what the controller said of its own regroups."""
+    """Return the controller's events about its own regroups."""
     return [
         f"{e.reason}: {e.message}"
         for e in await rack.service.queries.events(0, 1000)
@@ -47,10 +47,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
 
 
-async def test_nothing_moves_by_itself_by_default(rack: Rack) -> None:
+async def test_automatic_regroups_are_off_by_default(rack: Rack) -> None:
     await scattered(rack)
     service_ = rack.service
-    assert await service_._regrouper.look() is None
+    assert await service_._regrouper.check_triggers() is None
     assert (await service_.queries.job("red")).excess_span == 1
 
 
@@ -89,7 +89,7 @@ async def test_pending_job_triggers_room(tmp_path: Path) -> None:
         await rack.down()
 
 
-async def test_what_is_not_done_is_said_too(tmp_path: Path) -> None:
+async def test_a_skipped_regroup_is_reported(tmp_path: Path) -> None:
     rack = Rack(tmp_path, paper(triggers=AT_ONCE, accept_open=False))
     await rack.up()
     try:
@@ -106,7 +106,7 @@ async def test_what_is_not_done_is_said_too(tmp_path: Path) -> None:
 
 
 async def stale(rack: Rack, times: int) -> list[str]:
-    """Let the fabric move after each of so many plans; return the plans that were tried."""
+    """Make the first ``times`` plans stale; return the ids of the plans that were tried."""
     apply, tried = rack.service._plans.apply, list[str]()
 
     async def moved_first(plan: PlanView, wait_s: float) -> TransactionView:
@@ -121,22 +121,22 @@ async def stale(rack: Rack, times: int) -> list[str]:
 
 @pytest_asyncio.fixture
 async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
-    """A scattered job; the trigger fires when the test looks, and once an hour at most."""
+    """A scattered job; the trigger fires when the test checks it, at most once an hour."""
     monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 3600.0)
     rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
     await rack.up()
     await scattered(rack)
-    await rack.until(lambda: not rack.service._plans.busy)  # it warms up
+    await rack.until(lambda: not rack.service._plans.busy)  # the solver has warmed up
     yield rack
     await rack.down()
 
 
 @pytest.mark.parametrize(("times", "plans"), [(0, 1), (2, 3), (9, 3)])
-async def test_a_stale_plan_is_made_again_at_once_some_times(
+async def test_a_stale_plan_is_replaced_at_once_a_few_times(
     by_hand: Rack, times: int, plans: int
 ) -> None:
     tried = await stale(by_hand, times)
-    assert await by_hand.service._regrouper.look() is not None
+    assert await by_hand.service._regrouper.check_triggers() is not None
     assert len(set(tried)) == len(tried) == plans
     (text,) = await reasons(by_hand, "RegroupChosen", "RegroupSkipped")
     assert text.startswith("RegroupChosen" if times < plans else "RegroupSkipped")
@@ -147,10 +147,10 @@ async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
     go = threading.Event()
     asked = asyncio.create_task(plans._line.compute(lambda clock: go.wait(120), 600))
     await by_hand.until(lambda: plans.busy)
-    assert await regrouper.look() is None
+    assert await regrouper.check_triggers() is None
     go.set()
     assert await asked
-    assert await regrouper.look() is not None
+    assert await regrouper.check_triggers() is not None
 
 
 async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def record(site: CabledSite, endpoints: tuple[str, ...]) -> JobRecord:
 
 
 def test_meter_learns_a_point_from_two_placements() -> None:
-    """Traffic of a job whose step is 1 s of compute and 1.5 s on the wire at the whole rate."""
+    """The job's step takes 1 s of compute and 1.5 s on the wire at the full rate."""
     site = load_site(PAPER)
     roads = roads_of(site)
     assert roads

@@ -1,4 +1,4 @@
-"""Requests for plans that are meant to hurt: refused, and nothing of them stays behind."""
+"""Hostile requests for plans are refused and leave no trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered
 
 LONE = "\ud800"
-"""Half a surrogate pair: a string of Python that no document can hold."""
+"""Half a surrogate pair: a Python string that cannot be encoded in a document."""
 
 
 @pytest_asyncio.fixture
@@ -45,7 +45,7 @@ def sent(document: object) -> dict[str, Any]:
         {"objective": LONE},
     ],
 )
-async def test_what_a_plan_is_asked_for_is_bounded(
+async def test_the_fields_of_a_plan_request_are_bounded(
     client: httpx.AsyncClient, request_: dict[str, Any]
 ) -> None:
     reply = await client.post("/plans", **sent(request_))
@@ -75,10 +75,10 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("edit", BAD, ids=[next(iter(b)) + str(i) for i, b in enumerate(BAD)])
-async def test_a_plan_that_no_document_can_hold_is_refused(
+async def test_a_plan_that_cannot_be_encoded_is_refused(
     rack: Rack, client: httpx.AsyncClient, edit: dict[str, Any]
 ) -> None:
-    """One such id made every stream and the list of transactions fail, and the store look bad."""
+    """Stored, such an id would break every stream, the list of transactions and the store."""
     made = await rack.service.commands.make_plan(PlanRequest())
     plan = json.loads(made.model_dump_json(by_alias=True))
     reply = await client.post("/transactions", **sent({"plan": {**plan, **edit}}))
@@ -88,7 +88,7 @@ async def test_a_plan_that_no_document_can_hold_is_refused(
     assert len(rack.switch.applied) == 1, "the first homes only"
 
 
-async def test_an_aggregator_that_no_document_can_hold_is_refused(
+async def test_an_aggregator_that_cannot_be_encoded_is_refused(
     client: httpx.AsyncClient,
 ) -> None:
     reply = await client.post("/endpoints/gpu0/attachment", **sent({"aggregator": LONE}))

@@ -1,4 +1,4 @@
-"""A plan is stale when something that it depends on changed, which it names; else it is applied."""
+"""A plan is stale, and says why, only when a fact that it depends on has changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[Rack, PlanView], Awaitable[object]]
 
 
 async def pair(rack: Rack) -> PlanView:
-    """Red's two GPUs lie under both aggregators; one moves, and nothing else."""
+    """Red's two GPUs are under different aggregators; the plan moves one of them."""
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
     plan = await rack.service.commands.make_plan(PlanRequest())
@@ -29,7 +29,7 @@ async def pair(rack: Rack) -> PlanView:
 
 
 async def four(rack: Rack) -> PlanView:
-    """Red's four GPUs need the place of an idle one."""
+    """Red's four GPUs need the port of an idle one."""
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, rank_order="placed")
     await rack.state("red", "running")
@@ -39,7 +39,7 @@ async def four(rack: Rack) -> PlanView:
 
 
 async def room(rack: Rack) -> PlanView:
-    """Blue waits for four under one aggregator; red's light has to make way."""
+    """Blue waits for four GPUs under one aggregator; red's light has to move."""
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
     await submit(rack, "blue", 4, locality="strict")
@@ -133,7 +133,7 @@ async def idle_taken(rack: Rack) -> None:
 Setup = Callable[[Rack], Awaitable[PlanView]]
 DEPENDS: list[tuple[str, Setup, Change, str]] = [
     ("an endpoint it moves", pair, lambda r, p: moved_by_hand(r, mover(p)), "moved by t"),
-    ("an endpoint it counts on", pair, lambda r, p: moved_by_hand(r, stayer(p)), "moved by t"),
+    ("an endpoint it depends on", pair, lambda r, p: moved_by_hand(r, stayer(p)), "moved by t"),
     ("there and back", pair, lambda r, p: there_and_back(r, stayer(p)), "job red was moved by t"),
     (
         "an idle endpoint",
@@ -165,22 +165,22 @@ DEPENDS: list[tuple[str, Setup, Change, str]] = [
         "out of use: no light",
     ),
     ("a taken port", pair, taken, "carries gpu"),
-    ("a foreign port", pair, foreign, "taken by a foreign circuit"),
+    ("a foreign port", pair, foreign, "used by a foreign circuit"),
     ("another port of its home", pair, other_port, "is on another port of as"),
     (
         "the job it is for is gone",
         room,
         lambda r, p: r.service.commands.cancel("blue"),
-        "job blue does not wait any more",
+        "job blue is no longer waiting",
     ),
-    ("its room is taken", room, lambda r, p: idle_taken(r), "job blue would not fit any more"),
+    ("its room is taken", room, lambda r, p: idle_taken(r), "job blue would no longer fit"),
 ]
 
 
 @pytest.mark.parametrize(
     ("setup", "change", "named"), [case[1:] for case in DEPENDS], ids=[c[0] for c in DEPENDS]
 )
-async def test_a_plan_names_what_changed_of_what_it_depends_on(
+async def test_a_stale_plan_names_the_changed_dependency(
     rack: Rack, setup: Setup, change: Change, named: str
 ) -> None:
     plan = await setup(rack)
@@ -206,7 +206,7 @@ async def starting(rack: Rack) -> None:
 
 
 async def freed(rack: Rack, plan: PlanView) -> None:
-    """The lowest port of the target becomes free: the plan's own port is used all the same."""
+    """The lowest port of the target becomes free: the plan still uses the port that it names."""
     homes = rack.service._state.homes()
     await dark(rack, next(e for e in ("gpu4", "gpu5") if homes[e] == plan.moves[0].target))
 
@@ -223,9 +223,7 @@ INDEPENDENT: list[tuple[str, Change]] = [
 @pytest.mark.parametrize(
     "change", [case[1] for case in INDEPENDENT], ids=[case[0] for case in INDEPENDENT]
 )
-async def test_what_a_plan_does_not_depend_on_does_not_make_it_stale(
-    rack: Rack, change: Change
-) -> None:
+async def test_an_independent_change_does_not_make_a_plan_stale(rack: Rack, change: Change) -> None:
     plan = await pair(rack)
     await change(rack, plan)
     rack.service._state.epoch += 1  # as any change anywhere does
@@ -236,8 +234,8 @@ async def test_what_a_plan_does_not_depend_on_does_not_make_it_stale(
     assert (await rack.service.queries.job("red")).span == 1
 
 
-async def test_short_jobs_elsewhere_make_no_plan_stale(rack: Rack) -> None:
-    """Eight plans of eight, while a job starts and ends during each of them."""
+async def test_short_jobs_elsewhere_do_not_make_a_plan_stale(rack: Rack) -> None:
+    """All of eight plans are applied, although a job starts and ends during each of them."""
     plan = await pair(rack)
     for _ in range(8):
         epoch = rack.service.queries.epoch
@@ -249,8 +247,8 @@ async def test_short_jobs_elsewhere_make_no_plan_stale(rack: Rack) -> None:
         plan = await rack.service.commands.make_plan(PlanRequest())
 
 
-async def test_a_plan_for_room_keeps_to_where_the_light_is_now(rack: Rack) -> None:
-    """An endpoint that the plan does not touch went elsewhere; the room is worked out again."""
+async def test_a_plan_for_room_uses_the_present_homes(rack: Rack) -> None:
+    """The plan does not list where the other endpoints are; the room is computed again."""
     plan = await room(rack)
     done = await rack.service.commands.apply(plan.model_copy(update={"homes_after": {}}), wait_s=60)
     assert done.state == "committed"
@@ -258,10 +256,10 @@ async def test_a_plan_for_room_keeps_to_where_the_light_is_now(rack: Rack) -> No
     assert (await rack.service.queries.job("blue")).span == 1
 
 
-async def test_a_plan_that_was_saved_before_is_for_its_epoch_only(rack: Rack) -> None:
+async def test_a_plan_without_a_basis_is_valid_at_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
     rack.service._state.epoch += 1
-    with pytest.raises(ServiceError, match="does not say which jobs it counts on"):
+    with pytest.raises(ServiceError, match="does not say which jobs it depends on"):
         await rack.service.commands.apply(plan, wait_s=60)
     rack.service._state.epoch -= 1
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"

@@ -1,6 +1,6 @@
-"""Plan files that must not be carried out: refused with a reason before any device is touched.
+"""Invalid plan files are refused with a reason before any device is touched.
 
-The whole way: the command line, the REST API over HTTP, and the service over devices in memory.
+Runs the command line against the REST API over HTTP and the service over in-memory devices.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def from_elsewhere(plan: Document) -> None:
 
 BAD: list[tuple[str, Callable[[Document], object], int, str]] = [
     ("a port used twice", two_on_one_port, 2, "two circuits on port ocs0/2."),
-    ("a circuit edited by hand", another_port, 2, "not what the plan's moves ask for"),
+    ("a circuit edited by hand", another_port, 2, "do not match the plan's moves"),
     ("homes edited by hand", another_home_afterwards, 2, "afterwards"),
     ("another target", lambda p: p["moves"][0].update(to="as9"), 6, "no aggregator as9"),
     ("an unknown endpoint", lambda p: p["moves"][0].update(endpoint="gpu9"), 2, "no endpoint gpu9"),
     ("an endpoint twice", lambda p: p["moves"].append(p["moves"][0]), 2, "twice"),
-    ("a move left out", lambda p: p["moves"].pop(), 2, "not what the plan's moves ask for"),
+    ("a move left out", lambda p: p["moves"].pop(), 2, "do not match the plan's moves"),
     ("another site", lambda p: p.update(site="elsewhere"), 2, "the plan is for site elsewhere"),
     ("an older epoch", lambda p: p.update(epoch=p["epoch"] - 1, basis=None), 6, "moved since"),
     ("a later epoch", lambda p: p.update(epoch=p["epoch"] + 1), 6, "the fabric moved since"),
     ("another start", from_elsewhere, 6, "the fabric moved since"),
-    ("no plan at all", lambda p: p.update(moves="all of them"), 2, "not a saved plan"),
+    ("not a plan", lambda p: p.update(moves="all of them"), 2, "not a saved plan"),
 ]
 
 
@@ -100,7 +100,7 @@ async def test_a_bad_plan_file_touches_nothing(
     assert (len(rack.switch.applied), len(rack.engine.calls)) == (asked, calls)
 
 
-async def test_the_same_plan_unspoilt_is_carried_out(
+async def test_the_unmodified_plan_is_carried_out(
     rack: Rack, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await scattered(rack)

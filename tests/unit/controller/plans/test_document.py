@@ -30,7 +30,7 @@ KEYS = {
 }
 
 
-async def test_plan_document_has_the_promised_keys_and_survives_a_file(rack: Rack) -> None:
+async def test_the_plan_document_has_the_documented_keys_and_survives_a_file(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     document = json.loads(plan.model_dump_json())

@@ -1,4 +1,4 @@
-"""Plans that take long delay nothing but other plans, and end when they are no longer wanted."""
+"""Slow plans delay only other plans, and end when they are no longer wanted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 
 
 class Blocked:
-    """The planner as it is with a hard problem: it computes until it is let go."""
+    """A planner with a hard problem: it computes until ``go`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
@@ -47,7 +47,7 @@ class Blocked:
 
 @pytest_asyncio.fixture
 async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Blocked]:
-    """The planner is stuck, once it has warmed up."""
+    """A planner that blocks, after its warm-up."""
     await rack.until(lambda: not rack.service._plans.busy)
     monkeypatch.setattr(plan_line, "LINE_S", 600.0)
     found = Blocked(monkeypatch)
@@ -55,8 +55,8 @@ async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     found.go.set()
 
 
-async def test_plans_under_way_delay_no_job(rack: Rack, blocked: Blocked) -> None:
-    """More plans than asyncio's own pool ever has threads, and all of them are stuck."""
+async def test_running_plans_do_not_delay_jobs(rack: Rack, blocked: Blocked) -> None:
+    """More plans are requested than asyncio's own pool has threads, and the planner is stuck."""
     plans = [asyncio.create_task(rack.service.commands.make_plan(PlanRequest())) for _ in range(40)]
     await rack.until(lambda: blocked.began)
     await submit(rack, "red", 4)
@@ -89,13 +89,13 @@ async def test_the_api_says_that_the_planner_is_busy(
     await first
 
 
-async def test_a_plan_waits_in_line_only_so_long(
+async def test_the_wait_of_a_plan_is_bounded(
     rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_line, "LINE_S", 0.01)
     first = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
     await rack.until(lambda: blocked.began)
-    with pytest.raises(ServiceError, match="no turn came within") as caught:
+    with pytest.raises(ServiceError, match="did not become free within") as caught:
         await rack.service.commands.make_plan(PlanRequest())
     assert caught.value.code == "unavailable"
     blocked.go.set()
@@ -103,7 +103,7 @@ async def test_a_plan_waits_in_line_only_so_long(
 
 
 def endless(ended: threading.Event) -> Callable[[Clock], None]:
-    """A computation that goes on for as long as its clock lets it."""
+    """Return a computation that runs until its clock stops it."""
 
     def work(clock: Clock) -> None:
         try:
@@ -121,10 +121,10 @@ async def test_the_time_out_ends_the_work_itself() -> None:
         await line.compute(endless(ended), 0.01)
     assert caught.value.code == "timeout"
     assert await line.compute(lambda clock: "next", 60) == "next"
-    assert ended.is_set(), "the next one had its turn while this one went on"
+    assert ended.is_set(), "the next computation began while this one was running"
 
 
-async def test_a_caller_that_goes_away_ends_the_work_itself() -> None:
+async def test_a_cancelled_caller_ends_the_work_itself() -> None:
     line, ended = PlanLine(), threading.Event()
     began = threading.Event()
 
@@ -142,7 +142,7 @@ async def test_a_caller_that_goes_away_ends_the_work_itself() -> None:
     assert not line.busy
 
 
-async def test_a_caller_that_goes_away_in_line_leaves_it_in_order() -> None:
+async def test_a_cancelled_caller_in_line_does_not_block_the_others() -> None:
     line, go = PlanLine(), threading.Event()
     first = asyncio.create_task(line.compute(lambda clock: go.wait(120), 600))
     await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_a_caller_that_goes_away_in_line_leaves_it_in_order() -> None:
     assert second.cancelled()
 
 
-async def test_an_error_in_the_work_is_told_and_the_next_has_its_turn() -> None:
+async def test_an_error_in_the_work_is_raised_and_the_next_plan_runs() -> None:
     line = PlanLine()
 
     def broken(clock: Clock) -> None:
@@ -167,17 +167,17 @@ async def test_an_error_in_the_work_is_told_and_the_next_has_its_turn() -> None:
     assert await line.compute(lambda clock: 7, 60) == 7
 
 
-async def test_the_planner_looks_at_its_clock_until_it_ends(rack: Rack) -> None:
-    """A real plan ends in its thread as soon as it is no longer wanted."""
+async def test_the_planner_reads_its_clock_while_it_computes(rack: Rack) -> None:
+    """So the clock can end a real plan in its thread."""
     await scattered(rack)
     state = rack.service._state
     fabric = state.fabric()
-    looks = 0
+    readings = 0
 
     def clock() -> float:
-        nonlocal looks
-        looks += 1
-        if looks > 2:
+        nonlocal readings
+        readings += 1
+        if readings > 2:
             raise plan_line.StoppedError
         return 0.0
 

@@ -1,4 +1,4 @@
-"""What is found on a switch while something else goes on: people, or a disk that refuses."""
+"""Adoption of circuits during other events: moves, manual changes, a failing disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cut:
-    """Stands before the switch: it deletes what it is told to, and makes nothing until ``go``."""
+    """Wraps the switch: it deletes circuits at once, and makes none until ``go`` is set."""
 
     def __init__(self, rack: Rack) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
@@ -58,10 +58,10 @@ async def durable(rack: Rack) -> dict[str, AttachPoint]:
 
 
 @pytest.mark.parametrize("ends", ["committed", "rolled_back"])
-async def test_a_port_that_somebody_takes_while_its_endpoint_moves_away(
+async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     rack: Rack, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The port was known as gpu0's until its move is proven; a port never has two."""
+    """The port is recorded as gpu0's until its move is proven; a port never has two endpoints."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     cut = Cut(rack)
     moving = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
@@ -97,8 +97,8 @@ async def test_a_port_that_somebody_takes_while_its_endpoint_moves_away(
     assert not state.store_error
 
 
-async def test_what_was_found_and_could_not_be_saved_is_saved_later(rack: Rack) -> None:
-    """Until then the flows must not wait for somebody to look at the switch again."""
+async def test_an_adoption_that_could_not_be_saved_is_saved_later(rack: Rack) -> None:
+    """The flows follow then, without another reading of the switch."""
     commit = rack.store._commit
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
     rack.switch.add("1.1.6", "2.1.4")
@@ -118,8 +118,10 @@ async def test_what_was_found_and_could_not_be_saved_is_saved_later(rack: Rack) 
     assert (await durable(rack))["gpu5"] == AttachPoint("as0", 4)
 
 
-async def test_nobody_takes_what_a_recovery_owes_for_right_where_it_is_found(rack: Rack) -> None:
-    """All old or all new, never a mix: also when somebody has the switch read in between."""
+async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_found(
+    rack: Rack,
+) -> None:
+    """All old places or all new ones, never a mix, even if the switch is read in between."""
     await scattered(rack)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     plan = await rack.service.commands.make_plan(PlanRequest())
@@ -159,8 +161,8 @@ async def test_nobody_takes_what_a_recovery_owes_for_right_where_it_is_found(rac
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
 
 
-async def test_one_that_cannot_be_moved_back_yet_keeps_nobody_waiting(rack: Rack) -> None:
-    """Two endpoints lost their light: one's job is just being started."""
+async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(rack: Rack) -> None:
+    """Two endpoints lost their light, and the job of one is just starting."""
     start, go = rack.engine.start, asyncio.Event()
 
     async def later(*asked: Any) -> Any:

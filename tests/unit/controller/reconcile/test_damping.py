@@ -1,4 +1,4 @@
-"""F13 and F23: flaps are damped, and a reader that is too slow is told to read afresh."""
+"""F13 and F23: flaps are damped, and a reader that is too slow is told to resynchronise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
 
-def test_a_loss_now_and_then_is_no_flap() -> None:
+def test_occasional_losses_are_not_a_flap() -> None:
     damper = Damper()
     assert not any(damper.lost("as0/1", n * 60.0) for n in range(100))
 
 
-def test_flaps_hold_down_once_and_holding_still_lets_go() -> None:
+def test_flaps_hold_an_object_down_once_until_it_is_stable() -> None:
     damper = Damper()
     assert [damper.lost("as0/1", 0.1 * n) for n in range(8)].count(True) == 1
     assert damper.held("as0/1")
@@ -35,7 +35,7 @@ def test_no_storm_holds_longer_than_the_limit_after_its_end() -> None:
     assert damper.calmed(100.0 + MAX_HOLD_S + 1) == ["as0/1"]
 
 
-async def test_a_storm_of_carrier_changes_costs_one_event_and_no_replan(rack: Rack) -> None:
+async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(rack: Rack) -> None:
     point = rack.service._state.attachments["gpu0"]
     for _ in range(1000):
         rack.aggregators.post(PortStatus(point.aggregator, point.port, False))
@@ -53,7 +53,7 @@ async def test_a_storm_of_carrier_changes_costs_one_event_and_no_replan(rack: Ra
     assert (await rack.service.queries.job("red")).state == "pending"
 
 
-async def test_an_aggregator_that_comes_and_goes_is_not_used_until_it_holds_still(
+async def test_a_flapping_aggregator_is_not_used_until_it_is_stable(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "WATCH_EVERY_S", 0.02)
@@ -68,7 +68,7 @@ async def test_an_aggregator_that_comes_and_goes_is_not_used_until_it_holds_stil
     assert [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Stable"]
 
 
-def test_a_reader_that_was_too_slow_is_told_to_read_afresh(
+def test_a_reader_that_was_too_slow_is_told_to_resynchronise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(events, "KEPT", 5)

@@ -1,4 +1,4 @@
-"""Whose circuit it is, on switches that store no owner: the controller over real drivers."""
+"""Ownership of circuits on switches that store no owner: the controller over real drivers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS = (
 
 
 class Emulated(FakeOcs):
-    """Light as the emulator has it; everything else is the driver's."""
+    """A switch over a real driver, whose light is read from the emulator."""
 
     def __init__(self, emulator: Emulator, kind: Kind, state_dir: Path) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Emulated(FakeOcs):
         return [(name(fiber(c.a)), name(fiber(c.b))) for c in self.emulator.model.circuits.values()]
 
     def foreign(self, a: str, b: str) -> None:
-        """Somebody else makes a circuit."""
+        """Make a circuit on the switch itself, as another client would."""
         beside = {f: o for o, f in self.emulator.personality.partner.items()}
         one, other = self.grid.number(a), self.grid.number(b)
         pairs = [(one, beside[other]), (other, beside[one])] if beside else [(one, other)]
@@ -72,13 +72,13 @@ class Emulated(FakeOcs):
         self.emulator.switch.poke()
 
     def names(self) -> set[frozenset[str]]:
-        """Return the ends of all circuits there are."""
+        """Return the ends of all circuits."""
         return {frozenset(pair) for pair in self.lit()}
 
 
 @contextlib.asynccontextmanager
 async def rack_on(kind: Kind, folder: Path) -> AsyncIterator[Rack]:
-    """Yield a controller that is not started yet, before an emulated switch."""
+    """Yield a controller, not started yet, with an emulated switch."""
     personality = load_personality(kind.personality).with_timing(
         mirror_s=0.001, bulk_s=0.005, command_s=0.0
     )
@@ -107,9 +107,7 @@ def password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_a_circuit_of_somebody_else_is_foreign_and_its_ports_are_not_used(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_the_ports_of_a_foreign_circuit_are_not_used(kind: Kind, tmp_path: Path) -> None:
     async with rack_on(kind, tmp_path / "state") as rack:
         switch_of(rack).foreign("1.1.6", "2.2.4")  # gpu5's fiber, and a port of as1
         await rack.up()
@@ -144,9 +142,7 @@ async def test_a_regroup_over_a_foreign_circuit_is_refused_before_any_job_is_fro
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_own_circuits_outlive_a_controller_and_are_regrouped(
-    kind: Kind, tmp_path: Path
-) -> None:
+async def test_own_circuits_survive_a_restart_and_are_regrouped(kind: Kind, tmp_path: Path) -> None:
     async with rack_on(kind, tmp_path / "state") as rack:
         await rack.up()
         await scattered(rack)
@@ -161,7 +157,7 @@ async def test_own_circuits_outlive_a_controller_and_are_regrouped(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_a_lost_list_of_own_circuits_takes_no_light_from_a_job(
+async def test_a_job_keeps_its_light_when_the_list_of_own_circuits_is_lost(
     kind: Kind, tmp_path: Path
 ) -> None:
     async with rack_on(kind, tmp_path / "state") as rack:
@@ -182,7 +178,7 @@ async def test_a_lost_list_of_own_circuits_takes_no_light_from_a_job(
 
 
 async def test_the_list_of_own_circuits_moves_below_the_state_directory(tmp_path: Path) -> None:
-    """A release before kept it in the home of the user."""
+    """An earlier release kept it in the user's home directory."""
     kind = KINDS[0]
     async with rack_on(kind, tmp_path / "state") as rack:
         host, port = switch_of(rack).emulator.addresses[kind.front_end]

@@ -1,4 +1,4 @@
-"""The operator's hand and the watch over drift: attach, abort, release; adopt, repair or alarm."""
+"""Manual operations (attach, abort, release) and the drift policies adopt, repair and alarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
 from controller.fabric import executor
-from controller.reconcile.drift import Vanished, stray_ranks
+from controller.reconcile.drift import LossDetector, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.fabric import EventView
 from controller.schema.plans import AttachRequest, PlanRequest
@@ -58,7 +58,7 @@ async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> N
     assert rack.engine.calls[-2:] == [("freeze", "red"), ("thaw", "red")]
 
 
-async def test_a_detached_endpoint_stays_dark_over_a_restart_until_it_is_attached(
+async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attached(
     rack: Rack,
 ) -> None:
     dark = AttachRequest(aggregator=None)
@@ -83,7 +83,7 @@ async def test_a_detached_endpoint_stays_dark_over_a_restart_until_it_is_attache
         ("gpu0", None, "conflict"),  # carries a job
     ],
 )
-async def test_what_cannot_be_attached_is_refused_before_a_device_is_touched(
+async def test_an_invalid_attach_is_refused_before_a_device_is_touched(
     rack: Rack, endpoint: str, aggregator: str | None, code: str
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
@@ -129,7 +129,7 @@ async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> N
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
-async def test_abort_of_what_has_ended_or_never_was_is_refused(rack: Rack) -> None:
+async def test_abort_of_an_ended_or_unknown_transaction_is_refused(rack: Rack) -> None:
     done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     for ident, code in [(done.id, "conflict"), ("t99", "not_found")]:
         with pytest.raises(ServiceError) as caught:
@@ -140,7 +140,7 @@ async def test_abort_of_what_has_ended_or_never_was_is_refused(rack: Rack) -> No
 # --- quarantine -------------------------------------------------------------------------------
 
 
-async def test_release_of_a_port_outlives_a_restart(
+async def test_the_release_of_a_port_survives_a_restart(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
@@ -185,7 +185,7 @@ def cut(rack: Rack, *fibers: str) -> None:
 
 
 async def drifting(rack: Rack, policy: DriftPolicy) -> None:
-    """A job on gpu0 and gpu1, under as0; then somebody moves the light of gpu0 to as1."""
+    """Run a job on gpu0 and gpu1 under as0, then move gpu0's light to as1 at the switch."""
     rack.service._drift._policy = policy
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
@@ -204,7 +204,7 @@ async def test_repair_moves_a_jobs_light_back(rack: Rack) -> None:
     assert light(rack)["gpu0"] == rack.service._state.attachments["gpu0"].aggregator
 
 
-async def test_adopt_takes_what_is_found_for_the_intent(rack: Rack) -> None:
+async def test_adopt_makes_the_found_circuit_the_intent(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ADOPT)
     state = rack.service._state
     await rack.until(lambda: state.attachments["gpu0"].aggregator == "as1")
@@ -220,7 +220,7 @@ async def test_alarm_changes_nothing_and_is_raised_once(rack: Rack) -> None:
     assert len(await events(rack, "CircuitDrift")) == 1
 
 
-async def test_circuits_that_vanish_in_a_mass_are_not_repaired_unasked(rack: Rack) -> None:
+async def test_a_mass_loss_of_circuits_is_not_repaired_automatically(rack: Rack) -> None:
     rack.switch.circuits = []
     event = await told(rack, "CircuitsVanished")
     assert event.severity == "error"
@@ -231,8 +231,8 @@ async def test_circuits_that_vanish_in_a_mass_are_not_repaired_unasked(rack: Rac
     await rack.until(lambda: light(rack) == rack.site.homes)
 
 
-async def test_a_new_foreign_circuit_is_told_and_its_port_not_used(rack: Rack) -> None:
-    rack.switch.add("2.1.4", "9.9.9", owner="somebody")
+async def test_a_new_foreign_circuit_is_reported_and_its_port_is_not_used(rack: Rack) -> None:
+    rack.switch.add("2.1.4", "9.9.9", owner="other")
     event = await told(rack, "ForeignCircuit")
     assert "2.1.4-9.9.9" in event.message
     assert len(await events(rack, "ForeignCircuit")) == 1
@@ -240,7 +240,7 @@ async def test_a_new_foreign_circuit_is_told_and_its_port_not_used(rack: Rack) -
     assert blocked == {"4"}
 
 
-async def test_flows_that_somebody_changed_are_put_right(rack: Rack) -> None:
+async def test_flows_that_were_changed_from_outside_are_corrected(rack: Rack) -> None:
     installs = len(rack.aggregators.history)
     rack.aggregators.edited["as1"] = ["missing: table 0 …"]
     event = await told(rack, "FlowDrift")
@@ -249,7 +249,7 @@ async def test_flows_that_somebody_changed_are_put_right(rack: Rack) -> None:
     assert not rack.aggregators.edited
 
 
-async def test_a_container_that_somebody_froze_goes_on(rack: Rack) -> None:
+async def test_a_container_that_was_frozen_from_outside_is_thawed(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     rack.engine._all("red", RankState.PAUSED)
@@ -258,7 +258,7 @@ async def test_a_container_that_somebody_froze_goes_on(rack: Rack) -> None:
     await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
 
 
-async def test_a_paused_job_is_no_drift(rack: Rack) -> None:
+async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     await rack.service.commands.pause("red")
@@ -267,10 +267,10 @@ async def test_a_paused_job_is_no_drift(rack: Rack) -> None:
     assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.statuses)
 
 
-# --- ourselves ----------------------------------------------------------------------------------
+# --- the controller itself ----------------------------------------------------------------------
 
 
-async def test_when_most_devices_vanish_at_once_nothing_is_touched(rack: Rack) -> None:
+async def test_when_most_devices_vanish_at_once_no_device_is_touched(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
     rack.engine.lost = {server.name for server in rack.site.servers}
@@ -288,20 +288,20 @@ async def test_when_most_devices_vanish_at_once_nothing_is_touched(rack: Rack) -
     await rack.until(lambda: light(rack).get("gpu0") == "as0")
 
 
-def test_devices_that_leave_one_by_one_are_no_mass() -> None:
-    watch, names = Vanished(), [f"d{i}" for i in range(8)]
-    assert [watch.see(names[i:], i * 60.0) for i in range(8)] == [""] * 8
+def test_devices_that_vanish_one_by_one_are_not_a_mass() -> None:
+    detector, names = LossDetector(), [f"d{i}" for i in range(8)]
+    assert [detector.observe(names[i:], i * 60.0) for i in range(8)] == [""] * 8
 
 
 def test_a_suspicion_ends_when_devices_come_back_and_not_before() -> None:
-    watch, names = Vanished(), [f"d{i}" for i in range(8)]
-    watch.see(names, 0)
-    assert watch.see(names[:2], 1)
-    assert watch.see(names[:2], 3600)
-    assert not watch.see(names[:5], 3601)
+    detector, names = LossDetector(), [f"d{i}" for i in range(8)]
+    detector.observe(names, 0)
+    assert detector.observe(names[:2], 1)
+    assert detector.observe(names[:2], 3600)
+    assert not detector.observe(names[:5], 3601)
 
 
-async def test_first_start_suspects_nobody(tmp_path: Path) -> None:
+async def test_the_first_start_raises_no_suspicion(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     rack.engine.lost = {server.name for server in rack.site.servers}
     service_ = asyncio.create_task(rack.up())

@@ -30,7 +30,7 @@ class Measuring(FakeOcs):
 
 async def test_many_readers_one_reading_of_cabled_ports(rack: Rack) -> None:
     switch = Measuring()
-    rack.service._switches._lines["ocs0"].driver = switch
+    rack.service._switches._switches["ocs0"].driver = switch
     read = await asyncio.gather(*(rack.service.queries.optics("ocs0") for _ in range(20)))
     assert switch.readings == 1
     assert all(view == read[0] for view in read)
@@ -42,7 +42,7 @@ async def test_a_switch_that_is_unknown_or_away(rack: Rack) -> None:
     with pytest.raises(ServiceError) as unknown:
         await rack.service.queries.optics("ocs9")
     assert (unknown.value.code, unknown.value.object) == ("not_found", "switch/ocs9")
-    rack.service._switches._lines["ocs0"].there.clear()
+    rack.service._switches._switches["ocs0"].there.clear()
     with pytest.raises(ServiceError) as away:
         await rack.service.queries.optics("ocs0")
     assert away.value.code == "unavailable"
@@ -56,7 +56,7 @@ async def test_a_switch_may_raise_any_number_of_alarms_and_some_are_shown(
 
     switch = Measuring()
     monkeypatch.setattr(switch, "alarms", storm)
-    rack.service._switches._lines["ocs0"].driver = switch
+    rack.service._switches._switches["ocs0"].driver = switch
     shown = (await rack.service.queries.optics("ocs0")).alarms
     assert len(shown) == 501
     assert shown[-1].text == "and 19500 more"

@@ -1,4 +1,4 @@
-"""S17: an agent that speaks for others, or says it did what nobody asked, is believed no more."""
+"""S17: an agent that reports for others, or reports unrequested starts, is not trusted any more."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_who_speaks_for_anothers_endpoint_is_not_listened_to(liar: Liar) -
         assert await engine.observe() == []  # for good
 
 
-async def test_who_says_it_started_what_nobody_asked_is_not_listened_to() -> None:
+async def test_an_agent_that_reports_an_unrequested_start_is_ignored() -> None:
     async with believing(Liar(rank("gpu0"), rank("gpu1", job="blue"))) as engine:
         with pytest.raises(EngineError) as refused:
             await engine.start([SPEC], 60)

@@ -24,7 +24,7 @@ from tests.contract.engine_contract import SLEEP
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that nobody listens on, and nobody else is given meanwhile."""
+    """A port without a listener, which no other process gets meanwhile."""
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         yield kept.getsockname()[1]
@@ -55,7 +55,7 @@ async def test_a_lost_server_harms_only_its_own_jobs(tmp_path: Path, free_port: 
         await engine.stop("red", 0)
 
 
-async def test_a_job_nobody_knows_may_be_on_the_lost_server(tmp_path: Path, free_port: int) -> None:
+async def test_an_unknown_job_may_be_on_the_lost_server(tmp_path: Path, free_port: int) -> None:
     async with two_servers(tmp_path, free_port) as (_, engine):
         with pytest.raises(EngineError) as failed:
             await engine.stop("red", 0)

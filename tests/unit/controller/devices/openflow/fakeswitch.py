@@ -13,8 +13,9 @@ from controller.devices.openflow.rules.pipeline import PROBE_MAC
 from controller.devices.openflow.rules.rule import FlowRule, RuleKey, match
 from controller.devices.openflow.session import messages
 from controller.devices.openflow.session.osken import ofproto as ofp
-from controller.devices.openflow.session.osken import parser, take_frames
+from controller.devices.openflow.session.osken import parser
 from controller.devices.openflow.wire import arp
+from controller.devices.openflow.wire.framing import take_frames
 
 _TABLE_FULL = (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
 
@@ -154,7 +155,7 @@ class FakeSwitch:
 
 
 def foreign_rule() -> tuple[FlowRule, bytes]:
-    """A rule somebody else left behind: drop all IPv6."""
+    """A rule of another controller: drop all IPv6."""
     fields = parser.OFPMatch(eth_type=0x86DD)
     buffer = bytearray()
     fields.serialize(buffer, 0)

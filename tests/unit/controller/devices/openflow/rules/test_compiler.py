@@ -65,7 +65,7 @@ def reached(fabric, places, source: str, packet: Packet) -> set[str]:
     return {by_place.get((where, port), f"{where}/{port}") for where, port, _ in ends}
 
 
-def test_members_of_a_job_reach_each_other_and_nobody_else():
+def test_members_of_a_job_reach_each_other_and_no_others():
     fabric = fabric_of(flows.compile(SITE, 1, PLACES, JOBS))
     job_of = {name: job for job, names in JOBS.items() for name in names}
     for a, b in itertools.permutations(PLACES, 2):
@@ -328,8 +328,8 @@ def test_every_single_step_of_a_regroup_is_isolated(old, new, chance):
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(states(), st.sets(st.sampled_from(NAMES), max_size=2)), max_size=5))
-def test_compiling_on_from_any_state_gives_what_compiling_afresh_gives(story):
-    """Whatever happened before: only the epochs in cookies may tell the two apart."""
+def test_compiling_on_from_any_state_gives_the_result_of_a_full_compilation(story):
+    """Only the epochs in cookies may differ, regardless of the history."""
     compiler, last = flows.Compiler(BIG), flows.Compiled()
     for epoch, ((places, jobs), held) in enumerate(story):
         last = compiler.next(last, epoch, places, jobs, frozenset(held))

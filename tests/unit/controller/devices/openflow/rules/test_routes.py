@@ -1,4 +1,4 @@
-"""Which way between aggregators: whatever was asked before, the answer is the shortest."""
+"""Paths between aggregators are the shortest, regardless of earlier questions."""
 
 from __future__ import annotations
 

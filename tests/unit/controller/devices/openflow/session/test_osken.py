@@ -129,9 +129,9 @@ async def test_trap_4_reconnects_leave_no_threads_behind(control, monkeypatch):
 def listening_here() -> set[str]:
     """Addresses this process listens on, as the kernel prints them."""
     inodes = set()
-    for link in Path("/proc/self/fd").iterdir():
+    for conversation in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # of a thread that has closed it since
-            inodes.add(link.readlink().name.removeprefix("socket:[").removesuffix("]"))
+            inodes.add(conversation.readlink().name.removeprefix("socket:[").removesuffix("]"))
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
 
@@ -147,14 +147,14 @@ async def test_trap_5_only_the_given_address_is_served(others, control):
 
 
 async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
-    """How long it may be silent is left out until it is silent for ever: this loop may be late."""
+    """How long it may be silent is left out until it stays silent: this loop may be late."""
     patience = of_liveness.SILENT_INTERVALS
     monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
-    liveness = control.aggregators._links["as0"]._session._liveness
+    liveness = control.aggregators._conversations["as0"]._session._liveness
     await control.until(lambda: switch.seen[ofp.OFPT_ECHO_REQUEST] >= 10)
     await control.until(lambda: liveness._silent <= 1)  # its answers count as life
     assert control.aggregators.connected()
@@ -228,7 +228,7 @@ async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
 
 
 async def test_too_many_strangers_are_turned_away(control, monkeypatch):
-    monkeypatch.setattr(osken, "STRANGERS_LIMIT", 1)
+    monkeypatch.setattr(osken, "HANDSHAKES_LIMIT", 1)
     monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 3600.0)
     monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     quiet = [FakeSwitch(0xA0), FakeSwitch(0xA1), FakeSwitch(0xBAD)]
@@ -243,7 +243,7 @@ async def test_too_many_strangers_are_turned_away(control, monkeypatch):
 
 async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
     """As they do when a new controller takes them over from the keeper."""
-    monkeypatch.setattr(osken, "STRANGERS_LIMIT", 0)
+    monkeypatch.setattr(osken, "HANDSHAKES_LIMIT", 0)
     switches = [FakeSwitch(0xA0), FakeSwitch(0xA1)]
     for switch in switches:
         switch.answers = False  # none has said yet who it is
@@ -254,7 +254,7 @@ async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
 
 
 async def test_answers_to_a_controller_before_this_one_do_no_harm(control):
-    """The heir of one that died in a handshake gets them in the connection that it was left."""
+    """The successor of one that died in a handshake gets them in the inherited connection."""
     switch = Answering(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
@@ -285,7 +285,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(lambda: "as0" in control.aggregators.connected())
-    session = control.aggregators._links["as0"]._session
+    session = control.aggregators._conversations["as0"]._session
     before = switch.seen[ofp.OFPT_ECHO_REQUEST]
     echo = message(ofp.OFPT_ECHO_REQUEST, 9, bytes(4000))
     # The switch reads on this very loop, so that the socket is full long before the last of them.
@@ -296,12 +296,6 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
     assert "as0" in control.aggregators.connected()
 
 
-def test_frames_are_taken_whole():
-    buffer = bytearray(message(2, 7) + message(3, 8, b"abc") + b"\x04")
-    assert [frame[1] for frame in osken.take_frames(buffer)] == [2, 3]
-    assert buffer == b"\x04"
-
-
 def test_eventlet_is_never_imported():
     script = (
         "import sys, controller.devices.openflow.aggregators; sys.exit('eventlet' in sys.modules)"
@@ -309,7 +303,7 @@ def test_eventlet_is_never_imported():
     assert python(script).wait(60) == 0
 
 
-def test_ofkit_alone_imports_os_ken():
+def test_one_module_alone_imports_os_ken():
     importing = re.compile(r"^\s*(import|from)\s+os_ken", re.MULTILINE)
     ours = [path for part in PARTS for path in (ROOT / part).rglob("*.py")]
     found = [path.name for path in ours if importing.search(path.read_text(encoding="utf-8"))]

@@ -1,7 +1,7 @@
 """A switch that comes back before its old session's askers were woken, and what else may cross.
 
 The loop takes everything that came while it was busy in one go: an answer, the end of the session
-and its heir.
+and its successor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.session import app, conversation
 from controller.devices.openflow.session.app import Reply, SessionDown, SessionUp
 from controller.devices.openflow.session.osken import ofproto as ofp
-from controller.devices.openflow.session.osken import parser, take_frames
+from controller.devices.openflow.session.osken import parser
+from controller.devices.openflow.wire.framing import take_frames
 from tests.unit.controller.devices.openflow.conftest import Control
 from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch
 from tests.unit.controller.devices.openflow.sites import attach, make_site
@@ -117,9 +118,9 @@ async def test_a_greeting_that_fails_does_not_end_the_next_session() -> None:
     old = crossing.comes()
     await crossing.until(lambda: old.asked)
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.serves(heir, crossing.aggregators.connected)
-    assert not heir.over
+    successor = crossing.comes()
+    await crossing.serves(successor, crossing.aggregators.connected)
+    assert not successor.over
     assert crossing.events == [AggregatorConnected("as0")]
 
 
@@ -133,11 +134,11 @@ async def test_a_session_is_announced_only_once_its_own_tables_are_known() -> No
     await crossing.until(lambda: old.asked)
     crossing.answers(old)  # the last of the greeting
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.until(lambda: heir.asked)
+    successor = crossing.comes()
+    await crossing.until(lambda: successor.asked)
     assert crossing.events == []
     assert not crossing.aggregators.connected()
-    await crossing.serves(heir, crossing.aggregators.connected)
+    await crossing.serves(successor, crossing.aggregators.connected)
     assert crossing.events == [AggregatorConnected("as0")]
 
 
@@ -154,12 +155,12 @@ async def test_a_change_goes_on_in_no_other_session(batch: int) -> None:
         await crossing.until(lambda: old.asked)
         crossing.answers(old)
     crossing.goes(old)
-    heir = crossing.comes()
-    await crossing.serves(heir, crossing.aggregators.connected)
+    successor = crossing.comes()
+    await crossing.serves(successor, crossing.aggregators.connected)
     with pytest.raises(AggregatorError) as caught:
         await install
     assert caught.value.code == "unavailable"
-    assert heir.changes() == len(wanted.rules)
+    assert successor.changes() == len(wanted.rules)
     assert not crossing.aggregators.lacking({"as0": wanted})
 
 
@@ -176,9 +177,9 @@ async def test_an_audit_does_not_take_a_change_that_waits_behind_it_for_drift(
     monkeypatch.setattr(switch, "_multipart", lambda *question: asked.append(question))
     audit = asyncio.create_task(control.aggregators.audit("as0"))
     await control.until(lambda: asked)
-    link = control.aggregators._links["as0"]
+    conversation = control.aggregators._conversations["as0"]
     install = asyncio.create_task(control.aggregators.install({"as0": new}, deadline_s=DEADLINE_S))
-    await control.until(lambda: link.wanted is new)
+    await control.until(lambda: conversation.wanted is new)
     monkeypatch.setattr(switch, "_multipart", answer)
     answer(*asked[0])
     assert await audit == []
@@ -227,15 +228,15 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
 async def test_a_greeting_that_breaks_is_made_again(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = conversation.Link._read
+    read = conversation.Conversation._read
 
     async def broken(*_: Any) -> Any:
-        raise ValueError("something in the tables that nobody has foreseen")
+        raise ValueError("unforeseen content of the tables")
 
-    monkeypatch.setattr(conversation.Link, "_read", broken)
+    monkeypatch.setattr(conversation.Conversation, "_read", broken)
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(switch.has_left)
-    monkeypatch.setattr(conversation.Link, "_read", read)
+    monkeypatch.setattr(conversation.Conversation, "_read", read)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)

@@ -1,4 +1,4 @@
-"""Liveness, ARP frames, packet-in allowance, listening sockets."""
+"""Liveness, ARP frames, limits of messages, listening sockets, peers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.base.addresses import split_address
 from controller.devices.aggregators import AggregatorRefused
 from controller.devices.openflow.rules.pipeline import PROBE_MAC
-from controller.devices.openflow.session import meter as of_meter
+from controller.devices.openflow.session import meter as meters
 from controller.devices.openflow.session.listen import listening_socket
 from controller.devices.openflow.session.liveness import (
     BARRIER_PATIENCE_S,
     SILENT_INTERVALS,
+    Alive,
     Liveness,
-    Verdict,
 )
-from controller.devices.openflow.session.meter import Allowance, Meter
+from controller.devices.openflow.session.meter import Handling, Meter
 from controller.devices.openflow.session.peer import (
     RECORD_BYTES,
     Certificate,
@@ -35,34 +34,34 @@ from sitefile.model import AggregatorCable
 from tests.unit.controller.devices.openflow.fakeswitch import arp_reply
 
 
-def silence(liveness: Liveness, intervals: int, start: float = 0.0) -> list[Verdict]:
+def silence(liveness: Liveness, intervals: int, start: float = 0.0) -> list[Alive]:
     return [liveness.quiet(start + n) for n in range(1, intervals + 1)]
 
 
 def test_five_silent_seconds_are_death():
     verdicts = silence(Liveness(), SILENT_INTERVALS)
-    assert verdicts == [Verdict.ECHO] * 4 + [Verdict.DEAD]
+    assert verdicts == [Alive.UNKNOWN] * 4 + [Alive.NO]
 
 
 def test_any_byte_is_life():
     liveness = Liveness()
     silence(liveness, SILENT_INTERVALS - 1)
     liveness.heard()
-    assert silence(liveness, SILENT_INTERVALS - 1) == [Verdict.ECHO] * 4
+    assert silence(liveness, SILENT_INTERVALS - 1) == [Alive.UNKNOWN] * 4
 
 
 def test_a_barrier_protects_for_thirty_seconds():
     liveness = Liveness()
     liveness.barrier_sent(1, now=0.0)
     verdicts = silence(liveness, int(BARRIER_PATIENCE_S))
-    assert verdicts == [Verdict.ECHO] * 29 + [Verdict.DEAD]
+    assert verdicts == [Alive.UNKNOWN] * 29 + [Alive.NO]
 
 
 def test_an_answered_barrier_protects_no_longer():
     liveness = Liveness()
     liveness.barrier_sent(1, now=0.0)
     liveness.barrier_done(1)
-    assert silence(liveness, SILENT_INTERVALS)[-1] is Verdict.DEAD
+    assert silence(liveness, SILENT_INTERVALS)[-1] is Alive.NO
 
 
 def test_probe_frame_follows_rfc_5227():
@@ -81,25 +80,6 @@ def test_arp_replies_are_read_and_nothing_else():
     assert arp.parse_reply(bytes(60)) is None
 
 
-def test_allowance_refills_with_time():
-    allowance = Allowance(2.0, now=0.0)
-    assert [allowance.take(0.0) for _ in range(3)] == [True, True, False]
-    assert [allowance.take(0.5) for _ in range(2)] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"), [("127.0.0.1:6653", ("127.0.0.1", 6653)), ("[::1]:1", ("::1", 1))]
-)
-def test_addresses_are_split(text, parts):
-    assert split_address(text) == parts
-
-
-@pytest.mark.parametrize("text", ["6653", "host:", ":6653", "host:x", "host:70000"])
-def test_bad_addresses_are_refused(text):
-    with pytest.raises(ValueError, match="host:port"):
-        split_address(text)
-
-
 def test_listening_socket_reports_what_is_wrong():
     with listening_socket("127.0.0.1:0") as taken:
         port = taken.getsockname()[1]
@@ -111,34 +91,27 @@ def test_listening_socket_reports_what_is_wrong():
 
 
 def test_refusals_beyond_a_full_table_are_forgotten_until_the_next_answer():
-    meter = Meter(0.0)
-    verdicts = [meter.judge(of_meter.ERROR, asked=False, now=0.0) for _ in range(3000)]
-    assert verdicts.count(of_meter.Verdict.TAKE) == of_meter.ERRORS
-    assert meter.judge(of_meter.BARRIER_REPLY, asked=True, now=0.0) is of_meter.Verdict.TAKE
-    assert meter.judge(of_meter.ERROR, asked=False, now=0.0) is of_meter.Verdict.TAKE
+    meter = Meter()
+    verdicts = [meter.judge(meters.ERROR, asked=False, now=0.0) for _ in range(3000)]
+    assert verdicts.count(Handling.DECODE) == meters.ERRORS
+    assert meter.judge(meters.BARRIER_REPLY, asked=True, now=0.0) is Handling.DECODE
+    assert meter.judge(meters.ERROR, asked=False, now=0.0) is Handling.DECODE
 
 
 def test_unasked_answers_are_not_decoded():
-    meter = Meter(0.0)
-    for kind in (of_meter.MULTIPART_REPLY, of_meter.BARRIER_REPLY):
-        assert meter.judge(kind, asked=False, now=0.0) is of_meter.Verdict.SKIP
+    meter = Meter()
+    for kind in (meters.MULTIPART_REPLY, meters.BARRIER_REPLY):
+        assert meter.judge(kind, asked=False, now=0.0) is Handling.IGNORE
 
 
 def test_what_a_port_says_is_never_forgotten_but_has_an_end():
-    meter = Meter(0.0)
-    burst = int(of_meter.PORT_STATUS_BURST)
-    verdicts = [meter.judge(of_meter.PORT_STATUS, asked=False, now=0.0) for _ in range(burst + 1)]
-    assert verdicts == [of_meter.Verdict.TAKE] * burst + [of_meter.Verdict.END]
-    calm = Meter(0.0)
+    meter = Meter()
+    burst = int(meters.PORT_STATUS_BURST)
+    verdicts = [meter.judge(meters.PORT_STATUS, asked=False, now=0.0) for _ in range(burst + 1)]
+    assert verdicts == [Handling.DECODE] * burst + [Handling.END]
+    calm = Meter()
     for n in range(10 * burst):  # a hundred flaps a second, for minutes
-        assert calm.judge(of_meter.PORT_STATUS, asked=False, now=n / 100) is of_meter.Verdict.TAKE
-
-
-def test_work_beyond_what_was_saved_up_is_paid_with_a_pause():
-    work = Allowance(0.25, 0.0, 10.0)
-    assert work.spend(10.0, 0.0) == 0.0
-    assert work.spend(1.0, 0.0) == 4.0
-    assert work.spend(0.0, 4.0) == 0.0
+        assert calm.judge(meters.PORT_STATUS, asked=False, now=n / 100) is Handling.DECODE
 
 
 NAMES = st.lists(st.text(max_size=300) | st.from_regex(r"[a-z0-9.-]{1,300}", fullmatch=True))
