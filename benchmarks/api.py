@@ -73,7 +73,10 @@ async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:
     await audit.open()
     _, secret = await accounts.create("bench", Role.ADMIN)
     config = uvicorn.Config(
-        create_app(service, Access(accounts, audit)), port=0, log_level="error", lifespan="off"
+        create_app(service.queries, service.commands, Access(accounts, audit)),
+        port=0,
+        log_level="error",
+        lifespan="off",
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())

@@ -23,7 +23,7 @@ import structlog
 from benchmarks.reconfig_sim import jobs_of, make_site
 from controller.api.app import create_app
 from controller.api.gate.access import Access
-from controller.api.gate.pace import Limit, Pace
+from controller.api.gate.pace import Limit, RateLimit
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.flows import FlowKeeper
@@ -192,7 +192,12 @@ async def measured(folder: Path) -> dict[str, Any]:
             ("operator", Role.ADMIN, []),
         )
     }
-    app = create_app(service, Access(accounts), pace=Pace(changes=PLENTY, reads=PLENTY))
+    app = create_app(
+        service.queries,
+        service.commands,
+        Access(accounts),
+        rate_limit=RateLimit(changes=PLENTY, reads=PLENTY),
+    )
     found: dict[str, Any] = {}
     for who, secret in secrets.items():
         transport = httpx.ASGITransport(app=app)

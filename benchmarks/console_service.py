@@ -14,7 +14,7 @@ import uvicorn
 
 from benchmarks.console_site import ACCESS_BPS, EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
-from controller.api.operations import Operations
+from controller.api.operations import Commands, Queries
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned
 from controller.schema.fabric import (
@@ -39,8 +39,8 @@ from controller.schema.stream import (
 from controller.stream.feed import Cut, Feed, Reader
 
 
-class SyntheticService:
-    """The controller's operations that the console reads."""
+class SyntheticQueries:
+    """The reads of the console, over a synthetic site."""
 
     def __init__(self, site: SyntheticSite) -> None:
         self._site = site
@@ -210,9 +210,9 @@ class SyntheticService:
 @asynccontextmanager
 async def synthetic_console(size: int) -> AsyncIterator[str]:
     """Serve the console of a synthetic site on loopback; yields its URL."""
-    service = SyntheticService(SyntheticSite(size, time.time()))
+    service = SyntheticQueries(SyntheticSite(size, time.time()))
     bound = socket.create_server(("127.0.0.1", 0))
-    app = create_app(cast(Operations, service))
+    app = create_app(cast(Queries, service), cast(Commands, None))
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
     )

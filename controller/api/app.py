@@ -7,14 +7,14 @@ from fastapi.routing import APIRoute
 
 from controller.api.following import Followers
 from controller.api.gate.access import Access
-from controller.api.gate.gate import Gate
-from controller.api.gate.guard import Guard
-from controller.api.gate.idempotency import Book, KeyedAnswers, Volatile
+from controller.api.gate.gate import RequestGate
+from controller.api.gate.guard import RequestLimits
+from controller.api.gate.idempotency import AnswersInMemory, AnswerStore, KeyedAnswers
 from controller.api.gate.origins import Origins
-from controller.api.gate.pace import Pace
+from controller.api.gate.pace import RateLimit
 from controller.api.gate.rules import RouteTable
 from controller.api.openapi import published_schema
-from controller.api.operations import Operations
+from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
     console,
@@ -30,41 +30,43 @@ from controller.api.routes import (
     session,
     stream,
 )
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
 PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, people)
 
 
 def create_app(
-    service: Operations,
+    queries: Queries,
+    commands: Commands,
     access: Access | None = None,
     *,
-    pace: Pace | None = None,
-    tally: Tally | None = None,
-    book: Book | None = None,
+    rate_limit: RateLimit | None = None,
+    counters: Counters | None = None,
+    answers: AnswerStore | None = None,
     origins: Origins | None = None,
 ) -> FastAPI:
-    """Return the REST API over ``service``; it must run on the loop that owns the service.
+    """Return the REST API; it must run on the loop of ``queries`` and ``commands``.
 
-    ``book`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
-    Without ``access`` everybody is an admin: what ``--insecure-no-auth`` asks for. ``origins``
-    are those of the controller's own pages besides loopback.
+    ``answers`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
+    Without ``access`` every caller is an admin (``--insecure-no-auth``). ``origins`` are those of
+    the controller's own pages, in addition to loopback.
     """
     app = FastAPI(
         title="lightloom",
         version="1",
         description="Control plane of a GPU cluster on optical circuit switches.",
         openapi_url=None,  # see openapi.py
-        # The stock documentation pages load scripts from a CDN; sites may have no way out.
+        # The stock documentation pages load scripts from a CDN, which a site may not reach.
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
-    app.state.service = service
+    app.state.queries = queries
+    app.state.commands = commands
     app.state.access = access or Access()
     app.state.followers = Followers(app.state.access.clock)
-    app.state.tally = tally or Tally()
+    app.state.counters = counters or Counters()
     routes: list[tuple[str, APIRoute]] = []
     for part in (*PARTS, metrics):
         prefix = "" if part is metrics else PREFIX
@@ -76,15 +78,15 @@ def create_app(
     install(app)
     table = RouteTable(routes)
     app.add_middleware(
-        Gate,
+        RequestGate,
         owner=app,
         table=table,
         prefix=PREFIX,
-        pace=pace or Pace(),
-        answers=KeyedAnswers(book or Volatile()),
+        rate_limit=rate_limit or RateLimit(),
+        answers=KeyedAnswers(answers or AnswersInMemory()),
         origins=origins or Origins(),
     )
-    app.add_middleware(Guard, table=table)
+    app.add_middleware(RequestLimits, table=table)
     console.install(app)
     return app
 

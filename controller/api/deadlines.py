@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 async def within(seconds: float, what: str, work: Awaitable[Result]) -> Result:
-    """Await a read for at most ``seconds``; it is dropped then. ServiceError ``timeout``."""
+    """Await a read for at most ``seconds``, then cancel it. ServiceError ``timeout``."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -26,18 +26,18 @@ async def within(seconds: float, what: str, work: Awaitable[Result]) -> Result:
 
 
 async def change(seconds: float, what: str, work: Awaitable[Result]) -> Result:
-    """Await a change for at most ``seconds``. It goes on after that: half a change is worse."""
+    """Await a change for at most ``seconds``. After that it continues: half a change is worse."""
     task = asyncio.ensure_future(work)
     try:
         return await within(seconds, what, asyncio.shield(task))
     except ServiceError as error:
         if error.code == "timeout" and not task.done():
-            error.hint = "it goes on in the controller; look at the object's state"
+            error.hint = "the change continues in the controller; check the object's state"
             task.add_done_callback(_swallow)
         raise
 
 
 def _swallow(task: asyncio.Future[Result]) -> None:
-    """Take the result nobody waits for any more; the service has logged it as an event."""
+    """Retrieve the result after its caller left; the service has logged it as an event."""
     if not task.cancelled():
         task.exception()

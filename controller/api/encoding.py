@@ -1,4 +1,4 @@
-"""Large answers: encoded item by item, so that one of them does not hold the loop."""
+"""Encodes large answers item by item, so that none of them blocks the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JSON = "application/json"
 
 
 async def whole(view: View) -> Response:
-    """Return the answer that shows ``view``, one of whose lists may be long."""
+    """Return the answer with ``view``, one of whose lists may be long."""
     parts = []
     with Turns() as turns:
         for name in type(view).model_fields:

@@ -1,7 +1,7 @@
-"""Answers that go on for hours: who follows, how many may, and when they are let go.
+"""Limits and ends long answers: streams and logs that are followed.
 
-A token is judged when a request arrives; an answer that goes on must not outlive it. Every long
-answer has a ``Place`` here: it ends when its token is revoked or expires.
+The gate checks a token when a request arrives, and a long answer must not outlive its token. Every
+long answer has a ``Place`` here: it ends when its token is revoked or expires.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ log = structlog.get_logger(__name__)
 MOST_PER_TOKEN = 32
 MOST_PER_ADDRESS = 256
 MOST = 900
-"""Of users and viewers together; the stream takes 1,000, so that operators always get in."""
+"""Of users and viewers together; the stream takes 1,000, so operators always find a place."""
 SEND_TIMEOUT_S = 15.0
-"""A reader whose connection takes nothing for so long is cut off."""
+"""A reader whose connection takes no bytes for this long is disconnected."""
 _SWEEP_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """One long answer's place; ``over`` is set when it has to end."""
+    """The place of one long answer; ``over`` is set when the answer must end."""
 
     token: str
     address: str
@@ -43,18 +43,18 @@ class Place:
 
 
 class Followers:
-    """Everybody who follows now. Lives on the loop."""
+    """All long answers that run now. Lives on the loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """``clock`` is the one that tokens expire by."""
+        """``clock`` is the clock of the tokens' expiry."""
         self._clock = clock
         self._places: set[Place] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     def enter(self, caller: Caller, address: str) -> Place:
-        """Take a place; leave it at the end. ServiceError ``unavailable`` when there is none.
+        """Take a place; leave it at the end. ServiceError ``unavailable`` if none is free.
 
-        Operators and admins are not counted: they must get in during a flood.
+        Operators and admins are not counted: they need access during a flood.
         """
         counted = not caller.principal.keeper
         if counted:
@@ -63,11 +63,11 @@ class Followers:
         place = Place(caller.principal.token, address, expires_at, counted, self._places.discard)
         self._places.add(place)
         if self._sweep is None:
-            self._look_again()
+            self._end_expired()
         return place
 
     def end(self, token: str) -> None:
-        """Let go who follows with this token."""
+        """End all answers of this token."""
         for place in self._places:
             if place.token == token:
                 place.over.set()
@@ -77,28 +77,28 @@ class Followers:
         for whose, found, most in (
             ("this token", sum(place.token == token for place in others), MOST_PER_TOKEN),
             ("this address", sum(place.address == address for place in others), MOST_PER_ADDRESS),
-            ("users", len(others), MOST),
+            ("all users", len(others), MOST),
         ):
             if found >= most:
                 raise ServiceError(
                     "unavailable",
-                    f"{found} streams and logs are followed by {whose} already, {most} may be",
+                    f"{whose} already has {found} streams and logs, at most {most} are allowed",
                     object="stream",
                     hint="close some, or read /top instead",
                 )
 
-    def _look_again(self) -> None:
-        """Let go whose token has expired; look again while there are followers."""
+    def _end_expired(self) -> None:
+        """End answers whose token has expired; check again while there are answers."""
         now = self._clock()
         for place in self._places:
             if place.expires_at is not None and now >= place.expires_at:
                 place.over.set()
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(_SWEEP_S, self._look_again) if self._places else None
+        self._sweep = loop.call_later(_SWEEP_S, self._end_expired) if self._places else None
 
 
 class Following(StreamingResponse):
-    """An answer whose reader may stop reading, or lose the right to: it ends, and all is well."""
+    """A long answer. It ends without an error when its reader stops or its token ends."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Following(StreamingResponse):
         close: Callable[[], None] | None = None,
         send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:
-        """``close`` is called at the end, whatever ended it."""
+        """``close`` is called at the end in every case."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(pieces, headers=headers, media_type=media_type)
         self._pieces = pieces
@@ -118,7 +118,7 @@ class Following(StreamingResponse):
         self._send_timeout_s = send_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send pieces until the reader, the right to read or the controller goes."""
+        """Send pieces until the reader leaves, its place is over or the pieces end."""
         work = asyncio.create_task(self._send_all(send))
         ends = [asyncio.create_task(_until_gone(receive))]
         if self._place is not None:
@@ -161,7 +161,7 @@ class Following(StreamingResponse):
 
 
 async def _until_gone(receive: Receive) -> None:
-    """Wait until the client hangs up, or owes us a body that does not come."""
+    """Wait until the client disconnects, or its body does not arrive."""
     with contextlib.suppress(HTTPException):
         while (await receive())["type"] != "http.disconnect":
             pass

@@ -1,4 +1,4 @@
-"""What every operation has in common, written into the schema: tokens, headers, refusals."""
+"""Adds to the schema what all operations share: tokens, headers, refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALWAYS = {
 _CHANGES = {
     "409": "The state of the object does not allow it",
     "412": "The fabric is not at the epoch of `If-Match`",
-    "400": "The body can not be read",
+    "400": "The body cannot be read",
     "408": "The body did not arrive in time",
     "413": "The body is too large",
 }
@@ -38,14 +38,14 @@ _HEADERS: list[dict[str, Any]] = [
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "Send it again with the same key: it is done once, answered twice.",
+        "description": "A repeated request with the same key is carried out once.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     },
 ]
 
 
 def describe_common(schema: dict[str, Any]) -> None:
-    """Add to every operation what the gate demands and answers."""
+    """Add to every operation what the gate requires and answers."""
     components = schema.setdefault("components", {})
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
@@ -71,7 +71,7 @@ def describe_common(schema: dict[str, Any]) -> None:
 
 
 def published_schema(app: FastAPI, prefix: str) -> APIRoute:
-    """Return the route of the schema of ``app``; ``app.openapi()`` returns the schema, too."""
+    """Return the route of the schema of ``app``; ``app.openapi()`` also returns the schema."""
     made: asyncio.Task[bytes] | None = None
 
     async def get_schema(request: Request) -> Response:
@@ -87,7 +87,7 @@ def published_schema(app: FastAPI, prefix: str) -> APIRoute:
 
 
 def schema(app: FastAPI) -> dict[str, Any]:
-    """Return the schema with error responses under the media type they are sent with."""
+    """Return the schema; error responses have the media type of problem documents."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title,

@@ -1,4 +1,7 @@
-"""What the API asks of the controller: the seam between HTTP and the owner of all state."""
+"""What the API asks of the controller: the seam between HTTP and the owner of the state.
+
+Every call runs on the daemon's loop and raises ``ServiceError``.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ from controller.schema.plans import (
 from controller.stream.feed import Cut, Reader
 
 
-class Operations(Protocol):
-    """Every call runs on the daemon's loop and raises ``errors.ServiceError``."""
+class Queries(Protocol):
+    """Reads."""
 
     @property
     def epoch(self) -> int:
@@ -54,42 +57,26 @@ class Operations(Protocol):
         """Return what is cabled."""
         ...
 
-    async def submit(self, request: JobRequest) -> JobView:
-        """Queue a job."""
-        ...
-
     def highest_priority(self, project: str) -> int:
         """Return the highest priority that users may give jobs of ``project``."""
         ...
 
     def owners(self) -> Mapping[str, Owned]:
-        """Return whose every job is, by name, in the order of submission."""
+        """Return the owner of every job, by name, in the order of submission."""
         ...
 
     async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        """Return every job, newest last; with ``names`` those that there are of these."""
+        """Return every job, newest last; with ``names`` only those that exist of these."""
         ...
 
     async def job(self, name: str) -> JobView:
         """Return one job."""
         ...
 
-    async def cancel(self, name: str) -> JobView:
-        """Stop a job, or take it out of the queue."""
-        ...
-
-    async def pause(self, name: str) -> JobView:
-        """Freeze all containers of a job."""
-        ...
-
-    async def resume(self, name: str) -> JobView:
-        """Thaw a paused job."""
-        ...
-
     def logs(
         self, name: str, *, rank: int | None, tail: int | None, follow: bool
     ) -> AsyncIterator[LogLineView]:
-        """Stream a job's output; ``rank`` None is all of them."""
+        """Stream a job's output, of all ranks if ``rank`` is None."""
         ...
 
     def endpoint_names(self) -> Sequence[str]:
@@ -149,13 +136,7 @@ class Operations(Protocol):
         ...
 
     async def allocation(self) -> Allocation:
-        """Return the allocation as a file keeps it."""
-        ...
-
-    async def bring_back(
-        self, wanted: Allocation, *, dry_run: bool, wait_s: float
-    ) -> AllocationDiffView:
-        """Move every endpoint that is not where ``wanted`` says, or say which those are."""
+        """Return the allocation in the form of a file."""
         ...
 
     async def transactions(self) -> list[TransactionView]:
@@ -163,7 +144,41 @@ class Operations(Protocol):
         ...
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Follow what happens, from the frame after ``last_id`` on."""
+        """Follow all changes, from the frame after ``last_id`` on."""
+        ...
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return one transaction."""
+        ...
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return the ports and endpoints that are out of use."""
+        ...
+
+
+class Commands(Protocol):
+    """Changes."""
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job."""
+        ...
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        ...
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        ...
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        ...
+
+    async def bring_back(
+        self, wanted: Allocation, *, dry_run: bool, wait_s: float
+    ) -> AllocationDiffView:
+        """Move every endpoint that is not where ``wanted`` says; ``dry_run`` only lists them."""
         ...
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
@@ -174,20 +189,12 @@ class Operations(Protocol):
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
         ...
 
-    async def transaction(self, ident: str) -> TransactionView:
-        """Return one transaction."""
-        ...
-
     async def abort(self, ident: str) -> TransactionView:
-        """Ask a running transaction to turn back."""
+        """Ask a running transaction to roll back."""
         ...
 
     async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
         """Move one endpoint's light by hand, or darken it."""
-        ...
-
-    async def quarantine(self) -> list[QuarantineView]:
-        """Return everything that is out of use."""
         ...
 
     async def release(self, name: str) -> QuarantineView:
@@ -195,5 +202,5 @@ class Operations(Protocol):
         ...
 
     async def repair(self, switch: str) -> SwitchView:
-        """Take a switch's map as it is and move back what jobs lack."""
+        """Accept a switch's map as it is and restore all circuits that jobs lack."""
         ...

@@ -1,7 +1,7 @@
-"""Lists in pieces: ``limit`` items after ``cursor``, which names the last item of the page before.
+"""Cuts lists into pages: ``limit`` items after ``cursor``, the last item of the previous page.
 
-A page goes on after that item wherever it stands now, so an item that stays is shown once. When
-it is gone, the list is begun again: that is a conflict, not a gap.
+A page continues after that item at its present position, so an item that remains is shown once.
+If the item is gone, the client starts again: a conflict, not a gap.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from controller.schema.base import Page, View
 
 Item = TypeVar("Item", bound=View)
 MOST_ITEMS = 1000
-"""Of one page, also when no limit is asked for: what a page holds is made and sent at once."""
+"""Of one page, also without a limit: a page is made and sent as a whole."""
 MOST_BYTES = 2 * 2**20
 """Of one page's large texts: a job's command and variables take up to 128 KiB."""
 Limit = Annotated[
     int | None, Query(ge=1, le=10_000, description="at most this many, and at most 1,000")
 ]
 Cursor = Annotated[
-    str | None, Query(max_length=400, description="`next` of the page before: go on after it")
+    str | None, Query(max_length=400, description="`next` of the previous page: continue after it")
 ]
 
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """One page of a list: which of its items, and the cursor of the page that follows."""
+    """One page of a list: its items, and the cursor of the next page."""
 
     items: slice
     next: str | None
 
 
 def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
-    """Return one page of a list, by its items' names, before anything is made of them.
+    """Return one page of a list, by its items' names, before their views are made.
 
-    ServiceError ``conflict`` for a cursor that leads nowhere.
+    ServiceError ``conflict`` if the item of the cursor is gone.
     """
     start = 0
     if cursor is not None:
@@ -50,9 +50,9 @@ def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
         if start < 0:
             raise ServiceError(
                 "conflict",
-                "the cursor leads nowhere: the item that this page follows is gone",
+                "the cursor is not valid any more: the item that this page follows is gone",
                 object="cursor",
-                hint="read the list from its beginning; use `next` unchanged",
+                hint="read the list from its beginning; pass `next` unchanged",
             )
     end = start + min(limit or MOST_ITEMS, MOST_ITEMS)
     more = start < end < len(names)
@@ -62,9 +62,9 @@ def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
 def light(
     part: Part, items: Sequence[Item], key: Callable[[Item], str], weigh: Callable[[Item], int]
 ) -> tuple[list[Item], str | None]:
-    """Return as many items of a page as are light enough together, and the cursor after them.
+    """Return as many items of a page as fit into ``MOST_BYTES``, and the cursor after them.
 
-    ``weigh`` tells the bytes of an item that may be large. At least one is returned, if there is.
+    ``weigh`` returns the bytes of an item. The first item is always returned.
     """
     total = 0
     for number, item in enumerate(items):
@@ -81,13 +81,13 @@ def paged(
     cursor: str | None,
     key: Callable[[Item], str],
 ) -> Page[Item]:
-    """Return one page of what is made already. ServiceError as with ``cut``."""
+    """Return one page of views that are made already. ServiceError as with ``cut``."""
     part = cut([key(item) for item in items], limit, cursor)
     return Page(items=list(items[part.items]), epoch=epoch, next=part.next)
 
 
 def encode(last: str) -> str:
-    """Return the cursor that goes on after the item called ``last``."""
+    """Return the cursor that continues after the item named ``last``."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
@@ -95,4 +95,4 @@ def _decoded(cursor: str) -> str:
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        return ""  # no item is called so: it leads nowhere, like one that is gone
+        return ""  # no item has this name: treated like an item that is gone

@@ -1,4 +1,4 @@
-"""Every error leaves as one problem document (RFC 9457): code, object, hint, no stack trace."""
+"""Turns every error into a problem document (RFC 9457): code, object, hint, no stack trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.base.errors import ErrorCode, ServiceError
 from controller.base.texts import clipped, shown
 
 MAX_ERRORS = 20
-"""Fields that one answer names; a body may have thousands that are wrong."""
+"""Fields that one answer names; a body may have thousands of wrong fields."""
 MAX_PATH = 500
 MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[ErrorCode, int] = {
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class FieldProblem(BaseModel):
-    """One thing wrong at one place of a request."""
+    """One wrong field of a request."""
 
     field: str
     message: str
@@ -61,7 +61,7 @@ class Problem(BaseModel):
     object: str = ""
     hint: str = ""
     errors: list[FieldProblem] = Field(default_factory=list)
-    """One entry a field, only when a request failed its checks."""
+    """One entry per field, only if the request failed validation."""
 
 
 def problem(
@@ -74,7 +74,7 @@ def problem(
     errors: Sequence[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return the response that carries one problem document."""
+    """Return a response with one problem document."""
     document = Problem(
         type=f"urn:lightloom:problem:{code}",
         title=HTTPStatus(status).phrase,
@@ -94,7 +94,7 @@ def problem(
 
 
 def from_service(error: ServiceError) -> JSONResponse:
-    """Map the controller's own error."""
+    """Return the problem document of the controller's own error."""
     return problem(
         STATUS[error.code], error.code, error.message, object=error.object, hint=error.hint
     )
@@ -135,20 +135,20 @@ def install(app: FastAPI) -> None:
 
 
 def from_http(method: str, path: str, error: HTTPException) -> JSONResponse:
-    """Map an error of the framework, or of ours that speaks in status codes."""
+    """Return the problem document of an error with a status code."""
     path = path if len(path) <= MAX_PATH else path[: MAX_PATH - 1] + "…"
     code = _HTTP_CODES.get(error.status_code, "invalid")
     detail, hint = str(error.detail), ""
     if error.status_code == 404:
         detail, hint = f"there is nothing at {path}", "routes are listed in /api/v1/openapi.json"
     elif error.status_code == 405:
-        detail = f"{method} is not possible at {path}"
+        detail = f"{method} is not supported at {path}"
         hint = "routes are listed in /api/v1/openapi.json"
     return problem(error.status_code, code, detail, object=path, hint=hint, headers=error.headers)
 
 
 def crashed(method: str, path: str, error: Exception) -> JSONResponse:
-    """Answer for a defect of the controller: the cause goes to its log, not to the client."""
+    """Return the answer after a defect: the cause goes to the log, not to the client."""
     trace = "".join(traceback.format_exception(error))
     log.error("request failed", method=method, path=path, error=repr(error), trace=trace)
     return problem(

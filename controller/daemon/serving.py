@@ -1,4 +1,4 @@
-"""The API's server and who may come in: the last and heaviest part of a start.
+"""The API's server and its access: the last and heaviest part of a start.
 
 Imported by ``controller.daemon.compose`` only when the recovery is under way.
 """
@@ -15,7 +15,7 @@ import uvicorn
 
 from controller.api.app import create_app
 from controller.api.gate.access import Access
-from controller.api.gate.idempotency import Book
+from controller.api.gate.idempotency import AnswerStore
 from controller.api.gate.origins import Origins, origins_of
 from controller.api.server.server import ApiServer
 from controller.base.errors import ServiceError
@@ -24,7 +24,7 @@ from controller.daemon.listen import PeopleOptions
 from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.service.service import Service
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 from controller.stream.sinks import feed_sinks, sink_of
 from controller.stream.tracing import trace_transactions
 
@@ -37,7 +37,7 @@ DRAIN_S = 3
 async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitStack) -> Access:
     """Open accounts and audit trail in ``state_dir``; they close with ``stack``.
 
-    The first start leaves an admin's token in ``state_dir/admin.token``. ServiceError.
+    The first start writes an admin's token to ``state_dir/admin.token``. ServiceError.
     """
     if options.open:
         log.warning("no_tokens_asked_for", reason="--insecure-no-auth")
@@ -53,36 +53,47 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
     return Access(accounts, audit)
 
 
-def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Tally:
-    """Start counting and tracing what happens, and sending events where the options say.
+def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitStack) -> Counters:
+    """Start to count, to trace, and to send events to the sinks of the options.
 
     ServiceError.
     """
-    tally, tasks = Tally(), Tasks()
+    counters, tasks = Counters(), Tasks()
     stack.push_async_callback(tasks.stop)
-    tasks.keep("tally", lambda: tally.follow(service.follow()))
-    tasks.keep("traces", lambda: trace_transactions(service.follow()))
+    tasks.keep("counters", lambda: counters.follow(service.queries.follow()))
+    tasks.keep("traces", lambda: trace_transactions(service.queries.follow()))
     sinks = [sink_of(url) for url in options.sinks]
     for sink in sinks:
         tasks.keep(f"sink {sink.name}", sink.run)
     if sinks:
-        tasks.keep("sinks", lambda: feed_sinks(service.follow(), sinks))
-    return tally
+        tasks.keep("sinks", lambda: feed_sinks(service.queries.follow(), sinks))
+    return counters
 
 
 def server_of(
-    service: Service, access: Access, tally: Tally, book: Book, options: PeopleOptions
+    service: Service,
+    access: Access,
+    counters: Counters,
+    answers: AnswerStore,
+    options: PeopleOptions,
 ) -> ApiServer:
-    """Return the HTTP server of ``service``. ServiceError when the TLS files are unusable."""
+    """Return the HTTP server of ``service``. ServiceError if the TLS files cannot be used."""
     config = uvicorn.Config(
-        create_app(service, access, tally=tally, book=book, origins=_origins(options)),
+        create_app(
+            service.queries,
+            service.commands,
+            access,
+            counters=counters,
+            answers=answers,
+            origins=_origins(options),
+        ),
         proxy_headers=bool(options.proxies),
         forwarded_allow_ips=list(options.proxies),
         log_config=None,
-        log_level="error",  # lower levels report clients' errors, without a limit
+        log_level="error",  # below that are messages about clients, without a limit
         access_log=False,
         lifespan="off",
-        ws="none",  # a connection that changes its protocol would not be counted any more
+        ws="none",  # a connection that changes its protocol would leave the limit's count
         timeout_graceful_shutdown=DRAIN_S,
         server_header=False,
         ssl_certfile=options.cert,

@@ -1,18 +1,16 @@
-"""Tokens and projects: kept in a small database of their own, looked up in memory.
+"""Tokens and projects: stored in a small database of their own, looked up in memory.
 
-A token is 256 random bits; only its SHA-256 is kept, so the database gives nobody access. (A
-slow password hash would add nothing: 256 random bits can not be guessed.)
+A token is 256 random bits; only its SHA-256 is stored, so the database gives no access. (A slow
+password hash would add nothing: 256 random bits cannot be guessed.)
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,11 +18,11 @@ from typing import Literal
 import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
-from controller.base.tasks import seen
+from controller.base.one_thread import LateError, OneThread
 from controller.people.authz import Principal, Role
 
 PREFIX = "ll_"
-"""Starts every token, so that scanners for leaked secrets know one."""
+"""Prefix of every token, so that scanners for leaked secrets recognise it."""
 SECRET_BYTES = 32
 ADMIN_FILE = "admin.token"
 DEFAULT_PROJECT = "default"
@@ -59,7 +57,7 @@ _Statement = tuple[sa.Executable, list[dict[str, object]] | None]
 
 @dataclass(slots=True, frozen=True)
 class Token:
-    """One token as it is kept. Times are seconds since 1970."""
+    """One token as it is stored. Times are seconds since 1970."""
 
     id: str
     hash: str
@@ -72,20 +70,20 @@ class Token:
     last_used_at: float | None = None
 
     def state(self, now: float) -> Literal["valid", "expired", "revoked"]:
-        """Return whether the token opens anything at ``now``."""
+        """Return the state of the token at ``now``."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and now >= self.expires_at else "valid"
 
     @property
     def principal(self) -> Principal:
-        """Whom it stands for."""
+        """The principal it stands for."""
         return Principal(self.name, self.role, self.projects, self.id)
 
 
 @dataclass(slots=True, frozen=True)
 class Project:
-    """Who jobs belong to; ``quota`` is endpoints held at once, None is no limit."""
+    """The owner of jobs; ``quota`` limits the endpoints held at once, None is unlimited."""
 
     name: str
     weight: float = 1.0
@@ -93,12 +91,12 @@ class Project:
 
 
 class Accounts:
-    """Everybody who has a token, and all projects. All methods run on the loop."""
+    """All tokens and projects. All methods run on the loop."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path = path
         self._clock = clock
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="accounts")
+        self._thread = OneThread("accounts", CALL_TIMEOUT_S)
         self._engine = sa.create_engine(f"sqlite:///{path}")
         self._tokens: dict[str, Token] = {}
         """By hash."""
@@ -106,16 +104,14 @@ class Accounts:
         self._unsure = False
         """Whether memory and the database may differ."""
         self._unwanted: set[str] = set()
-        """Ids of tokens whose secret was not handed out, because they may not be durable."""
-        self._late: asyncio.Future[None] | None = None
-        """A call that did not answer in time, until it has."""
+        """Ids of tokens whose secret was not returned, because they may not be durable."""
 
     async def open(self) -> None:
-        """Read everything; a new database gets the project ``default``. ServiceError."""
+        """Load the database; a new one gets the project ``default``. ServiceError."""
         await self._call(self._load)
 
     async def close(self) -> None:
-        """Write when tokens were used last, and close."""
+        """Write when each token was last used, and close."""
         used = [
             (
                 sa.update(_tokens).where(_tokens.c.id == t.id).values(last_used_at=t.last_used_at),
@@ -125,12 +121,12 @@ class Accounts:
         ]
         await self._call(self._execute, used)
         await self._call(self._engine.dispose)
-        self._thread.shutdown(wait=False)
+        self._thread.close()
 
     # --- tokens ---------------------------------------------------------------------------
 
     def find(self, secret: str) -> Token | None:
-        """Return the token that ``secret`` is, None when it opens nothing now."""
+        """Return the token of ``secret``, None if it is not valid now."""
         now = self._clock()
         token = self._tokens.get(digest(secret))
         if token is None or token.state(now) != "valid":
@@ -150,7 +146,7 @@ class Accounts:
         projects: Iterable[str] = (),
         expires_s: float | None = None,
     ) -> tuple[Token, str]:
-        """Make a token; the secret is returned here and nowhere else. ServiceError."""
+        """Create a token; its secret is returned only here. ServiceError."""
         wanted = frozenset(projects)
         unknown = sorted(wanted - self._projects.keys() - {"*"})
         if unknown:
@@ -158,7 +154,7 @@ class Accounts:
                 "invalid",
                 f"there is no project {unknown[0]}",
                 object=f"project/{unknown[0]}",
-                hint="make it first: lightloom project create",
+                hint="create it first: lightloom project create",
             )
         if role in (Role.USER, Role.VIEWER) and not wanted:
             raise ServiceError(
@@ -171,7 +167,7 @@ class Accounts:
         try:
             await self._change((sa.insert(_tokens), [_row(token)]))
         except ServiceError:
-            self._unwanted.add(token.id)  # its secret was not handed out
+            self._unwanted.add(token.id)  # its secret was not returned
             raise
         self._tokens[token.hash] = token
         return token, secret
@@ -193,7 +189,7 @@ class Accounts:
         return token, secret
 
     async def revoke(self, ident: str) -> Token:
-        """End a token for good; again is no error. ServiceError ``not_found``, ``conflict``."""
+        """Revoke a token; repeating it is allowed. ServiceError ``not_found``, ``conflict``."""
         token = next((t for t in self._tokens.values() if t.id == ident), None)
         if token is None:
             raise ServiceError(
@@ -209,9 +205,9 @@ class Accounts:
         if token in admins and not any(t.state(now) == "valid" for t in admins if t != token):
             raise ServiceError(
                 "conflict",
-                f"token {ident} is the last one of an admin",
+                f"token {ident} is the last valid token of an admin",
                 object=f"token/{ident}",
-                hint="make another admin's token first",
+                hint="create another admin's token first",
             )
         change = sa.update(_tokens).where(_tokens.c.id == ident).values(revoked_at=now)
         await self._change((change, None))
@@ -219,16 +215,16 @@ class Accounts:
         return token
 
     async def bootstrap(self, directory: Path) -> Path:
-        """See that an admin's token lies in ``directory``; made when no admin has a valid one.
+        """Write an admin's token to a file in ``directory`` if no admin has a valid token.
 
-        The file is made with mode 0600 and never through a link. Returns its path.
+        The file has mode 0600 and is never written through a link. Returns its path.
         """
         path = directory / ADMIN_FILE
         now = self._clock()
         if any(t.role is Role.ADMIN and t.state(now) == "valid" for t in self._tokens.values()):
             return path
         token, secret = self._made("admin", Role.ADMIN, frozenset(), None)
-        try:  # first the file: a token in the database whose secret is nowhere locks all out
+        try:  # the file first: a stored token whose secret is lost would lock everyone out
             await self._call(_write_secret, path, secret)
         except OSError as error:
             raise ServiceError(
@@ -247,12 +243,8 @@ class Accounts:
         """Return every project, sorted by name."""
         return sorted(self._projects.values(), key=lambda p: p.name)
 
-    def has_project(self, name: str) -> bool:
-        """Whether there is such a project."""
-        return name in self._projects
-
     async def put_project(self, project: Project) -> Project:
-        """Make or change a project. ServiceError ``conflict`` when its jobs' names could clash."""
+        """Create or change a project. ServiceError ``conflict`` if jobs' names could clash."""
         for other in self._projects:
             a, b = sorted((other, project.name), key=len)
             if a != b and b.startswith(a + "-"):
@@ -260,7 +252,7 @@ class Accounts:
                     "conflict",
                     f"project {project.name} and project {other} could give jobs the same name",
                     object=f"project/{project.name}",
-                    hint="choose a name that no other project's name and a dash begins",
+                    hint="choose a name that does not begin with another project's name and a dash",
                 )
         row = {"name": project.name, "weight": project.weight, "quota": project.quota}
         delete = sa.delete(_projects).where(_projects.c.name == project.name)
@@ -298,14 +290,14 @@ class Accounts:
         self._tokens, self._projects = tokens, found
 
     async def _change(self, *statements: _Statement) -> None:
-        """Carry out ``statements`` together or not at all. ServiceError; see ``_settle``."""
+        """Execute ``statements`` in one transaction. ServiceError; see ``_settle``."""
         await self._settle()
         await self._call(self._execute, statements)
 
     async def _settle(self) -> None:
-        """After a failure of unknown outcome: make memory what the database holds.
+        """After a failure of unknown outcome, load the database again.
 
-        A token that was not handed out is deleted there. ServiceError while the disk still fails.
+        Tokens whose secret was not returned are deleted. ServiceError while the disk still fails.
         """
         if not self._unsure:
             return
@@ -324,18 +316,13 @@ class Accounts:
                 db.execute(statement, rows)
 
     async def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        if self._late is not None:
-            await asyncio.wait({self._late}, timeout=CALL_TIMEOUT_S)
-            if not self._late.done():
-                raise self._failed("it is still busy with an earlier change; nothing was changed")
-            self._late = None
-        work = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                await asyncio.shield(work)
-        except TimeoutError:
-            self._late, self._unsure = work, True
-            work.add_done_callback(seen)
+            await self._thread.call(function, *arguments)
+        except LateError as late:
+            if not late.begun:
+                why = "it is still busy with an earlier change; nothing was changed"
+                raise self._failed(why) from None
+            self._unsure = True
             raise self._failed("it did not answer in time") from None
         except (sa.exc.SQLAlchemyError, ValueError) as error:
             self._unsure = True
@@ -344,14 +331,14 @@ class Accounts:
     def _failed(self, why: str) -> ServiceError:
         return ServiceError(
             "failed",
-            f"the database of tokens refused: {why}",
+            f"the token database failed: {why}",
             object=f"store/{self._path}",
-            hint="look at the disk; move a damaged file away to start with a new admin's token",
+            hint="check the disk; move a damaged file away to start with a new admin's token",
         )
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return the hash of a secret, which is all that is stored."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

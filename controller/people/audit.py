@@ -1,10 +1,10 @@
-"""The audit trail: who asked for what, and how it ended. Append-only, each record chained.
+"""The audit trail: callers, requests and outcomes. Append-only, each record chained.
 
-A record is one JSON line whose ``hash`` is SHA-256 over the record and the hash of the record
-before it. Records that wait are written together and made durable with one ``fdatasync``. A
-writer of all its files is beaten by a head kept elsewhere (``verify``'s ``expect``).
+A record is one JSON line whose ``hash`` is SHA-256 over the record and the previous record's hash.
+Waiting records are written together and made durable with one ``fdatasync``. An attacker who can
+rewrite all files is detected with a head that is kept elsewhere (``expect`` of ``verify``).
 
-A record that the disk does not take is kept in memory and written before the next one; until then
+If the disk refuses a record, it is kept in memory and written before the next one; until then
 ``ready`` refuses, so that no further change is made without a record.
 """
 
@@ -15,15 +15,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import structlog
 
 from controller.base.errors import ServiceError
-from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, Verdict
+from controller.base.one_thread import OneThread
+from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, TrailCheck
 from controller.people.audit_record import START, Record, record_hash, unwritten
 from controller.people.refusals import Refusals
 
@@ -32,7 +31,7 @@ log = structlog.get_logger(__name__)
 WRITE_TIMEOUT_S = 10.0
 JOIN_EVERY_S = 5.0
 MAX_OWED = 1000
-"""Records kept for a disk that takes none: of what was under way, of sign-ins and refusals."""
+"""Records kept while the disk fails: of changes in progress, sign-ins and refusals."""
 _EVIDENCE = "keep it as evidence: move all audit files away, then start again"
 
 
@@ -49,8 +48,8 @@ class AuditLog:
     ) -> None:
         self._path = directory / FILE
         self._trail = Trail(self._path, file_bytes=file_bytes, files=files)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit check")
+        self._thread = OneThread("audit")
+        self._reader = OneThread("audit check")
         self._stopping = threading.Event()
         self._clock = clock
         self._seq, self._hash = 0, START
@@ -60,19 +59,19 @@ class AuditLog:
         self._writing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.error = ""
-        """Why the last write failed, empty when it did not."""
+        """Why the last write failed; empty if it succeeded."""
         self.damage = ""
-        """What is wrong with the records of earlier days, empty while nothing is known."""
+        """What is wrong with older records; empty if no damage is known."""
 
     async def open(self) -> None:
-        """Look at the trail's end; a task then checks all of it. ServiceError when it is damaged.
+        """Check the trail's end; a task then checks all of it. ServiceError if it is damaged.
 
-        Records that were changed further back refuse every change once they are found.
+        If the task finds damage further back, every change is refused from then on.
         """
-        verdict = await asyncio.to_thread(self._trail.recover)
-        if not verdict.ok:
-            raise unwritten(self._path, _damaged(verdict), hint=_EVIDENCE)
-        number, _, value = verdict.head.partition(":")
+        check = await asyncio.to_thread(self._trail.recover)
+        if not check.ok:
+            raise unwritten(self._path, _damaged(check), hint=_EVIDENCE)
+        number, _, value = check.head.partition(":")
         self._seq, self._hash = int(number), value
         self._tasks = [
             asyncio.create_task(self._check(), name="audit check"),
@@ -82,18 +81,18 @@ class AuditLog:
     async def append(self, record: Record) -> None:
         """Chain ``record`` (its seq, prev and hash are set here) and make it durable.
 
-        ServiceError ``failed`` when the disk refuses, ``timeout`` when it does not answer.
+        ServiceError ``failed`` if the disk refuses, ``timeout`` if it does not answer.
         """
         await self._in_time(self._queue(record))
 
     def note(self, record: Record) -> None:
-        """Record a refusal or a sign-in soon, or count it with others alike; never waits."""
+        """Record a refusal or a sign-in, or count it with similar ones; never waits."""
         now = self._refusals.add(record, self._clock())
         if now is not None:
             self._queue(now)
 
     async def ready(self) -> None:
-        """Return when a record can be written. ServiceError: then no change may be made."""
+        """Return if a record can be written. ServiceError: no change may be made."""
         if self.damage:
             raise unwritten(self._path, self.damage, hint=_EVIDENCE)
         if not self.error:
@@ -112,7 +111,7 @@ class AuditLog:
                 hint="free disk space",
             )
 
-    async def verify(self, expect: str = "") -> Verdict:
+    async def verify(self, expect: str = "") -> TrailCheck:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         await self._written()
         return await self._read(expect)
@@ -128,7 +127,7 @@ class AuditLog:
             raise unwritten(self._path, f"the audit trail is damaged: {error}", hint=hint) from None
 
     async def close(self) -> None:
-        """Write what waits and stop; a disk that does not answer is not waited for."""
+        """Write the waiting records and stop; the wait for the disk is limited."""
         self._stopping.set()
         for task in self._tasks:
             task.cancel()
@@ -141,8 +140,8 @@ class AuditLog:
         lost = len(self._owed) + len(self._waiting)
         if lost:
             log.error("audit_records_lost", count=lost, error=self.error)
-        self._thread.shutdown(wait=False)
-        self._reader.shutdown(wait=False)
+        self._thread.close()
+        self._reader.close()
 
     def _queue(self, record: Record) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -167,14 +166,13 @@ class AuditLog:
             await asyncio.shield(self._writing)
 
     async def _write_all(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._waiting or self._owed:
                 batch, self._waiting = self._waiting, []
                 chained = self._chained([*self._owed, *(record for record, _ in batch)])
                 error: ServiceError | None = None
                 try:
-                    await loop.run_in_executor(self._thread, self._trail.write, chained)
+                    await self._thread.call(self._trail.write, chained)
                     self._seq, self._hash = chained[-1].seq, chained[-1].hash
                     self.error, self._owed = "", []
                 except (OSError, ValueError) as refusal:
@@ -187,7 +185,7 @@ class AuditLog:
                         done.set_result(None)
                     else:
                         done.set_exception(error)
-                        done.exception()  # the request that waited may be gone
+                        done.exception()  # its request may be gone
                 if error is not None and not self._waiting:
                     break
         finally:
@@ -195,15 +193,15 @@ class AuditLog:
 
     def _refused(self, refusal: OSError | ValueError) -> ServiceError:
         why = refusal.strerror if isinstance(refusal, OSError) else str(refusal)
-        self.error = f"the audit trail can not be written: {why}"
+        self.error = f"the audit trail cannot be written: {why}"
         return unwritten(
             self._path,
             self.error,
-            hint="free disk space; what was done is done, look at the object",
+            hint="free disk space; the change was made, check the object",
         )
 
     def _owe(self, records: list[Record]) -> None:
-        """Keep records for later, and put them into the log: a crash would lose them."""
+        """Keep records for later, and log them: a crash would lose them."""
         for record in records:
             kept = len(self._owed) < MAX_OWED
             if kept:
@@ -221,21 +219,22 @@ class AuditLog:
             chained.append(following)
         return chained
 
-    async def _read(self, expect: str = "") -> Verdict:
+    async def _read(self, expect: str = "") -> TrailCheck:
         """Check the whole trail, which may take minutes; one check at a time."""
-        work = partial(self._trail.verify, expect, rest=self._rest)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+        return await self._reader.call(self._trail.verify, expect, rest=self._rest)
 
     def _rest(self, seconds: float) -> None:
-        """Pause a check; a check does not hold up the controller's end."""
+        """Pause a check; ServiceError if the controller stops, so that the check ends."""
         if self._stopping.wait(seconds):
-            raise ServiceError("unavailable", "the controller ends", object=f"file/{self._path}")
+            raise ServiceError(
+                "unavailable", "the controller is stopping", object=f"file/{self._path}"
+            )
 
     async def _check(self) -> None:
-        verdict = await self._read()
-        if not verdict.ok:
-            self.damage = _damaged(verdict)
-            log.error("audit_trail_damaged", problem=verdict.problem, file=str(self._path))
+        check = await self._read()
+        if not check.ok:
+            self.damage = _damaged(check)
+            log.error("audit_trail_damaged", problem=check.problem, file=str(self._path))
 
     async def _join(self) -> None:
         while True:
@@ -244,5 +243,5 @@ class AuditLog:
                 self._queue(record)
 
 
-def _damaged(verdict: Verdict) -> str:
-    return f"the audit trail is damaged: {verdict.problem}"
+def _damaged(check: TrailCheck) -> str:
+    return f"the audit trail is damaged: {check.problem}"

@@ -1,11 +1,11 @@
-"""The files of an audit trail: written at one end, dropped at the other, read from any record on.
+"""The files of an audit trail: appended at one end, deleted at the other, read from any record.
 
-``audit.jsonl`` takes the records. A full one is renamed after its first record
-(``audit.000000000001234.jsonl``), and of these the oldest goes when there are too many; number
-and hash of the last record that went stay in ``audit.base``, so that the chain has a beginning.
-Number and hash of the last record written are in ``audit.head``: a trail cut off is noticed.
+``audit.jsonl`` takes the records. A full file is renamed after its first record
+(``audit.000000000001234.jsonl``), and the oldest of these is deleted if there are too many; number
+and hash of the last deleted record stay in ``audit.base``, as the start of the chain. Number and
+hash of the last record are in ``audit.head``, so that a truncated trail is noticed.
 
-Nothing here knows the loop. A lock lets a reader open what one whole write has left.
+The code is synchronous. A lock keeps readers from opening files during a write.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ MAX_FILE_BYTES = 16 * 2**20
 MAX_FILES = 32
 """Full files that are kept, 512 MiB in all: some 1.5 million records."""
 TAIL_BYTES = 4 * 2**20
-"""What a start looks at, from the end: more than one write ever holds."""
+"""Bytes at the end that a start checks: more than one write ever holds."""
 _NEAR_BYTES = 64 * 2**10
 _FULL = re.compile(r"audit\.([0-9]{15})\.jsonl")
 _REST_EVERY, _REST_S = 200, 0.002
-"""A long check leaves the interpreter to others now and then."""
+"""A long check pauses regularly, so that other threads run."""
 
 
 @dataclass(slots=True, frozen=True)
-class Verdict:
-    """Whether a trail is whole; ``problem`` names the first record that is not as written."""
+class TrailCheck:
+    """Whether a trail is intact; ``problem`` names the first record that is not as written."""
 
     ok: bool
     records: int
@@ -66,7 +66,7 @@ class Trail:
     def __init__(
         self, path: Path, *, file_bytes: int = MAX_FILE_BYTES, files: int = MAX_FILES
     ) -> None:
-        """``path`` is that of the file that takes the records."""
+        """``path`` is the file that takes the records."""
         self.path = path
         self._file_bytes, self._files = file_bytes, files
         self._lock = Lock()
@@ -76,10 +76,10 @@ class Trail:
     def write(self, batch: Sequence[Record]) -> None:
         """Append all records durably, or none. OSError.
 
-        A part of a line must not stay on a full disk.
+        No incomplete line stays on a full disk.
         """
         with self._lock:
-            self._make_place()
+            self._rotate()
             self._append(batch)
 
     def _append(self, batch: Sequence[Record]) -> None:
@@ -99,8 +99,8 @@ class Trail:
         finally:
             os.close(descriptor)
 
-    def _make_place(self) -> None:
-        """Put a full file aside, and drop the oldest ones where there are too many."""
+    def _rotate(self) -> None:
+        """Rename a full file, and delete the oldest ones if there are too many."""
         try:
             full = self.path.stat().st_size >= self._file_bytes
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class Trail:
             os.close(folder)
 
     def _put(self, name: str, link: _Link) -> None:
-        """Replace a file of one link in one step, so that a crash leaves the old or the new."""
+        """Replace a file of one link atomically: a crash leaves the old or the new one."""
         path = self.path.with_name(name)
         beside = path.with_name(name + ".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -133,8 +133,8 @@ class Trail:
 
     # --- reading ------------------------------------------------------------------------
 
-    def recover(self) -> Verdict:
-        """Drop a last line that a crash tore, and check the end of the trail, not all of it."""
+    def recover(self) -> TrailCheck:
+        """Drop an incomplete last line after a crash, and check the end of the trail."""
         if self.path.exists():
             _drop_torn(self.path)
         try:
@@ -146,7 +146,7 @@ class Trail:
                     break
             return _end(lines, kept)
         except ValueError as error:
-            return Verdict(False, 0, str(_Link()), str(error))
+            return TrailCheck(False, 0, str(_Link()), str(error))
 
     def page(self, after: int, limit: int) -> list[Record]:
         """Return at most ``limit`` records after number ``after``, oldest first. ValueError."""
@@ -162,7 +162,7 @@ class Trail:
                     break
             return found
 
-    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> Verdict:
+    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> TrailCheck:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         with ExitStack() as stack:
             with self._lock:
@@ -170,7 +170,7 @@ class Trail:
                 try:
                     base, kept = self._link(BASE) or _Link(), self._link(HEAD)
                 except ValueError as error:
-                    return Verdict(False, 0, str(_Link()), str(error))
+                    return TrailCheck(False, 0, str(_Link()), str(error))
             lines = (line for file, size in files for line in _lines(file, size))
             return _checked(lines, base, kept, expect, rest)
 
@@ -190,7 +190,7 @@ class Trail:
         return self._all()[max(0, len(begun) - 1) :]
 
     def _link(self, name: str) -> _Link | None:
-        """Read a file of one link. ValueError when it is none."""
+        """Read a file of one link. ValueError if it is damaged."""
         try:
             text = self.path.with_name(name).read_text(encoding="ascii", errors="replace").strip()
         except FileNotFoundError:
@@ -201,19 +201,19 @@ class Trail:
         return _Link(int(number), value)
 
 
-def verify(path: Path, expect: str = "") -> Verdict:
-    """Check the trail that ``path`` ends, record by record, without a controller."""
+def verify(path: Path, expect: str = "") -> TrailCheck:
+    """Check the trail whose last file is ``path``, without a controller."""
     return Trail(path).verify(expect, rest=lambda _: None)
 
 
 def _opened(paths: Sequence[Path], stack: ExitStack) -> list[tuple[BinaryIO, int]]:
-    """Open files, and note their sizes: what is written from now on is not looked at."""
+    """Open files and note their sizes: later records are not read."""
     files = [stack.enter_context(path.open("rb")) for path in paths]
     return [(file, os.fstat(file.fileno()).st_size) for file in files]
 
 
 def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the lines from where ``file`` stands to byte ``size``."""
+    """Yield the lines from the position of ``file`` to byte ``size``."""
     left = size - file.tell()
     while left > 0 and (line := file.readline()):
         left -= len(line)
@@ -226,7 +226,7 @@ def _checked(
     kept: _Link | None,
     expect: str,
     rest: Callable[[float], None],
-) -> Verdict:
+) -> TrailCheck:
     last, seen, count = base, expect in ("", str(base)), 0
     problem = ""
     for line in lines:
@@ -236,7 +236,7 @@ def _checked(
             problem = f"record {last.seq + 1} is broken: {error}"
             break
         if count == 0 and body["seq"] <= base.seq:
-            continue  # the file that holds it was about to be dropped
+            continue  # its file was about to be deleted
         problem = _fault(body, last)
         if problem:
             break
@@ -247,10 +247,10 @@ def _checked(
     problem = problem or _cut_off(last, kept)
     if not problem and not seen:
         older = expect.partition(":")[0].isdecimal() and int(expect.partition(":")[0]) < base.seq
-        problem = f"no record is {expect[:80]}"
+        problem = f"no record has the head {expect[:80]}"
         if older:
             problem += f": the trail begins with record {base.seq + 1}"
-    return Verdict(not problem, count, str(last), problem)
+    return TrailCheck(not problem, count, str(last), problem)
 
 
 def _fault(body: dict[str, Any], last: _Link) -> str:
@@ -258,26 +258,26 @@ def _fault(body: dict[str, Any], last: _Link) -> str:
     if found > wanted:
         return f"record {wanted} is missing: record {found} follows record {wanted - 1}"
     if found < wanted:
-        return f"record {found} stands where record {wanted} belongs"
+        return f"record {found} is in the place of record {wanted}"
     if body["prev"] != last.hash or body["hash"] != hash_of(body):
         return f"record {wanted} was changed"
     return ""
 
 
 def _cut_off(last: _Link, kept: _Link | None) -> str:
-    """Compare the end of the trail with the head that was kept; later records are no fault."""
+    """Compare the end of the trail with the stored head; later records are allowed."""
     if kept is None:
         return f"the head after record {last.seq} is missing" if last.seq else ""
     if kept.seq > last.seq:
-        return f"records {last.seq + 1} to {kept.seq} are cut off"
+        return f"records {last.seq + 1} to {kept.seq} are missing at the end"
     return f"record {last.seq} was changed" if kept.seq == last.seq and kept != last else ""
 
 
-def _end(lines: list[bytes], kept: _Link | None) -> Verdict:
-    """Check the records that were written last: those after the head that was kept."""
+def _end(lines: list[bytes], kept: _Link | None) -> TrailCheck:
+    """Check the last records: those after the stored head."""
     if not lines:
         problem = _cut_off(_Link(), kept)
-        return Verdict(not problem, 0, str(_Link()), problem)
+        return TrailCheck(not problem, 0, str(_Link()), problem)
     later: list[dict[str, Any]] = []
     before = kept if kept is not None and kept.seq > 0 else None
     for line in reversed(lines):
@@ -286,18 +286,18 @@ def _end(lines: list[bytes], kept: _Link | None) -> Verdict:
             found = _Link(body["seq"], body["hash"])
             problem = _cut_off(found, before) or _broken(body)
             if problem:
-                return Verdict(False, 0, str(found), problem)
+                return TrailCheck(False, 0, str(found), problem)
             break
         later.append(body)
     if before is None:
-        return Verdict(False, 0, str(_Link()), _cut_off(_Link(later[0]["seq"], ""), kept))
+        return TrailCheck(False, 0, str(_Link()), _cut_off(_Link(later[0]["seq"], ""), kept))
     last = before
     for body in reversed(later):
         problem = _fault(body, last)
         if problem:
-            return Verdict(False, 0, str(last), problem)
+            return TrailCheck(False, 0, str(last), problem)
         last = _Link(body["seq"], body["hash"])
-    return Verdict(True, len(later), str(last))
+    return TrailCheck(True, len(later), str(last))
 
 
 def _broken(body: dict[str, Any]) -> str:
@@ -305,7 +305,7 @@ def _broken(body: dict[str, Any]) -> str:
 
 
 def _last_lines(path: Path, most: int) -> list[bytes]:
-    """Return the whole lines among the last ``most`` bytes of a file."""
+    """Return the complete lines within the last ``most`` bytes of a file."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - most))
@@ -314,7 +314,7 @@ def _last_lines(path: Path, most: int) -> list[bytes]:
 
 
 def _drop_torn(path: Path) -> None:
-    """Cut off a last line without an end: it was never acknowledged."""
+    """Remove an incomplete last line: it was never acknowledged."""
     with path.open("rb+") as file:
         size = end = file.seek(0, os.SEEK_END)
         while end:
@@ -330,7 +330,7 @@ def _drop_torn(path: Path) -> None:
 
 
 def _seek(file: BinaryIO, size: int, after: int) -> None:
-    """Go to a line at or shortly before the first record after number ``after``. ValueError."""
+    """Seek to a line at or shortly before the first record after ``after``. ValueError."""
     low, high = 0, size
     while high - low > _NEAR_BYTES:
         file.seek((low + high) // 2)

@@ -1,4 +1,4 @@
-"""One record of the audit trail: what it holds, its line in the file, its place in the chain."""
+"""One record of the audit trail: its fields, its line in the file, its hash in the chain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from controller.base.errors import ServiceError
 
 START = "0" * 64
-"""What the first record chains to."""
+"""The ``prev`` of the first record."""
 MAX_FIELD = 500
 
 
@@ -19,7 +19,7 @@ MAX_FIELD = 500
 class Record:
     """One line. ``time`` is seconds since 1970, ``outcome`` an HTTP status.
 
-    ``count`` above 1 stands for so many requests that were answered alike, the last at ``time``.
+    ``count`` is the number of similar requests, the last of them at ``time``.
     """
 
     seq: int
@@ -44,19 +44,19 @@ _NEEDED = _FIELDS - {"count"}
 
 
 def record_hash(record: Record) -> str:
-    """Return SHA-256 over everything in ``record`` but its own hash; ``prev`` chains it."""
+    """Return SHA-256 over all fields of ``record`` except its own hash."""
     return hash_of(body_of(record))
 
 
 def hash_of(body: Mapping[str, Any]) -> str:
-    """Return what ``hash`` has to be in a line that was read."""
+    """Return the expected ``hash`` of a line that was read."""
     hashed = {key: value for key, value in body.items() if key != "hash"}
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def body_of(record: Record) -> dict[str, Any]:
-    """Return what a record's line holds; a ``count`` of 1 goes without saying."""
+    """Return the fields of a record's line; a ``count`` of 1 is left out."""
     body = asdict(record)
     if record.count == 1:
         del body["count"]
@@ -69,10 +69,10 @@ def line_of(record: Record) -> str:
 
 
 def parsed(line: str | bytes) -> dict[str, Any]:
-    """Return what a line holds. ValueError when it is no record."""
+    """Return the fields of a line. ValueError if it is not a record."""
     try:
         body = json.loads(line)
-    except ValueError:  # bytes that are no text, or no JSON
+    except ValueError:  # not text, or not JSON
         body = None
     if (
         not isinstance(body, dict)
@@ -85,10 +85,10 @@ def parsed(line: str | bytes) -> dict[str, Any]:
 
 
 def clipped(text: str) -> str:
-    """Return ``text`` fit for a record: bounded, whatever a client sent."""
+    """Return ``text`` shortened to the length of a field."""
     return text if len(text) <= MAX_FIELD else text[: MAX_FIELD - 1] + "…"
 
 
 def unwritten(where: object, message: str, *, hint: str) -> ServiceError:
-    """Return the error for a trail that takes no record."""
+    """Return the error for a record that was not written."""
     return ServiceError("failed", message, object=f"file/{where}", hint=hint)

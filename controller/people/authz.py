@@ -1,8 +1,7 @@
-"""Who may do what: roles, verbs, and the one function that decides. Pure; denies by default.
+"""Authorisation: roles, verbs, and the one function that decides. Pure; denies by default.
 
 A *verb* is what a route does (``jobs:change``), a *role* is a set of verbs, and a *project* owns
-jobs. Admins and operators see the whole site; users and viewers see the projects they belong to,
-and of everything else not even that it exists.
+jobs. Admins and operators see the whole site; to users and viewers only their own projects exist.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ALL_PROJECTS = "*"
-"""In the list of somebody's projects: every project, also those made later."""
+"""In a list of projects: every project, also those created later."""
 
 
 class Role(StrEnum):
-    """What kind of work somebody does."""
+    """The role of a person or program."""
 
     ADMIN = "admin"
-    """Everything, people and the audit trail included."""
+    """Everything, including people and the audit trail."""
     OPERATOR = "operator"
     """The whole fabric and every job, but not people."""
     USER = "user"
     """Jobs of the projects the person belongs to."""
     VIEWER = "viewer"
-    """Looks at the projects the person belongs to."""
+    """Read access to the projects the person belongs to."""
 
 
 _READERS = frozenset(Role)
@@ -55,15 +54,15 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "people:manage": _ADMINS,
     "audit:read": _ADMINS,
 }
-"""Which roles may do each verb. A verb that is not here is refused to everybody."""
+"""The roles that may do each verb. A verb that is not listed is always refused."""
 
 SITE_WIDE: frozenset[str] = frozenset({"metrics:read"})
-"""Verbs whose answer can not be cut down to some projects: they need all of them."""
+"""Verbs whose answer cannot be limited to some projects: they need access to all."""
 
 
 @dataclass(slots=True, frozen=True)
 class Principal:
-    """Somebody who asks, as the token proved."""
+    """A caller, identified by a token."""
 
     name: str
     role: Role
@@ -73,55 +72,55 @@ class Principal:
 
     @property
     def keeper(self) -> bool:
-        """True for who looks after the site: devices' addresses and own words are shown to them."""
+        """True for operators and admins: they see devices' addresses and messages."""
         return self.role in _KEEPERS
 
     @property
     def site_wide(self) -> bool:
-        """True when no project is hidden from this person."""
+        """True if no project is hidden from this caller."""
         return self.role in _KEEPERS or ALL_PROJECTS in self.projects
 
     def sees(self, project: str) -> bool:
-        """Whether things of ``project`` exist for this person."""
+        """Whether ``project`` is visible to this caller."""
         return self.site_wide or project in self.projects
 
 
 @dataclass(slots=True, frozen=True)
 class Owned:
-    """A job, whose it is, and the endpoints it got."""
+    """A job, its project and its endpoints."""
 
     job: str
     project: str
     endpoints: tuple[str, ...]
     holding: bool
-    """It has the endpoints still; once it ended somebody else may."""
+    """Whether it still holds the endpoints; after its end another job may."""
     ended: bool = False
 
 
-class Verdict(StrEnum):
-    """What comes of a request."""
+class Authorisation(StrEnum):
+    """The decision on a request."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
-    """The person's role never does this."""
+    """The caller's role does not include the verb."""
     HIDDEN = "hidden"
-    """The object is in a project the person does not see: it does not exist for them."""
+    """The object is in a project that is hidden from the caller: answer as if it did not exist."""
 
 
-def authorise(principal: Principal, verb: str, project: str | None = None) -> Verdict:
+def authorise(principal: Principal, verb: str, project: str | None = None) -> Authorisation:
     """Decide whether ``principal`` may do ``verb``, on something of ``project`` if one is given.
 
-    The role is judged first, so that an answer of ``forbidden`` says nothing about the object.
+    The role is checked first, so that ``forbidden`` reveals nothing about the object.
     """
     if principal.role not in VERBS.get(verb, frozenset()):
-        return Verdict.FORBIDDEN
+        return Authorisation.FORBIDDEN
     if verb in SITE_WIDE and not principal.site_wide:
-        return Verdict.FORBIDDEN
+        return Authorisation.FORBIDDEN
     if project is not None and not principal.sees(project):
-        return Verdict.HIDDEN
-    return Verdict.ALLOWED
+        return Authorisation.HIDDEN
+    return Authorisation.ALLOWED
 
 
 def may(principal: Principal) -> tuple[str, ...]:
     """Return the verbs that ``principal`` may do on their own projects, sorted."""
-    return tuple(v for v in sorted(VERBS) if authorise(principal, v) is Verdict.ALLOWED)
+    return tuple(v for v in sorted(VERBS) if authorise(principal, v) is Authorisation.ALLOWED)

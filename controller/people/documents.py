@@ -1,4 +1,4 @@
-"""People, projects, tokens and the audit trail, as people see them. Never a secret but once."""
+"""REST documents of people, projects, tokens and the audit trail."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ ProjectName = Annotated[str, StringConstraints(pattern=rf"^({names.NAME}|\*)$")]
 
 
 class WhoamiView(View):
-    """Who the token belongs to and what it allows."""
+    """The owner of the token and what it allows."""
 
     name: str
     roles: list[Role]
     projects: list[str]
     """``*`` is every project."""
     may: list[str]
-    """Verbs that this person may do on their own projects."""
+    """Verbs that the caller may do on their own projects."""
     token: str = ""
-    """Id of the token in use, empty when the controller asks for none."""
+    """Id of the token in use; empty if the controller requires none."""
     expires_at: float | None = None
 
 
 class SessionRequest(Request):
-    """Trade a token for a cookie that scripts of a page can not read."""
+    """Exchange a token for a cookie that scripts of a page cannot read."""
 
     token: Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class TokenRequest(Request):
-    """A new token for somebody."""
+    """A new token for a person or a program."""
 
     most_parts = 2000
     name: Name
-    """The person or the program that gets it."""
+    """The person or program that gets it."""
     role: Role
     projects: list[ProjectName] = Field(default_factory=list, max_length=1000)
     """Projects of a user or a viewer; admins and operators see all."""
     expires_s: float | None = Field(default=None, gt=0, le=10 * 366 * 86400)
-    """Life time in seconds; None is until it is revoked."""
+    """Lifetime in seconds; None is until it is revoked."""
 
 
 class TokenView(View):
-    """A token as it is kept: never the secret, only its id."""
+    """A token as it is stored: never the secret, only its id."""
 
     id: str
     name: str
@@ -61,20 +61,20 @@ class TokenView(View):
 
 
 class TokenCreatedView(TokenView):
-    """The one answer that carries the secret."""
+    """The only answer with the secret."""
 
     token: str
 
 
 class ProjectRequest(Request):
-    """A project: who jobs belong to."""
+    """A project, the owner of jobs."""
 
     name: Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
-    """Its jobs are called ``<name>-…``, and agents take at most 41 characters."""
+    """Its jobs are named ``<name>-…``, and agents accept at most 41 characters."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share of the site relative to the other projects."""
     quota: int | None = Field(default=None, ge=0, le=10**6)
-    """Endpoints it may hold at once; None is no limit."""
+    """Endpoints it may hold at once; None is unlimited."""
 
 
 class ProjectView(View):
@@ -109,15 +109,15 @@ class AuditRecordView(View):
     prev: str
     hash: str
     count: int = 1
-    """Requests that the record stands for; refusals that are alike are joined for a minute."""
+    """Number of requests; similar refusals within a minute share one record."""
 
 
 class AuditVerdictView(View):
-    """Whether the trail is whole."""
+    """Whether the trail is intact."""
 
     ok: bool
     records: int
     head: str
-    """``SEQ:HASH`` of the last record: keep it elsewhere to notice a trail cut off later."""
+    """``SEQ:HASH`` of the last record: keep it elsewhere to notice later truncation."""
     problem: str = ""
-    """What is wrong, naming the record; empty when nothing is."""
+    """What is wrong with which record; empty if nothing is."""

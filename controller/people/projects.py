@@ -1,4 +1,4 @@
-"""People's projects as scheduling input: the site file's figures, then what was changed since."""
+"""Projects as scheduling input: the site file's figures, then later changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from sitefile import CabledSite
 
 
 async def shared_projects(site: CabledSite, accounts: Accounts) -> Callable[[], list[Project]]:
-    """Return what lists the projects at any moment.
+    """Return a function that lists the present projects.
 
-    The projects that the site file lists are made, or set to its figures, at every start; what
-    it does not list is left as people made it. ServiceError when the accounts can not be
-    written.
+    At every start the projects in the site file are created, or set to its figures; other
+    projects stay as they are. ServiceError if the accounts cannot be written.
     """
     for project in site.scheduling.projects:
         if project == Project(DEFAULT_PROJECT):
-            continue  # there without a word of the site file
+            continue  # it exists without the site file
         await accounts.put_project(Account(project.name, project.weight, project.quota))
     return lambda: [Project(p.name, p.weight, p.quota) for p in accounts.projects()]

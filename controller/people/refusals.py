@@ -1,8 +1,8 @@
-"""Joins refusals that are alike, so that a stranger can not fill the audit trail.
+"""Joins similar refusals, so that a stranger cannot fill the audit trail.
 
-The first one of a kind is recorded at once. Those that follow within a minute are counted, and
-one record at the end of the minute says how many they were. Kinds are bounded, too: a sender that
-is refused in many ways shares one kind for the rest.
+The first refusal of a kind is recorded at once. Further ones within a minute are counted, and one
+record at the end of the minute has their number. The number of kinds is limited too: the rest of a
+sender's refusals share one kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from controller.people.audit_record import Record
 
 WINDOW_S = 60.0
 KINDS = 20
-"""Kinds a minute of one token, and of all strangers together: they cost nothing to make up."""
+"""Kinds per minute of one token, and of all strangers together: they are free to invent."""
 SEVERAL = "(several)"
 
 Kind = tuple[str, str, str, str, int]
@@ -29,7 +29,7 @@ class _Joined:
 
 
 class Refusals:
-    """What was refused in the last minute. Times are seconds of a monotonic clock."""
+    """The refusals of the last minute. Times are seconds of a monotonic clock."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
@@ -37,7 +37,7 @@ class Refusals:
         self._kinds: Counter[str] = Counter()
 
     def add(self, record: Record, now: float) -> Record | None:
-        """Take one; return what is to be recorded now, None when it is counted only."""
+        """Add a refusal; return the record to write now, None if it is only counted."""
         kind = self._kind(record)
         joined = self._joined.get(kind)
         if joined is None and self._kinds[record.token] >= KINDS:
@@ -52,7 +52,7 @@ class Refusals:
         return record
 
     def due(self, now: float) -> list[Record]:
-        """Return the records of the kinds whose minute is over, and begin anew with them."""
+        """Return the records of the kinds whose minute is over, and remove these kinds."""
         over = [kind for kind, joined in self._joined.items() if joined.until <= now]
         ended = [self._joined.pop(kind) for kind in over]
         self._kinds -= Counter(joined.last.token for joined in ended)

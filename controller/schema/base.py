@@ -1,4 +1,4 @@
-"""What all views share: names, the bases of requests and views, pages."""
+"""What all documents share: names, the bases of requests and views, pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class View(BaseModel):
-    """Base of everything shown; written and read by the names of the REST schema."""
+    """Base of all answers; written and read by the names of the REST schema."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -27,14 +27,14 @@ MOST_FIELDS = 100
 
 
 class Request(BaseModel):
-    """Base of everything accepted; no text of it holds a NUL or a lone surrogate.
+    """Base of all requests; no text may have a NUL or a lone surrogate.
 
-    A body of a megabyte of empty lists would take seconds to find wrong, item by item: one of
-    more parts than the request may have is refused before any of them is looked at.
+    Validating a megabyte of empty lists item by item would take seconds: a body with more parts
+    than its request may have is refused before that.
     """
 
     most_parts: ClassVar[int] = 1000
-    """Texts, numbers, lists and objects in it, all levels together."""
+    """Limit of texts, numbers, lists and objects, all levels together."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
@@ -42,18 +42,18 @@ class Request(BaseModel):
     @classmethod
     def _bounded_and_sound(cls, value: Any) -> Any:
         if isinstance(value, dict) and len(value) > MOST_FIELDS:
-            raise ValueError(f"there are more than {MOST_FIELDS} fields")
+            raise ValueError(f"it has more than {MOST_FIELDS} fields")
         if not fewer_parts(value, cls.most_parts):
-            raise ValueError(f"there are more than {cls.most_parts} parts in it")
+            raise ValueError(f"it has more than {cls.most_parts} parts")
         if (where := unsound_at(value)) is not None:
             raise ValueError(f"{where or 'a text'} holds a NUL or an unpaired surrogate")
         return value
 
 
 class Page(View, Generic[Item]):
-    """A list and the epoch it was read at."""
+    """A list and the epoch at which it was read."""
 
     items: list[Item]
     epoch: int
     next: str | None = None
-    """Cursor of the page that follows; None on the last one."""
+    """Cursor of the next page; None on the last one."""

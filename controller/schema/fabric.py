@@ -1,4 +1,4 @@
-"""Endpoints, aggregators, optical switches, servers and events, as people see them."""
+"""REST documents of endpoints, aggregators, optical switches, servers and events."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class EndpointView(View):
     """Where the figures of its GPU come from: ``nvml`` or ``emulated``; None when nothing runs."""
     memory_used_bytes: int | None = None
     gpu: GpuFiguresView | None = None
-    """What NVML says while a job runs on it."""
+    """What NVML reports while a job runs on it."""
     unfit: str = ""
-    """What its agent finds wrong with it (the GPU is lost, hangs, has an Xid); empty when fit."""
+    """What its agent finds wrong (the GPU is lost, hangs, has an Xid); empty if it is fit."""
 
 
 class AggregatorPortView(View):
@@ -82,12 +82,12 @@ class SwitchView(View):
     """Ports that the site file uses."""
     circuits: int
     foreign_circuits: int
-    """Circuits on the device that are not ours; never touched."""
+    """Circuits of other systems on the device; never changed."""
     error: str = ""
 
 
 class CircuitView(View):
-    """One duplex circuit read back from a switch; endpoint and aggregator when it is ours."""
+    """One duplex circuit read back from a switch; with endpoint and aggregator if it is ours."""
 
     switch: str
     a: str
@@ -113,7 +113,7 @@ class NodeView(View):
 
 
 class EventView(View):
-    """Something that happened. ``id`` is stable and grows; ``reason`` is one CamelCase word."""
+    """One event. ``id`` is stable and grows; ``reason`` is one CamelCase word."""
 
     id: int
     time: float
@@ -134,7 +134,7 @@ class UplinkView(View):
 
 
 class SiteView(View):
-    """What is cabled: for drawing the fabric; changes only when somebody re-cables."""
+    """What is cabled, for drawing the fabric; changes only with the cabling."""
 
     name: str
     subnet: str
@@ -152,13 +152,13 @@ class OpticalPortView(View):
 
     port: str
     health: str
-    """``blocked`` (sound, no circuit), ``tuning``, ``tuned`` or ``failed``."""
+    """``blocked`` (healthy, no circuit), ``tuning``, ``tuned`` or ``failed``."""
     label: str = ""
-    """What the operator of the switch calls it."""
+    """The label that the switch's operator gave it."""
 
 
 class AlarmView(View):
-    """A standing fault in the switch's own words."""
+    """An active alarm, in the switch's own words."""
 
     object: str
     severity: str

@@ -1,4 +1,4 @@
-"""Jobs, their ranks and containers, as people ask for them and see them."""
+"""REST documents of jobs, their ranks and containers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from controller.schema.base import JobState, Name, Request, View
 from scheduler.model import Locality, Policy, RankOrder
 
 RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
-"""What people write: ``never``, ``on-failure`` (three times), ``on-failure:N``."""
+"""``never``, ``on-failure`` (three times) or ``on-failure:N``."""
 
 
 class JobRequest(Request):
-    """Ask for ``count`` endpoints; ``command`` runs once per endpoint, in a container each."""
+    """A job on ``count`` endpoints; ``command`` runs in one container per endpoint."""
 
     most_parts = 10_000
-    """It may name its endpoints."""
+    """A job may name its endpoints."""
 
     name: Name | None = None
     """Chosen by the controller when absent."""
     count: int = Field(ge=1, le=1_000_000)
     project: Name = "default"
     priority: int = Field(default=0, ge=-100, le=100)
-    """One level is worth an hour of waiting, if the site file says nothing else."""
+    """One level equals an hour of waiting, unless the site file says otherwise."""
     time_limit_s: float | None = Field(default=None, gt=0, le=3.2e8)
-    """Expected run time at most: lets the job start early where it delays nobody. It is not
-    stopped when it takes longer."""
+    """Upper bound of the expected run time: lets the job start early if it delays no other job. It
+    is not stopped when it takes longer."""
     pinned: bool = False
     """Its light is never moved while it runs."""
     preemptible: bool = False
-    """It may be stopped and queued again for a job of higher priority, where the site file
-    turns preemption on."""
+    """It may be stopped and queued again for a job of higher priority, if the site file turns
+    preemption on."""
     locality: Locality = Locality.PREFERRED
     policy: Policy = Policy.PAUSE
     rank_order: RankOrder = RankOrder.AGGREGATOR
@@ -40,16 +40,16 @@ class JobRequest(Request):
     command: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     endpoints: list[str] = Field(default_factory=list)
-    """Exactly these endpoints, when not empty."""
+    """Exactly these endpoints, if not empty."""
     model: str | None = None
     """Only endpoints of this hardware model."""
     min_memory_bytes: int = Field(default=0, ge=0, le=2**50)
-    """Only endpoints with so much memory."""
+    """Only endpoints with at least this much memory."""
     dark_tolerance_s: float | None = Field(default=None, gt=0, le=86400)
     """How long its network may be dark; from its framework's time-outs when absent."""
     checkpoint_grace_s: float | None = Field(default=None, gt=0, le=300)
     """With policy ``restart``: after SIGTERM every rank writes its checkpoint within this time and
-    ends with 0, else the regroup turns back. When absent a rank has 10 s and may end as it will."""
+    ends with 0, else the regroup is rolled back. Without it a rank has 10 s and any exit code."""
     restart: str = Field(default="never", pattern=RESTART_PATTERN)
     """When a rank dies: ``never``, ``on-failure`` (three times) or ``on-failure:N``."""
     pull: Pull = Pull.NEVER
@@ -57,48 +57,48 @@ class JobRequest(Request):
     cpu: float | None = Field(default=None, gt=0, le=4096)
     """Cores that one container may use."""
     memory_bytes: int | None = Field(default=None, gt=0, le=2**50)
-    """Memory that one container may use, beside that of its GPU."""
+    """Memory that one container may use, besides that of its GPU."""
     io_bps: int | None = Field(default=None, gt=0, le=2**50)
-    """Bytes a second that one container may read, and write, of each block device."""
+    """Bytes a second that one container may read from, and write to, each block device."""
 
 
 class PlanHintView(View):
-    """A regroup that would let a waiting job in, found without a proof."""
+    """A regroup that would make room for a waiting job; not proven optimal."""
 
     moves: int
     running_moves: int
     jobs_paused: list[str]
     paused_gpus: int
     command: str
-    """What makes the exact plan."""
+    """The command that computes the exact plan."""
 
 
 class WaitView(View):
-    """Why a job waits, and what would have to happen."""
+    """Why a job waits, and what would end the wait."""
 
     position: int
     """In the queue, from 1."""
     queued: int
-    """Jobs that wait."""
+    """Number of waiting jobs."""
     code: str
     """``busy``, ``locality``, ``quota``, ``reserved``, ... for programs."""
     reason: str
     remedy: str
     reserved_at: float | None = None
-    """Since when it has been the first that waits."""
+    """Since when it has been the first in the queue."""
     earliest_start: float | None = None
     """When its reservation begins, if all running jobs end as expected."""
     moves_needed: int | None = None
-    """Running endpoints that have to move at least, to make it fit now."""
+    """Least number of running endpoints that must move so that it fits now."""
     plan: PlanHintView | None = None
 
 
 class PlacementView(View):
-    """How good a job's placement is, and what it leaves over."""
+    """How good a job's placement is, and what remains for others."""
 
     span: int
     span_reachable: int
-    """No regroup gets below it."""
+    """The least that a regroup can reach."""
     idle: int
     """Endpoints of the site that are idle, lit and available."""
     largest_compact: int
@@ -106,24 +106,24 @@ class PlacementView(View):
     fragmentation: float
     """1 - largest_compact / idle."""
     stranded: dict[int, float]
-    """Per job size the share of idle endpoints that no such job can use compactly."""
+    """Per job size, the share of idle endpoints that no job of this size can use compactly."""
 
 
 class StepsView(View):
-    """What the job's traffic says about its steps (``scheduler.steptime``)."""
+    """What the job's traffic shows about its steps (``scheduler.steptime``)."""
 
     placements: int
-    """Placements measured so far that differ; with one, predictions are intervals."""
+    """Number of different placements measured; with one, predictions are intervals."""
     ring_rate: float | None
-    """Its ring's fair share now, of an access link."""
+    """Present fair share of its ring, as a fraction of an access link."""
     busy_fraction: float | None
     """Share of an access link that it uses on average in the present placement."""
     unidentified: list[str]
-    """What the measurements can not tell yet."""
+    """What the measurements do not show yet."""
 
 
 class ConditionView(View):
-    """One yes/no fact about an object, since when, and why."""
+    """One boolean fact about an object, since when, and why."""
 
     type: str
     status: bool
@@ -139,7 +139,7 @@ class RankView(View):
     endpoint: str
     home: str | None
     server: str
-    """Empty when its endpoint has left the site file since."""
+    """Empty if its endpoint is not in the site file any more."""
     state: str
     exit_code: int | None = None
     rx_bps: float | None = None
@@ -147,7 +147,7 @@ class RankView(View):
     utilisation: float | None = None
     """Busy fraction of the endpoint, 0 to 1."""
     dark_time_s: float = 0.0
-    """Total over all regroups since the job started."""
+    """Sum over all regroups since the job started."""
 
 
 class JobView(View):
@@ -212,7 +212,7 @@ class JobView(View):
 
 
 class NicView(View):
-    """A container's data NIC as it is inside."""
+    """A container's data NIC as seen inside the container."""
 
     mtu: int
     rdma_device: str = ""
@@ -222,7 +222,7 @@ class NicView(View):
 
 
 class GpuFiguresView(View):
-    """What NVML says of a container's GPU; null is what it does not say."""
+    """What NVML reports of a container's GPU; null is not reported."""
 
     memory_total_bytes: int | None = None
     temperature_c: float | None = None
@@ -240,7 +240,7 @@ class GpuFiguresView(View):
 
 
 class ContainerView(View):
-    """One container as an agent saw it last."""
+    """One container as an agent last reported it."""
 
     name: str
     job: str

@@ -1,4 +1,4 @@
-"""Live figures, logs and health, as people see them."""
+"""REST documents of live figures, logs and health."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TopRowView(View):
     tx_bps: float | None = None
     utilisation: float | None = None
     source: str | None = None
-    """Where utilisation and what follows come from: ``nvml`` or ``emulated``."""
+    """Source of the utilisation and the figures below: ``nvml`` or ``emulated``."""
     memory_bytes: int | None = None
     temperature_c: float | None = None
-    """The GPU's; of a job, its hottest."""
+    """Of the GPU; of a job the highest."""
     power_w: float | None = None
-    """The GPU's; of a job, all that tell together."""
+    """Of the GPU; of a job the sum over the GPUs that report it."""
     spread: dict[str, int] | None = None
     excess_span: int | None = None
 
@@ -44,7 +44,7 @@ class TopView(View):
 
 
 class MarkerView(View):
-    """Something worth a line in a plot: a job's start, a regroup, its end."""
+    """A mark in a plot: a job's start, a regroup, its end."""
 
     time: float
     reason: str
@@ -53,7 +53,7 @@ class MarkerView(View):
 
 
 class SeriesLineView(View):
-    """One container's samples; every list is as long as ``times``, None where nothing is known."""
+    """One container's samples; every list is as long as ``times``, None if unknown."""
 
     job: str
     rank: int
@@ -63,7 +63,7 @@ class SeriesLineView(View):
     tx_bps: list[float | None]
     utilisation: list[float | None]
     temperature_c: list[float | None] | None = None
-    """None, as the two below, where no GPU said anything in this time."""
+    """None, like the two below, if no GPU reported anything in this time."""
     power_w: list[float | None] | None = None
     memory_bytes: list[float | None] | None = None
 
@@ -87,7 +87,7 @@ class LogLineView(View):
 
 
 class DeviceHealthView(View):
-    """One device or agent the controller talks to."""
+    """One device or agent that the controller is connected to."""
 
     name: str
     kind: Literal["aggregator", "switch", "agent"]
@@ -105,41 +105,41 @@ class HealthView(View):
     started_at: float
     devices: list[DeviceHealthView]
     emulated: list[str]
-    """Parts that stand in for real ones; empty on a real site."""
+    """Emulated parts; empty on a real site."""
     store_error: str = ""
     """Why the last durable write failed: new work is refused until one succeeds."""
     suspect: str = ""
-    """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    """Why the controller doubts its own view and repairs nothing; empty if it does not."""
     strangers: str = ""
-    """Which containers of unknown jobs live, and what to do about them; empty when none does."""
+    """Which containers of unknown jobs run, and what to do about them; empty if there are none."""
 
 
 class PortPowerView(View):
-    """Light at one port of an optical switch, as the switch measures it; None where it does not."""
+    """Light at one port of an optical switch as measured by it; None if it is not measured."""
 
     switch: str
     port: str
     far: str
-    """What hangs on it: an endpoint, or an aggregator's port ``as0/3``."""
+    """What is connected: an endpoint, or an aggregator's port ``as0/3``."""
     power_in_dbm: float | None
     power_out_dbm: float | None
 
 
 class PowerSeriesView(View):
-    """Light at one port over time; every list is as long as ``times``, None where not measured."""
+    """Light at one port over time; every list is as long as ``times``, None if not measured."""
 
     switch: str
     port: str
     far: str
     interval_s: float
-    """15 s for a day, 5 minutes (means of the dBm) beyond."""
+    """15 s within a day, 5 minutes (means of the dBm) beyond."""
     times: list[float]
     power_in_dbm: list[float | None]
     power_out_dbm: list[float | None]
 
 
 class HopView(View):
-    """One place that an endpoint's light passes."""
+    """One hop on the path of an endpoint's light."""
 
     kind: Literal["endpoint", "switch", "aggregator"]
     at: str
@@ -148,11 +148,11 @@ class HopView(View):
     power_in_dbm: float | None = None
     power_out_dbm: float | None = None
     loss_db: float | None = None
-    """What the switch takes from the light that enters here."""
+    """Loss in the switch of the light that enters here."""
 
 
 class TraceView(View):
-    """The way of an endpoint's light to its aggregator."""
+    """The path of an endpoint's light to its aggregator."""
 
     endpoint: str
     complete: bool
@@ -161,4 +161,4 @@ class TraceView(View):
     """From the endpoint to the aggregator."""
     loss_down_db: float | None = None
     reason: str = ""
-    """Why the way ends early; empty when it does not."""
+    """Why the path is incomplete; empty if it is complete."""

@@ -1,4 +1,4 @@
-"""Plans, transactions and what stands outside them, as people see them."""
+"""REST documents of plans, transactions, quarantine and allocations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_BUDGET = 10_000_000
 
 
 class PlanRequest(Request):
-    """Budgets of a regroup; None is no limit."""
+    """Budgets of a regroup; None is unlimited."""
 
     job: Name | None = None
-    """Bring this running job together, or make room for this pending one."""
+    """Regroup this running job, or make room for this pending one."""
     force: bool = False
-    """Leave cool-down and pause budgets out; pinned jobs stay pinned."""
+    """Ignore cool-down and pause budgets; pinned jobs stay pinned."""
     max_jobs_paused: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
     max_moves: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
     objective: Objective = Objective.PAUSES
@@ -31,7 +31,7 @@ class PlanRequest(Request):
 
 
 class MoveView(View):
-    """One endpoint's home changes."""
+    """A change of one endpoint's home."""
 
     endpoint: Name
     source: Name | None = Field(alias="from")
@@ -39,7 +39,7 @@ class MoveView(View):
 
 
 class BoundView(View):
-    """No plan can do better, in this order."""
+    """Lower bounds of any plan, in order of importance."""
 
     excess_span: float
     running_moves: float
@@ -47,7 +47,7 @@ class BoundView(View):
 
 
 class CircuitStepView(View):
-    """One circuit to break or to make; a plan whose steps are not what it moves is refused."""
+    """One circuit to break or make; a plan whose steps do not match its moves is refused."""
 
     switch: Name
     a: Port
@@ -65,14 +65,14 @@ class CircuitChangesView(View):
 
 
 class FlowChangesView(View):
-    """How many flows go and come, over all aggregators."""
+    """Number of flows added and deleted, over all aggregators."""
 
     add: int = 0
     delete: int = 0
 
 
 class GainView(View):
-    """What one job wins: its ring crosses between aggregators less often."""
+    """Gain of one job: its ring crosses between aggregators less often."""
 
     job: str
     span_before: int
@@ -80,26 +80,26 @@ class GainView(View):
     ring_crossings_before: int
     ring_crossings_after: int
     communication_speedup: float | None = None
-    """Predicted time of one all-reduce before over after; None when the rates are not known."""
+    """Predicted time of one all-reduce before over after; None if the rates are not known."""
     step_speedup_low: float | None = None
     step_speedup_high: float | None = None
     """Predicted time of a step before over after: an interval while only one placement was
-    measured; None when the rates are not known."""
+    measured; None if the rates are not known."""
     remaining_s: float | None = None
-    """Expected rest of its run time as things are."""
+    """Expected remaining run time without the plan."""
     saved_low_s: float | None = None
     saved_high_s: float | None = None
-    """Run time it saves."""
+    """Run time that the plan saves."""
     placements_measured: int = 0
 
 
 class BudgetView(View):
-    """How a job bears the dark time of a plan: as it is, paused instead, or not at all."""
+    """Whether a job tolerates the dark time of a plan: as it is, only paused, or not at all."""
 
     job: str
     policy: Policy
     tolerance_s: float | None
-    """None is without limit."""
+    """None is unlimited."""
     dark_s: float
     verdict: Literal["ok", "downgraded", "refused"]
     reason: str = ""
@@ -121,7 +121,7 @@ class LeftAloneView(View):
     job: str
     reason: str
     until: float | None = None
-    """When that ends, if it does by itself."""
+    """When that ends, if it ends by itself."""
 
 
 class PlanJobView(View):
@@ -133,15 +133,15 @@ class PlanJobView(View):
     policy: Policy
     endpoints: list[Name]
     pauses: int
-    """How often its light had been moved, as far as that is kept."""
+    """How often its light had been moved, as far as known."""
 
 
 class PlanView(View):
-    """A regroup as data: printable, storable, checked against the fabric at apply."""
+    """A regroup as data: can be printed and stored; checked against the fabric at apply."""
 
     id: PlanId
     epoch: int
-    """Of the fabric when it was made; it may grow while nothing that the plan needs changes."""
+    """Epoch at which it was made; the present one may be later if nothing it needs has changed."""
     site: Name
     moves: list[MoveView]
     homes_after: dict[Name, Name | None]
@@ -159,18 +159,18 @@ class PlanView(View):
     predicted_dark_time_s: float = 0.0
     predicted_gain: list[GainView] = Field(default_factory=list)
     budgets: list[BudgetView] = Field(default_factory=list)
-    """Of every job that the plan touches; one that is ``refused`` refuses the plan."""
+    """Of every job that the plan affects; one ``refused`` job refuses the plan."""
     worth: WorthView | None = None
-    """None when the link rates of the site are not known."""
+    """None if the link rates of the site are not known."""
     left_alone: list[LeftAloneView] = Field(default_factory=list)
     makes_room_for: Name | None = None
     """The pending job that fits afterwards."""
     basis: list[PlanJobView] | None = None
-    """The jobs whose light it moves; without it the plan is for its very epoch only."""
+    """The jobs whose light it moves; without it the plan is valid at its own epoch only."""
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to gain."""
+        """True if nothing moves."""
         return not self.moves
 
 
@@ -183,7 +183,7 @@ class PhaseView(View):
 
 
 class TransactionView(View):
-    """A plan being carried out, or how it ended."""
+    """A plan in progress, or how it ended."""
 
     id: str
     state: Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
@@ -198,7 +198,7 @@ class TransactionView(View):
     jobs: list[str]
     """Jobs whose endpoints move."""
     dark_time_s: dict[str, float]
-    """Per moved endpoint: first pair broken to last path qualified."""
+    """Per moved endpoint, from the first pair broken to the last path qualified."""
     started_at: float
     finished_at: float | None = None
     result: str = ""
@@ -206,11 +206,11 @@ class TransactionView(View):
     error: str = ""
     quarantined_ports: list[str] = Field(default_factory=list)
     how_to_stop: str = ""
-    """What stops it now, or why nothing does; empty once it has ended."""
+    """How to stop it now, or why that is not possible; empty after its end."""
 
 
 class AttachRequest(Request):
-    """Where one endpoint's light should lead; ``aggregator`` None is dark."""
+    """Target of one endpoint's light; ``aggregator`` None is dark."""
 
     aggregator: Name | None
 
@@ -224,7 +224,7 @@ class QuarantineView(View):
 
 
 class AllocatedJob(Request):
-    """Who held which endpoints, in rank order, when the file was written."""
+    """A job and its endpoints, in rank order, when the file was written."""
 
     most_parts = 100_000
 
@@ -236,8 +236,8 @@ class AllocatedJob(Request):
 class Allocation(Request):
     """What ``export`` writes and ``import`` reads.
 
-    Only ``homes`` is brought back: an endpoint that is not named stays where it is, null is dark.
-    ``jobs`` and ``epoch`` say what the file was written of.
+    Only ``homes`` is restored: an endpoint that is not named stays where it is, null is dark.
+    ``jobs`` and ``epoch`` describe the state when the file was written.
     """
 
     most_parts = 500_000
@@ -258,6 +258,6 @@ class AllocationDiffView(View):
     jobs: list[str]
     """Running jobs whose endpoints move."""
     notes: list[str] = Field(default_factory=list)
-    """Differences that an import does not bring back: jobs that are not as in the file."""
+    """Differences that an import does not restore: jobs that are not as in the file."""
     transaction: TransactionView | None = None
-    """The one that carries it out; None when nothing was asked for, or nothing differs."""
+    """The transaction that carries it out; None for a dry run, or if nothing differs."""

@@ -1,4 +1,4 @@
-"""What the event stream carries beside events: samples, changes, transactions under way."""
+"""Documents of the event stream besides events: samples, changes, transactions in progress."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LinkSampleView(View):
 
 
 class SampleView(View):
-    """One second of everything that runs."""
+    """One second of all that runs."""
 
     time: float
     jobs: list[JobSampleView]
@@ -54,7 +54,7 @@ ChangedKind = Literal["job", "endpoint", "aggregator", "switch", "node", "quaran
 
 
 class ChangedView(View):
-    """An object is not what it was: read it again.
+    """An object has changed: read it again.
 
     A ``switch`` also stands for its circuits and the light at its ports, a ``node`` for its
     containers.
@@ -62,12 +62,12 @@ class ChangedView(View):
 
     kind: ChangedKind
     name: str
-    """Empty when many of the kind changed at once: read the list."""
+    """Empty if many of the kind changed at once: read the list."""
     epoch: int
 
 
 class TransactionFrameView(TransactionView):
-    """A transaction under way: its view and the light it moves."""
+    """A transaction in progress: its view and the circuits it changes."""
 
     circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
     waits_for: str = ""
@@ -75,6 +75,6 @@ class TransactionFrameView(TransactionView):
 
 
 class ResyncView(View):
-    """Something was missed: read the lists afresh, then go on with the stream."""
+    """Frames were missed: read the lists again, then continue with the stream."""
 
     reason: str

@@ -1,13 +1,16 @@
-"""What people ask the controller to show: the half of the service that changes nothing."""
+"""The reads of the API: every answer comes from the state and changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
+from controller.devices.engine import EngineError, ExecutionEngine
+from controller.jobs.keeper import JobKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
+from controller.reconcile.quarantine import QuarantineKeeper
 from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
@@ -18,16 +21,17 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
-from controller.schema.jobs import ContainerView
+from controller.schema.jobs import ContainerView, JobView
 from controller.schema.live import (
     HealthView,
+    LogLineView,
     PortPowerView,
     PowerSeriesView,
     SeriesView,
     TopView,
     TraceView,
 )
-from controller.schema.plans import Allocation, TransactionView
+from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.stream.feed import Cut, Feed, Reader
@@ -41,23 +45,46 @@ from controller.views.optics import Optics
 from controller.views.series import series_of
 
 
-class Looks:
-    """Everything that can be looked at. The service makes the parts."""
+class Queries:
+    """Reads the state. Raises ServiceError, nothing else."""
 
-    _state: State
-    _show: FabricViews
-    _show_jobs: JobViews
-    _show_health: HealthViews
-    _telemetry: Telemetry
-    _power: OpticalPower
-    _optics: Optics
-    _plans: Planner
-    _exchange: AllocationFiles
-    _feed: Feed
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        state: State,
+        engine: ExecutionEngine,
+        keeper: JobKeeper,
+        *,
+        fabric: FabricViews,
+        jobs: JobViews,
+        health: HealthViews,
+        telemetry: Telemetry,
+        power: OpticalPower,
+        optics: Optics,
+        plans: Planner,
+        allocation: AllocationFiles,
+        quarantine: QuarantineKeeper,
+        feed: Feed,
+    ) -> None:
+        self._state = state
+        self._engine = engine
+        self._keeper = keeper
+        self._fabric = fabric
+        self._jobs = jobs
+        self._health = health
+        self._telemetry = telemetry
+        self._power = power
+        self._optics = optics
+        self._plans = plans
+        self._allocation = allocation
+        self._quarantine = quarantine
+        self._feed = feed
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent."""
+        return self._state.epoch
 
     def endpoint_names(self) -> Sequence[str]:
         """Return the endpoints' names, in the order of the site file."""
@@ -65,15 +92,15 @@ class Looks:
 
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return every endpoint, in the order of the site file; with ``names`` only these."""
-        return await self._show.endpoints(names)
+        return await self._fabric.endpoints(names)
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator."""
-        return await self._show.aggregators()
+        return await self._fabric.aggregators()
 
     async def switches(self) -> list[SwitchView]:
         """Return every optical switch."""
-        return self._show.switches()
+        return self._fabric.switches()
 
     async def optics(self, switch: str) -> OpticsView:
         """Return the health of a switch's ports and its alarms, a few seconds old at most."""
@@ -81,23 +108,23 @@ class Looks:
 
     async def circuits(self) -> list[CircuitView]:
         """Return the circuits read back from all switches."""
-        return self._show.circuits()
+        return self._fabric.circuits()
 
     async def containers(self) -> list[ContainerView]:
         """Return the containers the agents saw last."""
-        return await self._show_jobs.containers()
+        return await self._jobs.containers()
 
     async def nodes(self) -> list[NodeView]:
         """Return every server."""
-        return self._show.nodes()
+        return self._fabric.nodes()
 
     async def events(self, since: int, limit: int) -> list[EventView]:
         """Return at most ``limit`` events above id ``since``, oldest first; for 0 the latest."""
-        return self._show.events(since, limit)
+        return self._fabric.events(since, limit)
 
     async def top(self) -> TopView:
         """Return the live figures of the last second."""
-        return await self._show_jobs.top()
+        return await self._jobs.top()
 
     async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
         """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
@@ -125,8 +152,8 @@ class Looks:
         return light.trace(self._state, self._power, cable)
 
     async def allocation(self) -> Allocation:
-        """Return the allocation as a file keeps it."""
-        return self._exchange.export()
+        """Return the allocation in the form of a file."""
+        return self._allocation.export()
 
     async def transactions(self) -> list[TransactionView]:
         """Return the transactions that are kept, oldest first."""
@@ -134,15 +161,15 @@ class Looks:
         return [self._plans.transaction(ident) for ident in idents]
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Follow everything that happens, from the frame after ``last_id`` on."""
+        """Follow all changes, from the frame after ``last_id`` on."""
         return self._feed.read(last_id, cut)
 
     def follow(self) -> Reader:
-        """Follow everything that happens but the samples, as a part of the controller."""
+        """Follow all changes but not the samples, as a part of the controller."""
         return self._feed.follow()
 
     def owners(self) -> Mapping[str, Owned]:
-        """Return whose every job is, by name; the same object while nothing of it changed."""
+        """Return the owner of every job, by name; the same object until one of them changes."""
         jobs, kept = self._state.jobs, self._owned
         if len(kept) == len(jobs) and all(
             job is known[0] for job, known in zip(jobs.values(), kept.values(), strict=True)
@@ -163,8 +190,54 @@ class Looks:
 
     async def site(self) -> SiteView:
         """Return what is cabled."""
-        return await self._show.site()
+        return await self._fabric.site()
 
     async def health(self) -> HealthView:
         """Return the controller's own state and the devices it talks to."""
-        return self._show_health.health()
+        return self._health.health()
+
+    def highest_priority(self, project: str) -> int:
+        """Return the highest priority that users may give jobs of ``project``."""
+        return self._state.site.scheduling.highest_priority(project)
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        """Return every job, in the order of submission; with ``names`` those of these."""
+        jobs = self._state.jobs
+        if names is None:
+            return await self._jobs.jobs(jobs.values())
+        return await self._jobs.jobs(jobs[name] for name in names if name in jobs)
+
+    async def job(self, name: str) -> JobView:
+        """Return one job."""
+        return self._jobs.job(self._keeper.get(name))
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output, of all ranks if ``rank`` is None.
+
+        The record names the server of every rank, also after the job's end and after a restart
+        of the controller.
+        """
+        cables = (self._state.cables.get(e) for e in self._keeper.get(name).endpoints)
+        placed = {number: cable.server for number, cable in enumerate(cables) if cable}
+        try:
+            async for line in self._engine.logs(name, rank, tail, follow, placed):
+                yield LogLineView(
+                    rank=line.rank,
+                    time=line.time,
+                    stream="stderr" if line.stream == "stderr" else "stdout",
+                    text=line.text,
+                )
+        except EngineError as error:
+            raise ServiceError(
+                "unavailable", str(error), object=f"job/{name}", hint=error.hint
+            ) from error
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return one transaction."""
+        return self._plans.transaction(ident)
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return the ports and endpoints that are out of use."""
+        return self._quarantine.views()

@@ -1,4 +1,4 @@
-"""The one owner of state: every operation of the API, and the loops that keep the world right.
+"""The single owner of the state, and the loops that keep the fabric as intended.
 
 Runs on one asyncio loop. Devices post events to it; nothing else mutates the state.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.devices.aggregators import AggregatorConnected, AggregatorEvent, Aggregators
-from controller.devices.engine import EngineError, ExecutionEngine
+from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
@@ -29,7 +28,6 @@ from controller.jobs.watch import JobWatch
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
-from controller.ranks import calls
 from controller.ranks.calls import look
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
@@ -39,19 +37,8 @@ from controller.reconcile.interrupted import Interrupted
 from controller.reconcile.links import LinkWatch
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
-from controller.schema.fabric import SwitchView
-from controller.schema.jobs import JobRequest, JobView
-from controller.schema.live import LogLineView
-from controller.schema.plans import (
-    Allocation,
-    AllocationDiffView,
-    AttachRequest,
-    PlanRequest,
-    PlanView,
-    QuarantineView,
-    TransactionView,
-)
-from controller.service.queries import Looks
+from controller.service.commands import Commands
+from controller.service.queries import Queries
 from controller.state.journal import Journal
 from controller.state.state import Connections, State
 from controller.state.writes import PutFacts
@@ -85,8 +72,11 @@ SWITCHES_KNOWN_S = 5.0
 """Longest time that jobs wait at the start for switches that do not answer."""
 
 
-class Service(Looks):
-    """Everything the API can ask for. Raises ServiceError, nothing else."""
+class Service:
+    """The controller's life: start, the loops, events of devices, stop.
+
+    ``queries`` and ``commands`` are what the API asks of it.
+    """
 
     def __init__(
         self,
@@ -107,7 +97,6 @@ class Service(Looks):
         With ``take_command`` the agents obey this controller from now on, instead of any other.
         ``history`` is the folder of the telemetry's history; None keeps it in memory.
         """
-        super().__init__()
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
         self._engine = engine
@@ -164,7 +153,6 @@ class Service(Looks):
             engine=engine,
             policy=drift,
         )
-        self._quarantine = QuarantineKeeper(self._state, self._adopter)
         self._power = OpticalPower(self._state, self._switches, history)
         self._feed = Feed()
         changes = Changes(self._state, self._aggregators, self._switches, self._power.latest)
@@ -186,23 +174,42 @@ class Service(Looks):
             meter=self._meter,
         )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
-        self._exchange = AllocationFiles(self._state, self._plans)
-        self._optics = Optics(site, self._switches, clock)
         self._stalls = StallWatch(self._state, self._telemetry.rates)
-        self._show = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
-        self._show_jobs = JobViews(self._state, self._telemetry, self._show, self._meter)
-        self._show_health = HealthViews(self._state, self._switches, self._adopter.settled)
+        fabric = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
+        jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
+        allocation = AllocationFiles(self._state, self._plans)
+        quarantine = QuarantineKeeper(self._state, self._adopter)
+        self.queries = Queries(
+            self._state,
+            engine,
+            self._jobs,
+            fabric=fabric,
+            jobs=jobs,
+            health=HealthViews(self._state, self._switches, self._adopter.settled),
+            telemetry=self._telemetry,
+            power=self._power,
+            optics=Optics(site, self._switches, clock),
+            plans=self._plans,
+            allocation=allocation,
+            quarantine=quarantine,
+            feed=self._feed,
+        )
+        self.commands = Commands(
+            engine,
+            self._jobs,
+            plans=self._plans,
+            allocation=allocation,
+            drift=self._drift,
+            quarantine=quarantine,
+            fabric=fabric,
+            jobs=jobs,
+        )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""
         self.recovered = asyncio.Event()
         """Set when no transaction of an earlier controller is open."""
 
     # --- life -----------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        """Revision of the intent."""
-        return self._state.epoch
 
     @property
     def moving(self) -> bool:
@@ -355,101 +362,3 @@ class Service(Looks):
         self._links.take(event)
         if isinstance(event, AggregatorConnected):
             self._taken_over.set()
-
-    # --- jobs -----------------------------------------------------------------------------
-
-    def highest_priority(self, project: str) -> int:
-        """Return the highest priority that users may give jobs of ``project``."""
-        return self._state.site.scheduling.highest_priority(project)
-
-    async def submit(self, request: JobRequest) -> JobView:
-        """Queue a job."""
-        await calls.check_image(self._engine, request)
-        return self._show_jobs.job(await self._jobs.submit(request))
-
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        """Return every job, in the order of submission; with ``names`` those of these."""
-        jobs = self._state.jobs
-        if names is None:
-            return await self._show_jobs.jobs(jobs.values())
-        return await self._show_jobs.jobs(jobs[name] for name in names if name in jobs)
-
-    async def job(self, name: str) -> JobView:
-        """Return one job."""
-        return self._show_jobs.job(self._jobs.get(name))
-
-    async def cancel(self, name: str) -> JobView:
-        """Stop a job, or take it out of the queue."""
-        return self._show_jobs.job(await self._jobs.cancel(name))
-
-    async def pause(self, name: str) -> JobView:
-        """Freeze all containers of a job."""
-        return self._show_jobs.job(await self._jobs.pause(name))
-
-    async def resume(self, name: str) -> JobView:
-        """Thaw a paused job."""
-        return self._show_jobs.job(await self._jobs.resume(name))
-
-    async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
-    ) -> AsyncIterator[LogLineView]:
-        """Stream a job's output; ``rank`` None is all of them.
-
-        The record names the server of every rank, also after the job's end and after a restart
-        of the controller.
-        """
-        cables = (self._state.cables.get(e) for e in self._jobs.get(name).endpoints)
-        placed = {number: cable.server for number, cable in enumerate(cables) if cable}
-        try:
-            async for line in self._engine.logs(name, rank, tail, follow, placed):
-                yield LogLineView(
-                    rank=line.rank,
-                    time=line.time,
-                    stream="stderr" if line.stream == "stderr" else "stdout",
-                    text=line.text,
-                )
-        except EngineError as error:
-            raise ServiceError(
-                "unavailable", str(error), object=f"job/{name}", hint=error.hint
-            ) from error
-
-    # --- plans ----------------------------------------------------------------------------
-
-    async def make_plan(self, request: PlanRequest) -> PlanView:
-        """Compute a regroup; changes nothing."""
-        return await self._plans.make_plan(request)
-
-    async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
-        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
-        return await self._plans.apply(plan, wait_s)
-
-    async def transaction(self, ident: str) -> TransactionView:
-        """Return one transaction."""
-        return self._plans.transaction(ident)
-
-    async def abort(self, ident: str) -> TransactionView:
-        """Ask a running transaction to turn back."""
-        return self._plans.abort(ident)
-
-    async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
-        """Move one endpoint's light by hand, or darken it."""
-        return await self._plans.attach(endpoint, request.aggregator, wait_s)
-
-    async def quarantine(self) -> list[QuarantineView]:
-        """Return everything that is out of use."""
-        return self._quarantine.views()
-
-    async def release(self, name: str) -> QuarantineView:
-        """Put a port or an endpoint back into use."""
-        return await self._quarantine.release(name)
-
-    async def repair(self, switch: str) -> SwitchView:
-        """Take a switch's map as it is and move back what jobs lack, however much that is."""
-        await self._drift.repair(switch)
-        return next(view for view in self._show.switches() if view.name == switch)
-
-    async def bring_back(
-        self, wanted: Allocation, *, dry_run: bool, wait_s: float
-    ) -> AllocationDiffView:
-        """Move every endpoint that is not where ``wanted`` says, or say which those are."""
-        return await self._exchange.bring_back(wanted, dry_run=dry_run, wait_s=wait_s)

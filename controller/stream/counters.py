@@ -1,4 +1,4 @@
-"""Counts transactions, dark times, events and requests for Prometheus."""
+"""Prometheus counters of transactions, dark times, events and requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DURATION_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)
 REQUEST_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
-class Tally:
-    """Counters since the controller's start; names and labels are few and never grow with jobs."""
+class Counters:
+    """Counters since the controller's start; their labels do not grow with jobs."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -59,7 +59,7 @@ class Tally:
             self._events.labels(severity)
 
     async def follow(self, frames: AsyncIterable[Frame]) -> None:
-        """Count the frames of the live feed."""
+        """Count what the live feed publishes; never returns."""
         async for item in frames:
             if isinstance(item.data, EventView):
                 self.event(item.data)

@@ -12,16 +12,15 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from controller.api.app import create_app
-from controller.api.gate.pace import Pace
-from tests.unit.controller.api.fake_service import FakeService
+from controller.api.gate.pace import RateLimit
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import PLENTY, Site, people_site
 
 EXAMPLES = 12
 """Requests an operation and phase; all together take about a minute."""
 
 
-APP = create_app(FakeService(), pace=Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY))
+APP = app_of(rate_limit=RateLimit(changes=PLENTY, reads=PLENTY, failures=PLENTY))
 # What is possible by the schema may still not be possible here: an epoch that is gone (412), a
 # job larger than the site, a token for a project that is not there (422).
 HERE = ["2xx", 401, 403, 404, 409, 412, 429]
@@ -65,7 +64,8 @@ def site() -> Iterator[Site]:
     with TemporaryDirectory() as directory, asyncio.Runner() as runner:
         stack = AsyncExitStack()
         made = runner.run(_entered(stack, Path(directory)))
-        APP.state.service, APP.state.access = made.app.state.service, made.app.state.access
+        for part in ("queries", "commands", "access"):
+            setattr(APP.state, part, getattr(made.app.state, part))
         yield made
         runner.run(stack.aclose())
 

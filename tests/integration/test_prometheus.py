@@ -42,7 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str
             site = await stack.enter_async_context(people_site(directory))
             _, site.secrets["scraper"] = await site.accounts.create("s", Role.VIEWER, ["*"])
             plan = fake_plan(site.service.homes, 1)
-            site.app.state.tally.transaction(fake_transaction(plan, 2, "rolled_back")[1])
+            site.app.state.counters.transaction(fake_transaction(plan, 2, "rolled_back")[1])
             ready.append(site)
             await server.serve(sockets=[listener])
 

@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import cast
 
-from benchmarks.console_service import SyntheticService
+from benchmarks.console_service import SyntheticQueries
 from benchmarks.console_site import EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
-from controller.api.operations import Operations
-from controller.views import (
+from controller.api.operations import Commands, Queries
+from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
     CircuitView,
     EndpointView,
-    JobView,
     NodeView,
-    RankView,
     SwitchView,
     UplinkView,
 )
+from controller.schema.jobs import JobView, RankView
 from scheduler.model import Locality, Policy, RankOrder
 from tests.web.world import serving
 
@@ -194,10 +193,10 @@ class MeshSite(SyntheticSite):
 @asynccontextmanager
 async def mesh_console(size: int = 12, meshed: int = 3, optical: int = 2) -> AsyncIterator[str]:
     """Serve the console of a meshed site, with a sample every second; yields its URL."""
-    service = SyntheticService(MeshSite(size, time.time(), meshed=meshed, optical=optical))
+    service = SyntheticQueries(MeshSite(size, time.time(), meshed=meshed, optical=optical))
     publishing = asyncio.create_task(service.run())
     try:
-        async with serving(create_app(cast(Operations, service))) as url:
+        async with serving(create_app(cast(Queries, service), cast(Commands, None))) as url:
             yield url
     finally:
         publishing.cancel()

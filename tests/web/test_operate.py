@@ -74,7 +74,7 @@ async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> Non
     await form.get_by_label("Disk per container").fill("500")
     await form.get_by_role("button", name="Submit").click()
     await expect(form.get_by_role("alert")).to_contain_text("cpu: Input should be greater than 0")
-    assert not await rack.service.jobs()
+    assert not await rack.service.queries.jobs()
     await form.get_by_label("Cores per container").fill("0.5")
     await form.get_by_role("button", name="Submit").click()
     row = page.get_by_role("row", name=re.compile("red"))
@@ -100,13 +100,13 @@ async def test_a_job_without_limits(page: Page, url: str, rack: TalkingRack) -> 
 async def test_what_moves_marches(
     page: Page, url: str, rack: TalkingRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rack.service.submit(scattered("red", 4))
+    await rack.service.commands.submit(scattered("red", 4))
     await rack.state("red", "running")
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     held = HeldSwitch(rack, monkeypatch)
     await page.goto(url)
     await expect(page.locator(".chip")).to_have_text("red")
-    await rack.service.apply(plan, 0.0)
+    await rack.service.commands.apply(plan, 0.0)
     await expect(page.locator(".banner")).to_contain_text(f"moving {len(plan.moves)} endpoint")
     marching = "lightloom.view.scene.cy.edges('.make.marching').length"
     await until(page, f"{marching} === {len(plan.circuits.make)}")
@@ -132,9 +132,9 @@ async def test_a_refused_submission_says_why(page: Page, url: str) -> None:
 
 async def test_the_queue_says_why(page: Page, url: str, rack: TalkingRack) -> None:
     for name, count in (("red", 4), ("blue", 2)):
-        await rack.service.submit(scattered(name, count))
+        await rack.service.commands.submit(scattered(name, count))
         await rack.state(name, "running")
-    await rack.service.submit(scattered("green", 3))
+    await rack.service.commands.submit(scattered("green", 3))
     await page.goto(f"{url}/#/jobs")
     row = page.get_by_role("row", name=re.compile("green"))
     await expect(row).to_contain_text("1 of 1 waiting: needs 3 endpoints, 0 of 6 are idle")
@@ -196,8 +196,8 @@ async def test_an_endpoint_is_dragged_onto_an_aggregator(
 async def test_events_are_saved_as_they_are_shown(
     page: Page, url: str, rack: TalkingRack, tmp_path: Path
 ) -> None:
-    await rack.service.submit(scattered("red", 2))
-    await rack.service.submit(scattered("blue", 2))
+    await rack.service.commands.submit(scattered("red", 2))
+    await rack.service.commands.submit(scattered("blue", 2))
     await rack.state("blue", "running")
     await page.goto(f"{url}/#/events")
     await page.get_by_label("Filter events").fill("RED job")

@@ -20,9 +20,9 @@ REFUSED = "your role (%s) does not allow this"
 async def guarded(rack: TalkingRack, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """A controller with authentication, one job of project vision and one of another project."""
     access, tokens = await people(tmp_path)
-    await rack.service.submit(scattered("vision-red", 4, "vision"))
+    await rack.service.commands.submit(scattered("vision-red", 4, "vision"))
     await rack.state("vision-red", "running")
-    await rack.service.submit(scattered("secret", 2))
+    await rack.service.commands.submit(scattered("secret", 2))
     await rack.state("secret", "running")
     async with served(rack, access) as url:
         yield url, tokens
@@ -41,7 +41,7 @@ async def test_a_wrong_token_opens_nothing(page: Page, guarded: tuple[str, dict[
     await page.goto(guarded[0])
     await page.get_by_label("Token").fill("ll_wrong")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("this token opens nothing")
+    await expect(page.get_by_role("alert")).to_contain_text("this token is not valid")
     await expect(page.get_by_role("navigation", name="Views")).to_have_count(0)
 
 

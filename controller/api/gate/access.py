@@ -1,4 +1,4 @@
-"""Who asks: the token in a request, the person behind it, and what the gate needs to know."""
+"""Identifies the caller: the token in a request and the principal it stands for."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from controller.people.authz import ALL_PROJECTS, Principal, Role
 
 COOKIE = "lightloom_session"
 PAGE_HEADER = "x-lightloom"
-"""A page's scripts set it; a form of another site can not."""
+"""Set by the scripts of a page; a form of another site cannot set it."""
 _MAX_TOKEN = 200
-"""Longest text that is looked up as a token."""
+"""Longest text that is accepted as a token."""
 ANYBODY = Principal("anybody", Role.ADMIN, frozenset({ALL_PROJECTS}))
-"""Everyone, on a controller that was started with ``--insecure-no-auth``."""
+"""Every caller of a controller that runs with ``--insecure-no-auth``."""
 
 Way = Literal["none", "header", "cookie"]
 
 
 @dataclass(slots=True, frozen=True)
 class Caller:
-    """One request's sender."""
+    """The sender of one request."""
 
     principal: Principal
     token: Token | None = None
@@ -35,7 +35,7 @@ class Caller:
 
 @dataclass(slots=True, frozen=True)
 class Admitted:
-    """What the routes get to know of a request that passed the gate."""
+    """What the gate passes on to the routes."""
 
     caller: Caller | None
     operation: str
@@ -43,14 +43,14 @@ class Admitted:
 
 @dataclass(slots=True)
 class Access:
-    """Accounts and audit trail of one controller. Without accounts everybody is an admin."""
+    """Accounts and audit trail of one controller. Without accounts every caller is an admin."""
 
     accounts: Accounts | None = None
     audit: AuditLog | None = None
     clock: Callable[[], float] = field(default=time.time)
 
     def caller(self, headers: Headers) -> Caller | None:
-        """Return who sent a request with these headers, None when no valid token is in them."""
+        """Return the caller of a request with these headers, None without a valid token."""
         if self.accounts is None:
             return Caller(ANYBODY)
         secret, way = credentials(headers)
@@ -59,7 +59,7 @@ class Access:
 
 
 def credentials(headers: Headers) -> tuple[str, Way]:
-    """Return the token of a request and how it came; the header wins over the cookie."""
+    """Return the token of a request and its source; the header takes precedence."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme:
         return (_bounded(value), "header") if scheme.lower() == "bearer" else ("", "header")
@@ -68,7 +68,7 @@ def credentials(headers: Headers) -> tuple[str, Way]:
 
 
 def _cookie(header: str) -> str:
-    """Return the session's cookie; others of the same host are not looked at.
+    """Return the session's cookie; other cookies of the host are ignored.
 
     The standard library's parser takes quadratic time on some values (CVE-2024-7592).
     """

@@ -1,9 +1,9 @@
-"""What stands before every operation: who asks, may they, how often, since when, and the record.
+"""Checks every request before its route: sender, rights, rate, epoch; writes the audit record.
 
-One ASGI middleware, so that a request is judged before anything of its body is read. Order:
-origin, token, pace, verb, ``X-Lightloom`` on changes by cookie; then, with the body there, the
+One ASGI middleware, so that a request is checked before any of its body is read. Order: origin,
+token, rate limit, verb, ``X-Lightloom`` on changes by cookie; then, with the whole body, the
 ``Idempotency-Key``, whether the change can be recorded, ``If-Match``; after the answer the audit
-record. Whose object it is, is judged where the object is known (``scoped``).
+record. ``scope`` checks the owner of an object, where the object is known.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.api.gate.access import PAGE_HEADER, Access, Admitted, Caller
 from controller.api.gate.idempotency import KeyedAnswers
 from controller.api.gate.origins import Origins
-from controller.api.gate.pace import Pace
-from controller.api.gate.rules import Matched, RouteTable
+from controller.api.gate.pace import RateLimit
+from controller.api.gate.rules import SAFE_METHODS, Matched, RouteTable
 from controller.api.problems import from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.audit_record import Record, clipped
-from controller.people.authz import Verdict, authorise
+from controller.people.authz import Authorisation, authorise
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TAG = re.compile(r'"?([0-9]{1,18})"?')
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lightloom"'}
 
 
 @dataclass(slots=True, frozen=True)
 class _Asked:
-    """One request, its sender and the operation it asks for."""
+    """One request, its caller and its operation."""
 
     scope: Scope
     access: Access
@@ -43,7 +42,7 @@ class _Asked:
 
     @property
     def changes(self) -> bool:
-        """Whether it is no mere look."""
+        """Whether the request may change something."""
         return self.scope["method"] not in SAFE_METHODS
 
     @property
@@ -63,8 +62,7 @@ def _foreign() -> JSONResponse:
         "forbidden",
         "requests from pages of another origin are refused",
         object="origin",
-        hint="the controller knows pages of loopback, of the names in its certificate"
-        " and of --public-url",
+        hint="allowed are pages of loopback, of the names in the certificate and of --public-url",
     )
 
 
@@ -72,14 +70,14 @@ def _misdirected() -> JSONResponse:
     return problem(
         421,
         "forbidden",
-        "without tokens the controller answers under its own names only",
+        "without tokens the controller answers only under its own names",
         object="host",
-        hint="use localhost or 127.0.0.1, or name the host with --public-url",
+        hint="use localhost or 127.0.0.1, or add the host with --public-url",
     )
 
 
-class Gate:
-    """Judges every request to ``prefix`` and to the operations of ``table``."""
+class RequestGate:
+    """Checks every request to ``prefix`` and to the operations of ``table``."""
 
     def __init__(
         self,
@@ -88,16 +86,16 @@ class Gate:
         owner: Any,
         table: RouteTable,
         prefix: str,
-        pace: Pace,
+        rate_limit: RateLimit,
         answers: KeyedAnswers,
         origins: Origins,
     ) -> None:
-        """``owner`` is the application, whose state holds the service and the access."""
+        """``owner`` is the application, whose state holds the queries and the access."""
         self._app = app
         self._owner = owner
         self._table = table
         self._prefix = prefix
-        self._pace = pace
+        self._rate_limit = rate_limit
         self._answers = answers
         self._origins = origins
 
@@ -113,7 +111,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 name = matched.name if matched else "none"
                 seconds = time.monotonic() - began
-                self._owner.state.tally.request(name, message["status"], seconds)
+                self._owner.state.counters.request(name, message["status"], seconds)
             await send(message)
 
         await self._serve(matched, scope, receive, counting)
@@ -122,12 +120,12 @@ class Gate:
         self, matched: Matched | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if matched is None and self._is_file(scope["path"]):
-            late = self._pace.public(_address(scope))
+            late = self._rate_limit.public(_address(scope))
             await (late or self._app)(scope, receive, send)
             return
         access: Access = self._owner.state.access
         asked = _Asked(scope, access, access.caller(Headers(scope=scope)), matched)
-        refused = self._judge(asked)
+        refused = self._check(asked)
         if refused is not None:
             self._note(asked, refused.status_code)
             await refused(scope, receive, send)
@@ -137,10 +135,10 @@ class Gate:
         if matched is not None and matched.verb is not None and asked.changes:
             await self._change(asked, receive, send)
         else:
-            await self._look(asked, receive, send)
+            await self._read(asked, receive, send)
 
-    async def _look(self, asked: _Asked, receive: Receive, send: Send) -> None:
-        """Let a read, or a sign-in, through; record what it was refused, and every sign-in."""
+    async def _read(self, asked: _Asked, receive: Receive, send: Send) -> None:
+        """Pass on a read or a sign-in; record refusals, and every sign-in."""
         signs_in = asked.matched is not None and asked.matched.verb is None and asked.changes
 
         async def noting(message: Message) -> None:
@@ -153,62 +151,62 @@ class Gate:
         await self._app(asked.scope, receive, noting)
 
     def _is_file(self, path: str) -> bool:
-        """Whether a path is one of the console's files, or nothing at all."""
+        """Whether a path is outside the API: a file of the console, or unknown."""
         return not path.startswith(self._prefix + "/")
 
-    def _judge(self, asked: _Asked) -> JSONResponse | None:
-        """Return the refusal of a request, None when it may go on."""
+    def _check(self, asked: _Asked) -> JSONResponse | None:
+        """Return the refusal of a request, None if it may pass."""
         if asked.changes and not self._own_page(asked.scope):
-            return self._pace.public(asked.address) or _foreign()
+            return self._rate_limit.public(asked.address) or _foreign()
         if asked.matched is not None and asked.matched.verb is None:
-            return self._judge_public(asked)
+            return self._check_public(asked)
         if asked.access.accounts is None and not self._known_host(asked.scope):
             return _misdirected()
         if asked.caller is None:
-            return self._stranger(asked)
-        late = self._pace.check(asked.caller.principal, asked.scope["method"])
-        return late or self._judge_caller(asked, asked.caller, asked.matched)
+            return self._unidentified(asked)
+        late = self._rate_limit.check(asked.caller.principal, asked.scope["method"])
+        return late or self._check_caller(asked, asked.caller, asked.matched)
 
-    def _judge_caller(
+    def _check_caller(
         self, asked: _Asked, caller: Caller, matched: Matched | None
     ) -> JSONResponse | None:
         if matched is None:
-            return self._nothing(asked.scope)
+            return self._wrong_method(asked.scope)
         verb = matched.verb or ""
-        if authorise(caller.principal, verb) is not Verdict.ALLOWED:
+        if authorise(caller.principal, verb) is not Authorisation.ALLOWED:
             return problem(
                 403,
                 "forbidden",
-                f"a {caller.principal.role} may not do this ({verb})",
+                f"the role {caller.principal.role} may not do this ({verb})",
                 object=f"verb/{verb}",
-                hint="ask an admin of the site; see GET /api/v1/whoami for what you may do",
+                hint="ask an admin of the site; GET /api/v1/whoami lists what you may do",
             )
-        return self._judge_change(asked, caller) if asked.changes else None
+        return self._check_change(asked, caller) if asked.changes else None
 
     def _own_page(self, scope: Scope) -> bool:
-        """Whether a change is no page's, or comes from one of the controller's own pages."""
+        """Whether a change comes from a program or from one of the controller's own pages."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         return origin is None or self._origins.own(origin, headers.get("host", ""))
 
     def _known_host(self, scope: Scope) -> bool:
-        """Whether a request came under a name of the controller.
+        """Whether a request names the controller in ``Host``.
 
-        Asked where no token is: a stranger's page whose name is made to resolve to this machine
-        sends no ``Origin`` with its reads.
+        Checked without tokens: a page whose name was made to resolve to this machine (DNS
+        rebinding) sends no ``Origin`` with its reads.
         """
         host = Headers(scope=scope).get("host")
         return host is None or self._origins.known(host)
 
-    def _judge_public(self, asked: _Asked) -> JSONResponse | None:
-        """Judge what needs no token. A sign-in tries one, so it is counted as a wrong token is."""
-        late = self._pace.public(asked.address)
+    def _check_public(self, asked: _Asked) -> JSONResponse | None:
+        """Check an operation without a token. A sign-in counts like a wrong token."""
+        late = self._rate_limit.public(asked.address)
         if late is None and asked.scope["method"] == "POST":
-            late = self._pace.failed(asked.address)
+            late = self._rate_limit.failed(asked.address)
         return late
 
-    def _nothing(self, scope: Scope) -> JSONResponse | None:
-        """Answer for a method that a path does not have; unknown paths are the application's."""
+    def _wrong_method(self, scope: Scope) -> JSONResponse | None:
+        """Return the refusal of a method that a path does not have, None for unknown paths."""
         path = scope["path"]
         methods = self._table.methods(path)
         if not methods:
@@ -216,13 +214,13 @@ class Gate:
         return problem(
             405,
             "invalid",
-            f"{scope['method']} is not possible at {path}",
+            f"{scope['method']} is not supported at {path}",
             object=path,
             hint="routes are listed in /api/v1/openapi.json",
             headers={"Allow": ", ".join(sorted(methods))},
         )
 
-    def _judge_change(self, asked: _Asked, caller: Caller) -> JSONResponse | None:
+    def _check_change(self, asked: _Asked, caller: Caller) -> JSONResponse | None:
         headers = Headers(scope=asked.scope)
         if caller.way == "cookie" and PAGE_HEADER not in headers:
             return problem(
@@ -239,9 +237,9 @@ class Gate:
         return None
 
     async def _prevented(self, asked: _Asked) -> JSONResponse | None:
-        """Say why a change, whose body is there, is not made: its epoch, or the audit trail.
+        """Return why a change is refused after its body arrived: epoch or audit trail.
 
-        Nothing is waited for between the look at the epoch and the route.
+        There is no suspension point between the check of the epoch and the route.
         """
         if asked.access.audit is not None:
             try:
@@ -249,7 +247,7 @@ class Gate:
             except ServiceError as error:
                 return from_service(error)
         wanted = Headers(scope=asked.scope).get("if-match")
-        epoch = self._owner.state.service.epoch
+        epoch = self._owner.state.queries.epoch
         tag = _TAG.fullmatch(wanted.strip()) if wanted is not None else None
         if tag is None or int(tag.group(1)) == epoch:
             return None
@@ -258,11 +256,11 @@ class Gate:
             "conflict",
             f"the fabric is at epoch {epoch}, not at {tag.group(1)}",
             object=f"epoch/{epoch}",
-            hint="look again, then decide again",
+            hint="read the state again, then decide",
         )
 
-    def _stranger(self, asked: _Asked) -> JSONResponse:
-        late = self._pace.failed(asked.address)
+    def _unidentified(self, asked: _Asked) -> JSONResponse:
+        late = self._rate_limit.failed(asked.address)
         if late is not None:
             return late
         return problem(
@@ -275,9 +273,9 @@ class Gate:
         )
 
     async def _change(self, asked: _Asked, receive: Receive, send: Send) -> None:
-        """Let a change through, and record how it ended before the client hears of it."""
-        assert asked.caller is not None  # noqa: S101 - a verb is never done by nobody
-        before = self._owner.state.service.epoch
+        """Pass on a change, and record its outcome before the client gets the answer."""
+        assert asked.caller is not None  # noqa: S101 - a verb needs a caller
+        before = self._owner.state.queries.epoch
         held: list[Message] = []
         status = 500
         prevented: JSONResponse | None = None
@@ -313,7 +311,7 @@ class Gate:
             await send(message)
 
     async def _record(self, asked: _Asked, status: int, before: int) -> JSONResponse | None:
-        """Append to the audit trail; return what to answer when that was not possible."""
+        """Append to the audit trail; return the answer if that fails."""
         if asked.access.audit is None:
             return None
         try:
@@ -323,10 +321,10 @@ class Gate:
         return None
 
     def _note(self, asked: _Asked, status: int) -> None:
-        """Record what changed nothing: a refusal, or a sign-in."""
+        """Record a refusal or a sign-in."""
         audit = asked.access.audit
         if audit is not None:
-            audit.note(self._as_record(asked, status, self._owner.state.service.epoch))
+            audit.note(self._as_record(asked, status, self._owner.state.queries.epoch))
 
     def _as_record(self, asked: _Asked, status: int, before: int) -> Record:
         matched = asked.matched
@@ -344,5 +342,5 @@ class Gate:
             object=clipped("/".join(matched.params.values())) if matched else "",
             outcome=status,
             epoch_before=before,
-            epoch_after=self._owner.state.service.epoch,
+            epoch_after=self._owner.state.queries.epoch,
         )

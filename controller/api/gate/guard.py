@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: size and pace; and after it: crashes."""
+"""Limits the size and duration of requests, and turns crashes into problem documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY_PAUSE_S = 20.0
 """Longest pause between two pieces of a request body."""
 
 
-class Guard:
+class RequestLimits:
     """ASGI middleware around the whole application.
 
     Refuses paths and bodies that are too long (414, 413) and bodies that are too slow (408).
@@ -52,13 +52,13 @@ class Guard:
         if response is None:
             try:
                 await self._app(scope, self._bounded(receive, most), sending)
-            except Exception as error:  # a defect must not reach the client as a trace
+            except Exception as error:  # the client must not see a stack trace
                 response = crashed(scope["method"], scope["path"], error)
         if response is not None and not started:
             await response(scope, receive, send)
 
     def _refusal(self, scope: Scope, most: int) -> JSONResponse | None:
-        """Return the answer to a request whose head alone is reason to refuse it."""
+        """Return the refusal that follows from a request's head, else None."""
         headers = Headers(scope=scope)
         if len(scope["path"]) > MAX_PATH:
             return problem(414, "invalid", f"the path is longer than {MAX_PATH} characters")
@@ -73,7 +73,7 @@ class Guard:
         async def receiving() -> Message:
             nonlocal total, complete
             if complete:
-                return await receive()  # a route that waits for the client to go away
+                return await receive()  # a route that waits for the disconnect
             try:
                 async with asyncio.timeout(self._body_pause_s):
                     message = await receive()

@@ -1,10 +1,10 @@
-"""``Idempotency-Key``: a change that is sent twice is made once, and answered twice.
+"""``Idempotency-Key``: a repeated change is carried out once and answered twice.
 
-That a key was used is durable before the change begins, and how it was answered before the client
-hears of it: a client that repeats itself after a crash of the controller does nothing twice. A key
-whose answer was lost in the crash is told so; whether its change was made can be seen on the
-object. Answers are bounded in number, size and age; a key belongs to one caller, and of an answer
-that must not be stored (``Cache-Control: no-store``: a token's secret) only the status is kept.
+A key is durable before its change begins, and the answer before the client gets it: a client that
+repeats a request after a crash of the controller changes nothing twice. If the answer was lost in
+the crash, the client is told so and checks the object. Answers are limited in number, size and age;
+a key belongs to one caller. Of an answer that must not be stored (``Cache-Control: no-store``: a
+token's secret) only the status is kept.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MAX_KEY = 200
 MAX_ANSWER_BYTES = 2**20
 TIMEOUT = 504
 STALE = 412
-"""The fabric was not at the epoch that was demanded: nothing was done."""
+"""The fabric was not at the required epoch: nothing was done."""
 
 
-class Book(Protocol):
-    """The part of the store that keys need. ServiceError."""
+class AnswerStore(Protocol):
+    """Keeps answers. ServiceError."""
 
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what is kept under an id."""
@@ -48,11 +48,11 @@ class Book(Protocol):
         """Make all ``writes`` durable together."""
 
     async def record(self, *writes: Write) -> None:
-        """Make durable what has happened; it stays owed when it is not now."""
+        """Make ``writes`` durable now, or later if the store fails."""
 
 
-class Volatile:
-    """A book in memory, for an API over something that keeps nothing: its answers go with it."""
+class AnswersInMemory:
+    """Keeps answers in memory, for an API without a store."""
 
     def __init__(self) -> None:
         self._kept: dict[str, KeptAnswer] = {}
@@ -77,7 +77,7 @@ class Volatile:
 
 @dataclass(slots=True)
 class _Under:
-    """One request under way: what was asked, and the answer once there is one."""
+    """One request in progress, and its answer when there is one."""
 
     key: str
     ident: str
@@ -91,8 +91,8 @@ class _Under:
 class KeyedAnswers:
     """The answers of the last day."""
 
-    def __init__(self, book: Book, clock: Callable[[], float] = time.time) -> None:
-        self._book = book
+    def __init__(self, answers: AnswerStore, clock: Callable[[], float] = time.time) -> None:
+        self._store = answers
         self._clock = clock
         self._under_way: dict[str, _Under] = {}
 
@@ -103,9 +103,9 @@ class KeyedAnswers:
         principal: Principal,
         key: str | None,
     ) -> JSONResponse | None:
-        """Make the change, or repeat the answer it got. Returns a refusal, if that is due.
+        """Make the change, or repeat its answer. Returns a refusal instead, if there is one.
 
-        ``app`` gets the whole body at once; without a ``key`` nothing is kept or repeated.
+        ``app`` gets the whole body at once; without a ``key`` no answer is kept or repeated.
         """
         if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
             return problem(
@@ -136,7 +136,7 @@ class KeyedAnswers:
 
     @staticmethod
     async def _together(under: _Under, asked: str, send: Send) -> JSONResponse | None:
-        """Wait for the same request that is under way, and answer as it was answered."""
+        """Wait for the same request, which is in progress, and repeat its answer."""
         if under.print != asked:
             return _used(under.key)
         await under.done.wait()
@@ -155,31 +155,31 @@ class KeyedAnswers:
     async def _alone(
         self, app: ASGIApp, asgi: tuple[Scope, Send], body: bytes, under: _Under
     ) -> JSONResponse | None:
-        """Make the change, unless it was made before. ServiceError when the store refuses."""
+        """Make the change unless it was made before. ServiceError if the store fails."""
         scope, send = asgi
         now = self._clock()
-        kept = await self._book.answer(under.ident)
+        kept = await self._store.answer(under.ident)
         if kept is not None and kept.at >= now - KEPT_S:
             return await _again(kept, under, scope, send)
         begun = KeptAnswer(under.ident, under.print, now)
-        await self._book.commit(self._put(begun))
+        await self._store.commit(self._put(begun))
         try:
             await _first(app, scope, body, send, under)
         except Exception:
-            await self._finish(begun, [])  # a defect of ours, answered 500; it may be tried again
+            await self._finish(begun, [])  # a defect, answered 500; the key may be used again
             raise
         await self._finish(begun, under.messages)
         return None
 
     async def _finish(self, begun: KeptAnswer, messages: list[Message]) -> None:
-        """Keep the answer; one that says that nothing was decided lets the key be used again."""
+        """Keep the answer. If it decides nothing, the key may be used again."""
         ended = answered(begun, messages)
         try:
-            # A time-out decides nothing either, but what it waited for goes on.
+            # A time-out decides nothing either, but its change continues.
             status = ended.status
             undecided = status in (None, STALE) or (status >= 500 and status != TIMEOUT)
-            await self._book.record(DropAnswer(begun.id) if undecided else self._put(ended))
-        except ServiceError as error:  # it is done all the same; a repetition is told to look
+            await self._store.record(DropAnswer(begun.id) if undecided else self._put(ended))
+        except ServiceError as error:  # the change was made; a repetition is told to check
             log.error("answer_not_kept", error=error.message)
 
     def _put(self, answer: KeptAnswer) -> PutAnswer:
@@ -187,7 +187,7 @@ class KeyedAnswers:
 
 
 def answered(begun: KeptAnswer, messages: list[Message]) -> KeptAnswer:
-    """Return what to keep of an answer: without its body where that is too long or secret."""
+    """Return what to keep of an answer: not its body if that is too long or secret."""
     if not messages:
         return begun
     raw = messages[0].get("headers", ())
@@ -204,7 +204,7 @@ def answered(begun: KeptAnswer, messages: list[Message]) -> KeptAnswer:
 
 
 async def _again(kept: KeptAnswer, under: _Under, scope: Scope, send: Send) -> JSONResponse | None:
-    """Answer a request that came before this controller, or earlier in its life."""
+    """Answer a request whose key was used before, also before a restart."""
     where = scope["path"]
     if kept.print != under.print:
         return _used(under.key)
@@ -212,19 +212,19 @@ async def _again(kept: KeptAnswer, under: _Under, scope: Scope, send: Send) -> J
         return problem(
             409,
             "conflict",
-            "the controller ended while it worked on the first request with this key:"
-            " whether it was carried out is not known",
+            "the controller ended during the first request with this key:"
+            " whether it was carried out is unknown",
             object=where.strip("/"),
-            hint=f"look at {where}, then send what is still wanted with a new key",
+            hint=f"check {where}, then send what is still missing with a new key",
         )
     if kept.body is None:
         return problem(
             409,
             "conflict",
             f"the first request with this key was answered {kept.status};"
-            " its answer was secret or too long to be kept",
+            " its answer was secret or too long to keep",
             object=where.strip("/"),
-            hint=f"look at {where}",
+            hint=f"check {where}",
         )
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers]
     under.messages += [
@@ -251,7 +251,7 @@ def _digest(*parts: bytes) -> str:
 
 
 async def _first(app: ASGIApp, scope: Scope, body: bytes, send: Send, under: _Under) -> None:
-    """Make the change and keep what it is answered with; a client that leaves ends nothing."""
+    """Make the change and keep its answer; the client's disconnect does not end it."""
 
     async def never() -> Message:
         await asyncio.Event().wait()
@@ -265,7 +265,7 @@ async def _first(app: ASGIApp, scope: Scope, body: bytes, send: Send, under: _Un
 
 
 def _given(body: bytes, then: Receive) -> Receive:
-    """Return what hands out a body that has arrived, and then asks ``then``."""
+    """Return a ``receive`` with a body that has arrived, then that of ``then``."""
     given = False
 
     async def receive() -> Message:
@@ -279,15 +279,15 @@ def _given(body: bytes, then: Receive) -> Receive:
 
 
 async def _read(receive: Receive) -> bytes:
-    """Read the whole body; its size was bounded before. HTTPException when it does not come.
+    """Read the whole body; its size is limited before. HTTPException if it does not arrive.
 
-    A part of it is not what was asked: the key would stand for a request that nobody made.
+    An incomplete body is a different request: the key must not stand for it.
     """
     pieces: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HTTPException(400, "the request's body did not arrive whole")
+            raise HTTPException(400, "the request's body is incomplete")
         pieces.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(pieces)

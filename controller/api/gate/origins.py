@@ -1,8 +1,8 @@
-"""Whose pages may change something: those of the controller's own addresses.
+"""Accepts changes only from pages of the controller's own addresses.
 
-A browser names the page behind a request in ``Origin``. That it agrees with ``Host`` is not
-enough: a stranger's name can be made to resolve to this machine. A name that the controller's
-certificate carries can not be a stranger's, neither can one that the operator gave.
+A browser names the page of a request in ``Origin``. It is not enough that it agrees with ``Host``:
+an attacker's name can resolve to this machine. The names in the controller's certificate and those
+that the operator gave are trusted.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(slots=True, frozen=True)
 class Origins:
-    """The addresses under which browsers know this controller."""
+    """The addresses at which browsers reach this controller."""
 
     urls: frozenset[str] = frozenset()
-    """Whole origins that the operator gave, as ``https://ctl.example`` or with a port."""
+    """Origins from the operator: ``https://ctl.example``, with or without a port."""
     names: frozenset[str] = frozenset()
     """Host names and addresses in the certificate; ``*.example`` stands for one label."""
 
     def own(self, origin: str, host: str) -> bool:
-        """Whether a page of ``origin``, which asked for ``host``, is one of the controller's."""
+        """Whether ``origin``, in a request for ``host``, is one of the controller's pages."""
         parts = _split(origin)
         if parts is None:
             return False
@@ -56,14 +56,17 @@ def origin_of(url: str) -> str:
     found = _canonical(parts) if parts is not None else ""
     if parts is None or not found or parts.path not in ("", "/") or parts.query or "@" in url:
         raise ServiceError(
-            "invalid", f"{url!r} is no public URL", object="public-url", hint="https://HOST[:PORT]"
+            "invalid",
+            f"{url!r} is not a public URL",
+            object="public-url",
+            hint="https://HOST[:PORT]",
         )
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise ServiceError(
             "invalid",
             f"{url} would carry tokens in the clear",
             object="public-url",
-            hint="let the proxy serve TLS, and give https://HOST[:PORT]",
+            hint="serve TLS at the proxy, and give https://HOST[:PORT]",
         )
     return found
 
@@ -97,7 +100,7 @@ def _split(origin: str) -> SplitResult | None:
 
 
 def _canonical(parts: SplitResult) -> str:
-    """Return an origin as browsers write it: without the scheme's own port."""
+    """Return an origin as browsers write it: without the default port."""
     if parts.scheme not in _PORTS or not parts.hostname:
         return ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -1,6 +1,6 @@
-"""How many requests one caller may make: token buckets, on the monotonic clock.
+"""Limits the rate of each caller's requests: token buckets, on the monotonic clock.
 
-Admins and operators are not slowed: they must get through while somebody else floods.
+Admins and operators are not limited: their requests must pass during a flood.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
 
+from controller.api.gate.rules import SAFE_METHODS
 from controller.api.problems import problem
 from controller.base.addresses import network_of
 from controller.base.token_bucket import TokenBucket
@@ -37,8 +38,8 @@ PUBLIC = Limit(rate=100, burst=500)
 _FREE = frozenset({Role.ADMIN, Role.OPERATOR})
 
 
-class Pace:
-    """The buckets of all callers; the least recently seen are forgotten first."""
+class RateLimit:
+    """The buckets of all callers; the least recently used are dropped first."""
 
     def __init__(
         self,
@@ -53,22 +54,22 @@ class Pace:
         self._failures, self._public = failures, public
         self._clock = clock
         self._buckets: defaultdict[str, OrderedDict[str, TokenBucket]] = defaultdict(OrderedDict)
-        """Per kind, so that addresses, which cost nothing, push no user's bucket out."""
+        """Per kind, so that addresses, which cost nothing, cannot displace a user's bucket."""
 
     def check(self, principal: Principal, method: str) -> JSONResponse | None:
-        """Return the refusal of a caller who asks too often."""
+        """Return the refusal of a caller who sends too many requests, else None."""
         if principal.role in _FREE:
             return None
-        reading = method in ("GET", "HEAD", "OPTIONS")
-        limit = self._reads if reading else self._changes
-        return self._take("read" if reading else "change", principal.name, limit)
+        if method in SAFE_METHODS:
+            return self._take("read", principal.name, self._reads)
+        return self._take("change", principal.name, self._changes)
 
     def failed(self, address: str) -> JSONResponse | None:
-        """Count a request without a valid token; return the refusal when they are too many."""
+        """Count a request without a valid token; return the refusal if there are too many."""
         return self._take("failed", network_of(address), self._failures)
 
     def public(self, address: str) -> JSONResponse | None:
-        """Count a request that needs no token; return the refusal when they are too many."""
+        """Count a request that needs no token; return the refusal if there are too many."""
         return self._take("public", network_of(address), self._public)
 
     def _take(self, kind: str, key: str, limit: Limit) -> JSONResponse | None:
@@ -86,7 +87,7 @@ class Pace:
         return problem(
             429,
             "unavailable",
-            f"too many requests: {limit.rate:g} a second are possible",
+            f"too many requests: at most {limit.rate:g} a second are allowed",
             hint=f"try again in {wait_s:.1f} s",
             headers={"Retry-After": str(max(1, round(wait_s)))},
         )

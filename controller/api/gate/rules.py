@@ -1,4 +1,4 @@
-"""One table: which verb each operation of the API is. What is not here is open to nobody."""
+"""One table: the verb of each operation of the API. An operation that is not listed is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fastapi.routing import APIRoute
 from starlette.routing import compile_path
 
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 RULES: Mapping[str, str] = {
     "get_whoami": "self:read",
     "get_health": "fabric:read",
@@ -55,9 +57,7 @@ RULES: Mapping[str, str] = {
     "get_metrics": "metrics:read",
 }
 PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openapi", "get_alive"})
-"""Operations that need no token: they tell nothing, or prove who asks themselves."""
-
-
+"""Operations that need no token: they reveal nothing, or check credentials themselves."""
 BODY_BYTES = 16 * 2**10
 """Largest body of an operation that ``BODIES`` does not name."""
 BODIES: Mapping[str, int] = {
@@ -67,13 +67,13 @@ BODIES: Mapping[str, int] = {
     "apply_plan": 4 * 2**20,
     "create_token": 64 * 2**10,
 }
-"""Largest bodies in bytes. An allocation and a plan name some ten thousand endpoints, a job brings
-its environment, a token its projects."""
+"""Largest bodies in bytes. An allocation and a plan name some ten thousand endpoints; a job has an
+environment, a token a list of projects."""
 
 
 @dataclass(slots=True, frozen=True)
 class Matched:
-    """The operation a request asks for; ``verb`` None is public."""
+    """The operation of a request; public if ``verb`` is None."""
 
     name: str
     verb: str | None
@@ -84,7 +84,7 @@ class RouteTable:
     """Finds the operation of a request before anything of it is read."""
 
     def __init__(self, routes: Iterable[tuple[str, APIRoute]]) -> None:
-        """Take prefixes and routes. RuntimeError for a route that nobody decided about."""
+        """Take prefixes and routes. RuntimeError for a route without a rule."""
         self._routes = []
         for prefix, route in routes:
             if route.name not in RULES and route.name not in PUBLIC:
@@ -93,16 +93,16 @@ class RouteTable:
             self._routes.append((frozenset(route.methods or ()), pattern, route.name))
 
     def methods(self, path: str) -> frozenset[str]:
-        """Return the methods that a path knows."""
+        """Return the methods that a path has."""
         return frozenset().union(*(m for m, pattern, _ in self._routes if pattern.match(path)))
 
     def largest_body(self, method: str, path: str) -> int:
-        """Return how many bytes the body of a request may have."""
+        """Return the largest body in bytes that a request may have."""
         matched = self.find(method, path)
         return BODIES.get(matched.name, BODY_BYTES) if matched else BODY_BYTES
 
     def find(self, method: str, path: str) -> Matched | None:
-        """Return the operation, None when there is none for this method and path."""
+        """Return the operation, None if this method and path have none."""
         for methods, pattern, name in self._routes:
             if method in methods and (found := pattern.match(path)):
                 return Matched(name, RULES.get(name), found.groupdict())

@@ -1,7 +1,7 @@
-"""Serves the console's files, and tells browsers what a page of ours may do: nothing but itself.
+"""Serves the console's files, with headers that restrict its pages to their own origin.
 
-To the controller the console is data: a folder of files found by the name of the package that
-holds it. No code of it is loaded, and without it the API works as well.
+To the controller the console is data: a folder of files, found by the name of its package. None of
+its code is loaded, and the API works without it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ALWAYS = {
 _PAGES = {
     "Content-Security-Policy": POLICY,
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
-    # Files change with the program only, but a page must never run half old, half new.
+    # Files change only with the program, but a page must not mix old and new files.
     "Cache-Control": "no-cache",
 }
 
 
 def install(app: FastAPI) -> None:
-    """Serve the console at ``/`` where it is installed, and put the headers on every answer."""
+    """Serve the console at ``/`` if it is installed, and set the headers of every answer."""
     folder = assets()
     if folder is not None:
         index = folder / "static" / "index.html"
@@ -72,7 +72,7 @@ def assets() -> Path | None:
 
 
 class SecureHeaders:
-    """ASGI middleware: what an answer does not say itself about its safety, this says."""
+    """ASGI middleware: adds security headers that an answer does not have."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, Service
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.problems import responses
 from controller.schema.base import Severity
@@ -21,9 +21,9 @@ MAX_EVENTS = 10_000
 
 
 @router.get("/allocation", responses=responses("forbidden"))
-async def get_allocation(service: Service) -> Allocation:
-    """Show where every endpoint's light leads and who holds it, as `import` takes it."""
-    return await within(READ_S, "allocation", service.allocation())
+async def get_allocation(queries: QueriesOf) -> Allocation:
+    """Show where every endpoint's light leads and which job holds it, as `import` takes it."""
+    return await within(READ_S, "allocation", queries.allocation())
 
 
 @router.put(
@@ -32,13 +32,13 @@ async def get_allocation(service: Service) -> Allocation:
     responses=responses("forbidden", "not_found", "conflict"),
 )
 async def put_allocation(
-    service: Service,
+    commands: CommandsOf,
     body: Allocation,
-    dry_run: Annotated[bool, Query(description="say what would change; change nothing")] = False,
-    wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
+    dry_run: Annotated[bool, Query(description="list the changes without making them")] = False,
+    wait_s: Annotated[float, Query(ge=0, le=600, description="wait up to this long")] = 0.0,
 ) -> AllocationDiffView:
-    """Move the endpoints that are not where the file says, in one transaction or not at all."""
-    work = service.bring_back(body, dry_run=dry_run, wait_s=wait_s)
+    """Move the endpoints that are not where the file says, in one transaction."""
+    work = commands.bring_back(body, dry_run=dry_run, wait_s=wait_s)
     return await change(CHANGE_S + wait_s, "allocation", work)
 
 
@@ -47,7 +47,7 @@ async def put_allocation(
     response_class=Response,
     responses={
         200: {
-            "description": "One event a line, oldest first.",
+            "description": "One event per line, oldest first.",
             "content": {
                 "application/x-ndjson": {"schema": {"type": "string"}},
                 "text/csv": {"schema": {"type": "string"}},
@@ -57,18 +57,22 @@ async def put_allocation(
     },
 )
 async def export_events(
-    service: Service,
+    queries: QueriesOf,
     form: Annotated[
         Literal["jsonl", "csv"], Query(alias="format", description="JSON lines or CSV")
     ] = "jsonl",
     since: Annotated[int, Query(ge=0, lt=2**63, description="ids above this one")] = 0,
     severity: Annotated[Severity | None, Query(description="only of this severity")] = None,
     words: Annotated[
-        str, Query(max_length=200, description="only with each of these in a field but the time")
+        str,
+        Query(
+            max_length=200,
+            description="only events with all these words, in any field but time",
+        ),
     ] = "",
 ) -> Response:
-    """Export the events that are kept, with their stable ids and severities."""
-    found = await within(READ_S, "events", service.events(since, MAX_EVENTS))
+    """Export the stored events, with their stable ids and severities."""
+    found = await within(READ_S, "events", queries.events(since, MAX_EVENTS))
     wanted = words.lower().split()
 
     def text() -> str:
@@ -86,13 +90,13 @@ async def export_events(
 
 
 def _words(event: EventView) -> str:
-    """Return what a word is looked for in, the same as in the console's list."""
+    """Return the text that is searched for words, the same as in the console's list."""
     parts = (event.id, event.severity, event.object, event.reason, event.message, event.epoch)
     return "\n".join(str(part) for part in parts).lower()
 
 
 def _csv(events: list[EventView]) -> str:
-    """Write a table; a cell that a spreadsheet would take for a formula is quoted."""
+    """Write a table; cells that a spreadsheet would read as formulas are quoted."""
     out = io.StringIO()
     names = list(EventView.model_fields)
     rows = csv.writer(out, lineterminator="\n")

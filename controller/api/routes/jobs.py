@@ -1,4 +1,4 @@
-"""Routes for jobs: queue, look, stop, freeze, read their output."""
+"""Routes for jobs: submit, show, cancel, pause, resume, logs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import StreamingResponse
 
-from controller.api.common import CHANGE_S, READ_S, CallerOf, Entrance, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, Entrance, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.following import Following
-from controller.api.operations import Operations
+from controller.api.operations import Queries
 from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
-from controller.people.authz import Principal, Verdict, authorise
+from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.live import LogLineView
@@ -25,11 +25,13 @@ LINES = "application/x-ndjson"
 
 
 @router.get("", responses=responses("conflict"))
-async def list_jobs(service: Service, limit: Limit = None, cursor: Cursor = None) -> Page[JobView]:
+async def list_jobs(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[JobView]:
     """List all jobs."""
-    names = list(service.owners())
-    part, epoch = cut(names, limit, cursor), service.epoch
-    items = await within(READ_S, "jobs", service.jobs(names[part.items]))
+    names = list(queries.owners())
+    part, epoch = cut(names, limit, cursor), queries.epoch
+    items = await within(READ_S, "jobs", queries.jobs(names[part.items]))
     shown, following = light(part, items, lambda job: job.name, _weight)
     return Page(items=shown, epoch=epoch, next=following)
 
@@ -40,21 +42,25 @@ def _weight(job: JobView) -> int:
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
 async def submit_job(
-    service: Service, caller: CallerOf, request: JobRequest, response: Response
+    queries: QueriesOf,
+    commands: CommandsOf,
+    caller: CallerOf,
+    request: JobRequest,
+    response: Response,
 ) -> JobView:
-    """Queue a job: 403 when its priority is above what the site allows its users.
+    """Queue a job: 403 if its priority is above the site's limit for users.
 
     The job of a user who belongs to one project only need not name it.
     """
     request = _with_project(caller.principal, request)
-    _check_priority(service, caller.principal, request)
-    view = await change(CHANGE_S, f"job/{request.name or ''}", service.submit(request))
+    _check_priority(queries, caller.principal, request)
+    view = await change(CHANGE_S, f"job/{request.name or ''}", commands.submit(request))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
 
 
 def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
-    """Fill in the project of a request that names none and may not have the default one."""
+    """Set the only project of a caller that names none and does not belong to the default."""
     if "project" in request.model_fields_set or principal.sees(request.project):
         return request
     own = sorted(principal.projects)
@@ -68,42 +74,42 @@ def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
     )
 
 
-def _check_priority(service: Operations, principal: Principal, request: JobRequest) -> None:
-    if authorise(principal, "jobs:outrank") is Verdict.ALLOWED:
+def _check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
+    if authorise(principal, "jobs:outrank") is Authorisation.ALLOWED:
         return
-    highest = service.highest_priority(request.project)
+    highest = queries.highest_priority(request.project)
     if request.priority > highest and principal.sees(request.project):
         raise ServiceError(
             "forbidden",
-            f"users may give jobs of project {request.project} priority {highest} at most,"
+            f"users may give jobs of project {request.project} at most priority {highest},"
             f" not {request.priority}",
             object=f"job/{request.name or ''}",
-            hint="ask an operator to submit it; the site file's max_priority is the limit",
+            hint="ask an operator to submit it; max_priority in the site file is the limit",
         )
 
 
 @router.get("/{name}", responses=responses("not_found"))
-async def get_job(service: Service, name: Name) -> JobView:
+async def get_job(queries: QueriesOf, name: Name) -> JobView:
     """Show one job."""
-    return await within(READ_S, f"job/{name}", service.job(name))
+    return await within(READ_S, f"job/{name}", queries.job(name))
 
 
 @router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
-async def cancel_job(service: Service, name: Name) -> JobView:
+async def cancel_job(commands: CommandsOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
-    return await change(CHANGE_S, f"job/{name}", service.cancel(name))
+    return await change(CHANGE_S, f"job/{name}", commands.cancel(name))
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
-async def pause_job(service: Service, name: Name) -> JobView:
+async def pause_job(commands: CommandsOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
-    return await change(CHANGE_S, f"job/{name}", service.pause(name))
+    return await change(CHANGE_S, f"job/{name}", commands.pause(name))
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
-async def resume_job(service: Service, name: Name) -> JobView:
+async def resume_job(commands: CommandsOf, name: Name) -> JobView:
     """Thaw a paused job."""
-    return await change(CHANGE_S, f"job/{name}", service.resume(name))
+    return await change(CHANGE_S, f"job/{name}", commands.resume(name))
 
 
 @router.get(
@@ -111,38 +117,36 @@ async def resume_job(service: Service, name: Name) -> JobView:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "One JSON document a line: log lines, or last a problem document.",
+            "description": "One JSON document per line: log lines, at the end perhaps a problem.",
             "content": {LINES: {"schema": {"type": "string"}}},
         },
         **responses("not_found"),
     },
 )
 async def stream_job_logs(
-    service: Service,
+    queries: QueriesOf,
     enter: Entrance,
     name: Name,
     *,
-    rank: Annotated[
-        int | None, Query(ge=0, lt=2**31, description="one rank; all without it")
-    ] = None,
-    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines a rank")] = None,
-    follow: Annotated[bool, Query(description="go on until the job ends")] = False,
+    rank: Annotated[int | None, Query(ge=0, lt=2**31, description="one rank; default all")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines per rank")] = None,
+    follow: Annotated[bool, Query(description="follow until the job ends")] = False,
 ) -> Following:
     """Stream a job's output as JSON lines."""
-    job = await within(READ_S, f"job/{name}", service.job(name))
+    job = await within(READ_S, f"job/{name}", queries.job(name))
     if rank is not None and rank >= job.count:
         raise ServiceError(
             "not_found",
             f"job {name} has ranks 0 to {job.count - 1}",
             object=f"job/{name}/rank/{rank}",
-            hint="leave the rank out to read all of them",
+            hint="omit the rank to read all ranks",
         )
-    lines = service.logs(name, rank=rank, tail=tail, follow=follow)
+    lines = queries.logs(name, rank=rank, tail=tail, follow=follow)
     return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 
 async def _json_lines(lines: AsyncIterator[LogLineView]) -> AsyncGenerator[bytes]:
-    """Encode log lines; an error after the first byte can only be told in the stream itself."""
+    """Encode log lines; an error after the first byte can only go into the stream itself."""
     try:
         async for line in lines:
             yield line.model_dump_json().encode() + b"\n"

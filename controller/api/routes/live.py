@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from controller.api.common import READ_S, Service
+from controller.api.common import READ_S, QueriesOf
 from controller.api.deadlines import within
 from controller.api.encoding import whole
 from controller.api.problems import responses
@@ -17,27 +17,27 @@ router = APIRouter(tags=["live"], responses=responses("unavailable"))
 
 
 @router.get("/top", response_model=TopView)
-async def get_top(service: Service) -> Response:
+async def get_top(queries: QueriesOf) -> Response:
     """Show throughput and utilisation of the last second."""
-    return await whole(await within(READ_S, "top", service.top()))
+    return await whole(await within(READ_S, "top", queries.top()))
 
 
 @router.get("/series", response_model=SeriesView)
 async def get_series(
-    service: Service,
+    queries: QueriesOf,
     since_s: Annotated[
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 300.0,
     job: Annotated[
-        str | None, Query(pattern=f"^{names.NAME}$", description="one job; all without it")
+        str | None, Query(pattern=f"^{names.NAME}$", description="one job; default all")
     ] = None,
 ) -> Response:
-    """Show samples and what happened: of 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
+    """Show samples and markers: every 1 s, beyond 15 minutes 10 s, beyond a day 5 minutes.
 
-    At most 120,000 samples: beyond that of fewer moments, `interval_s` says how far apart.
+    At most 120,000 samples; if there are more, the interval grows: see `interval_s`.
     """
     jobs = None if job is None else (job,)
-    view = await within(READ_S, "series", service.series(since_s, jobs))
+    view = await within(READ_S, "series", queries.series(since_s, jobs))
     if job is not None:
         view = view.model_copy(
             update={

@@ -1,4 +1,4 @@
-"""Metrics of the endpoints' GPUs. A figure that a GPU does not tell has no sample, never a zero."""
+"""Metrics of the endpoints' GPUs. A figure that a GPU does not report has no sample, not a zero."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ECC = (("corrected", "ecc_corrected"), ("uncorrected", "ecc_uncorrected"))
 
 
 def of_gpus(endpoints: Sequence[EndpointView]) -> Iterator[Metric]:
-    """Yield the families of the GPUs at this moment; jobs have to run on them to be measured."""
+    """Yield the families of the GPUs at this moment; only GPUs with a job are measured."""
     by_source = ("endpoint", "source")
     busy = GaugeMetricFamily(
         "lightloom_gpu_utilization_ratio", "Busy fraction of an endpoint", labels=by_source

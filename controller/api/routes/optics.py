@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.common import CHANGE_S, READ_S, Name, QueriesOf
 from controller.api.deadlines import within
 from controller.api.problems import responses
 from controller.schema.fabric import OpticsView
@@ -17,19 +17,19 @@ router = APIRouter(tags=["fabric"], responses=responses("unavailable"))
 
 @router.get("/switches/{name}/ports/{port}/power", responses=responses("not_found"))
 async def get_power_series(
-    service: Service,
+    queries: QueriesOf,
     name: Name,
     port: Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,32}$", description="a port: 1.1.3")],
     since_s: Annotated[
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 3600.0,
 ) -> PowerSeriesView:
-    """Show a port's light over time: of 15 s, beyond a day 5 minutes."""
-    found = service.power_series(name, port, since_s)
+    """Show a port's light over time: every 15 s, beyond a day 5 minutes."""
+    found = queries.power_series(name, port, since_s)
     return await within(READ_S, f"switch/{name}", found)
 
 
 @router.get("/switches/{name}/ports", responses=responses("not_found"))
-async def get_optics(service: Service, name: Name) -> OpticsView:
-    """Show the health of a switch's cabled ports, and its standing alarms."""
-    return await within(CHANGE_S, f"switch/{name}", service.optics(name))
+async def get_optics(queries: QueriesOf, name: Name) -> OpticsView:
+    """Show the health of a switch's cabled ports, and its active alarms."""
+    return await within(CHANGE_S, f"switch/{name}", queries.optics(name))

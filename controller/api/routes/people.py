@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response, status
 
-from controller.api.common import READ_S, CallerOf, Name, Service
+from controller.api.common import READ_S, CallerOf, Name, QueriesOf
 from controller.api.deadlines import within
 from controller.api.following import Followers
 from controller.api.gate.access import Access
@@ -30,7 +30,7 @@ from controller.schema.base import Page
 router = APIRouter(tags=["people"], responses=responses("unavailable"))
 
 VERIFY_S = 300.0
-"""Longest a check of the whole audit trail may take: some 1.5 million records."""
+"""Longest time of a check of the whole audit trail: some 1.5 million records."""
 
 TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token's id")]
 
@@ -38,13 +38,13 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token'
 @router.get("/projects", responses=responses("conflict"))
 async def list_projects(
     request: Request,
-    service: Service,
+    queries: QueriesOf,
     caller: CallerOf,
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Page[ProjectView]:
     """List the projects you belong to, and what they hold."""
-    live = [job for job in service.owners().values() if not job.ended]
+    live = [job for job in queries.owners().values() if not job.ended]
     jobs = Counter(job.project for job in live)
     endpoints: Counter[str] = Counter()
     for job in live:
@@ -62,12 +62,12 @@ async def list_projects(
         for project in known
         if caller.principal.sees(project.name)
     ]
-    return paged(items, service.epoch, limit, cursor, lambda item: item.name)
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
 
 
 @router.put("/projects/{name}", responses=responses("forbidden", "not_found", "conflict"))
 async def put_project(request: Request, name: Name, body: ProjectRequest) -> ProjectView:
-    """Make a project, or change its weight and quota."""
+    """Create a project, or change its weight and quota."""
     if body.name != name:
         raise ServiceError(
             "invalid", f"the path says {name}, the body {body.name}", object=f"project/{name}"
@@ -78,12 +78,12 @@ async def put_project(request: Request, name: Name, body: ProjectRequest) -> Pro
 
 @router.get("/tokens", responses=responses("forbidden", "not_found", "conflict"))
 async def list_tokens(
-    request: Request, service: Service, limit: Limit = None, cursor: Cursor = None
+    request: Request, queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TokenView]:
     """List all tokens, without their secrets."""
     now = _access(request).clock()
     items = [_view(token, now) for token in _accounts(request).tokens()]
-    return paged(items, service.epoch, limit, cursor, lambda item: item.id)
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.post(
@@ -94,7 +94,7 @@ async def list_tokens(
 async def create_token(
     request: Request, body: TokenRequest, response: Response
 ) -> TokenCreatedView:
-    """Make a token; its secret is in this answer and nowhere else."""
+    """Create a token; only this answer contains its secret."""
     token, secret = await _accounts(request).create(
         body.name, body.role, body.projects, body.expires_s
     )
@@ -105,7 +105,7 @@ async def create_token(
 
 @router.delete("/tokens/{ident}", responses=responses("forbidden", "not_found", "conflict"))
 async def revoke_token(request: Request, ident: TokenId) -> TokenView:
-    """End a token at once and for good: what is being followed with it ends too."""
+    """Revoke a token permanently; its streams end too."""
     token = await _accounts(request).revoke(ident)
     cast(Followers, request.app.state.followers).end(token.id)
     return _view(token, _access(request).clock())
@@ -114,9 +114,9 @@ async def revoke_token(request: Request, ident: TokenId) -> TokenView:
 @router.get("/audit", responses=responses("forbidden", "not_found"))
 async def list_audit(
     request: Request,
-    service: Service,
+    queries: QueriesOf,
     since: Annotated[
-        int | None, Query(ge=0, lt=2**63, description="records after this one; else the newest")
+        int | None, Query(ge=0, lt=2**63, description="records after this one; default the newest")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Page[AuditRecordView]:
@@ -126,20 +126,21 @@ async def list_audit(
         AuditRecordView(**{name: getattr(record, name) for name in AuditRecordView.model_fields})
         for record in records
     ]
-    return Page[AuditRecordView](items=items, epoch=service.epoch)
+    return Page[AuditRecordView](items=items, epoch=queries.epoch)
 
 
 @router.get("/audit/verification", responses=responses("forbidden", "not_found"))
 async def verify_audit(
     request: Request,
     expect: Annotated[
-        str, Query(pattern=r"^([0-9]{1,18}:[0-9a-f]{64})?$", description="a head kept elsewhere")
+        str,
+        Query(pattern=r"^([0-9]{1,18}:[0-9a-f]{64})?$", description="a head kept elsewhere"),
     ] = "",
 ) -> AuditVerdictView:
     """Check the whole audit trail."""
-    verdict = await within(VERIFY_S, "audit", _audit(request).verify(expect))
+    check = await within(VERIFY_S, "audit", _audit(request).verify(expect))
     return AuditVerdictView(
-        ok=verdict.ok, records=verdict.records, head=verdict.head, problem=verdict.problem
+        ok=check.ok, records=check.records, head=check.head, problem=check.problem
     )
 
 

@@ -1,4 +1,4 @@
-"""Routes for regroups: compute a plan, carry it out, watch it."""
+"""Routes for regroups: compute a plan, carry it out, follow it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
@@ -18,7 +18,7 @@ router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
 
 class TransactionRequest(Request):
-    """Carry out this plan, if nothing that it depends on changed since it was made."""
+    """Carry out this plan unless something that it depends on has changed."""
 
     most_parts = 1_000_000
 
@@ -26,10 +26,10 @@ class TransactionRequest(Request):
 
 
 @router.post("/plans", responses=responses("not_found"))
-async def make_plan(service: Service, request: PlanRequest) -> PlanView:
-    """Compute a regroup; changes nothing. 503 when too many plans wait for the planner."""
+async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
+    """Compute a regroup; changes nothing. 503 if too many plans wait for the planner."""
     limit_s = READ_S + LINE_S + request.time_limit_s
-    return await within(limit_s, "plan", service.make_plan(request))
+    return await within(limit_s, "plan", commands.make_plan(request))
 
 
 @router.post(
@@ -38,26 +38,26 @@ async def make_plan(service: Service, request: PlanRequest) -> PlanView:
     responses=responses("forbidden", "conflict"),
 )
 async def apply_plan(
-    service: Service,
+    commands: CommandsOf,
     request: TransactionRequest,
     response: Response,
-    wait_s: Annotated[float, Query(ge=0, le=600, description="wait this long for its end")] = 0.0,
+    wait_s: Annotated[float, Query(ge=0, le=600, description="wait up to this long")] = 0.0,
 ) -> TransactionView:
-    """Carry out a plan: 409 when something that it depends on changed since it was made."""
-    work = service.apply(request.plan, wait_s)
+    """Carry out a plan: 409 if something that it depends on has changed since it was made."""
+    work = commands.apply(request.plan, wait_s)
     view = await change(CHANGE_S + wait_s, f"plan/{request.plan.id}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"
     return view
 
 
 Ident = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,63}$", description="a transaction's id")]
-WaitS = Annotated[float, Query(ge=0, le=600, description="wait this long for its end")]
+WaitS = Annotated[float, Query(ge=0, le=600, description="wait up to this long")]
 
 
 @router.post("/transactions/{ident}/abort", responses=responses("not_found", "conflict"))
-async def abort_transaction(service: Service, ident: Ident) -> TransactionView:
-    """Turn a transaction back: 409 when its new paths are proven or it has ended."""
-    return await change(READ_S, f"transaction/{ident}", service.abort(ident))
+async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionView:
+    """Roll a transaction back: 409 if its new paths are proven or it has ended."""
+    return await change(READ_S, f"transaction/{ident}", commands.abort(ident))
 
 
 @router.post(
@@ -66,10 +66,14 @@ async def abort_transaction(service: Service, ident: Ident) -> TransactionView:
     responses=responses("forbidden", "not_found", "conflict"),
 )
 async def attach_endpoint(
-    service: Service, name: Name, request: AttachRequest, response: Response, wait_s: WaitS = 0.0
+    commands: CommandsOf,
+    name: Name,
+    request: AttachRequest,
+    response: Response,
+    wait_s: WaitS = 0.0,
 ) -> TransactionView:
     """Move one endpoint's light to an aggregator, or darken it."""
-    work = service.attach(name, request, wait_s)
+    work = commands.attach(name, request, wait_s)
     view = await change(CHANGE_S + wait_s, f"endpoint/{name}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"
     return view
@@ -77,14 +81,14 @@ async def attach_endpoint(
 
 @router.get("/transactions", responses=responses("conflict"))
 async def list_transactions(
-    service: Service, limit: Limit = None, cursor: Cursor = None
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TransactionView]:
     """List the transactions that are kept, oldest first."""
-    items = await within(READ_S, "transactions", service.transactions())
-    return paged(items, service.epoch, limit, cursor, lambda item: item.id)
+    items = await within(READ_S, "transactions", queries.transactions())
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/transactions/{ident}", responses=responses("not_found"))
-async def get_transaction(service: Service, ident: Ident) -> TransactionView:
+async def get_transaction(queries: QueriesOf, ident: Ident) -> TransactionView:
     """Show one transaction and its phases."""
-    return await within(READ_S, f"transaction/{ident}", service.transaction(ident))
+    return await within(READ_S, f"transaction/{ident}", queries.transaction(ident))

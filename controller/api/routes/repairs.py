@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controller.api.common import CHANGE_S, READ_S, Name, Service
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -23,21 +23,21 @@ Object = Annotated[
 
 
 @router.get("/quarantine")
-async def list_quarantine(service: Service) -> Page[QuarantineView]:
+async def list_quarantine(queries: QueriesOf) -> Page[QuarantineView]:
     """List ports and endpoints that are out of use."""
-    items = await within(READ_S, "quarantine", service.quarantine())
-    return Page[QuarantineView](items=items, epoch=service.epoch)
+    items = await within(READ_S, "quarantine", queries.quarantine())
+    return Page[QuarantineView](items=items, epoch=queries.epoch)
 
 
 @router.post(
     "/quarantine/{name:path}/release", responses=responses("forbidden", "not_found", "conflict")
 )
-async def release_quarantine(service: Service, name: Object) -> QuarantineView:
+async def release_quarantine(commands: CommandsOf, name: Object) -> QuarantineView:
     """Put a port or an endpoint back into use."""
-    return await change(CHANGE_S, f"quarantine/{name}", service.release(name))
+    return await change(CHANGE_S, f"quarantine/{name}", commands.release(name))
 
 
 @router.post("/switches/{name}/repair", responses=responses("forbidden", "not_found", "conflict"))
-async def repair_switch(service: Service, name: Name) -> SwitchView:
-    """Take a switch's map as it is and move back what jobs lack, however much that is."""
-    return await change(CHANGE_S, f"switch/{name}", service.repair(name))
+async def repair_switch(commands: CommandsOf, name: Name) -> SwitchView:
+    """Accept a switch's map as it is and restore all circuits that jobs lack."""
+    return await change(CHANGE_S, f"switch/{name}", commands.repair(name))

@@ -1,4 +1,4 @@
-"""Routes for who asks: whoami, and the session cookie of the console."""
+"""Routes for the caller: whoami, and the session cookie of the console."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ router = APIRouter(tags=["people"], responses=responses("unavailable"))
 
 @router.get("/alive")
 async def get_alive() -> dict[str, str]:
-    """Answer: for probes of a process manager; says nothing about the fabric."""
+    """Answer probes of a process manager; reveals nothing about the fabric."""
     return {"status": "ok"}
 
 
 @router.get("/whoami")
 async def get_whoami(caller: CallerOf) -> WhoamiView:
-    """Show who the token belongs to and what it allows."""
+    """Show the owner of the token and what it allows."""
     return _whoami(caller)
 
 
 @router.post("/session", responses=responses("forbidden"))
 async def open_session(request: Request, body: SessionRequest, response: Response) -> WhoamiView:
-    """Trade a token for a cookie that scripts can not read and other sites can not send."""
+    """Exchange a token for a cookie that scripts cannot read and other sites cannot send."""
     access = cast(Access, request.app.state.access)
     if access.accounts is None:
         caller = access.caller(request.headers)
@@ -40,7 +40,7 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
     if caller is None:
         raise ServiceError(
             "forbidden",
-            "this token opens nothing",
+            "this token is not valid",
             object="token",
             hint="it may have expired or been revoked; ask an admin for a new one",
         )
@@ -60,14 +60,14 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
 
 @router.delete("/session", status_code=status.HTTP_204_NO_CONTENT)
 async def close_session(request: Request, response: Response) -> None:
-    """Forget the cookie; the token itself stays valid until it is revoked."""
+    """Delete the cookie; the token itself stays valid until it is revoked."""
     response.delete_cookie(
         COOKIE, path="/", secure=_over_tls(request), httponly=True, samesite="strict"
     )
 
 
 def _over_tls(request: Request) -> bool:
-    """Whether the browser uses TLS, with the controller or with a proxy before it."""
+    """Whether the browser uses TLS, to the controller or to a proxy in front of it."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 

@@ -1,7 +1,7 @@
-"""The live stream: server-sent events, resumable, one slow reader harms nobody.
+"""The live stream: server-sent events, resumable; a slow reader does not delay others.
 
-Written on ASGI itself: with hundreds of readers, what is done per reader and frame is what the
-API's other answers wait for (docs/adr/0032).
+Written directly on ASGI: with hundreds of readers, the work per reader and frame delays the API's
+other answers (docs/adr/0032).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
-from controller.api.common import Entrance, Service
+from controller.api.common import Entrance, QueriesOf
 from controller.api.following import SEND_TIMEOUT_S, Following, Place
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
@@ -21,7 +21,7 @@ from controller.stream.feed import Reader
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
 PING_S = 15.0
-"""A reader hears something at least this often, so that proxies keep its connection."""
+"""Longest silence on a connection, so that proxies keep it open."""
 RETRY_MS = 1000
 HELLO = f": lightloom\nretry: {RETRY_MS}\n\n".encode()
 PING = b": still here\n\n"
@@ -48,7 +48,7 @@ class Stream(Following):
 
 
 async def _pieces(reader: Reader, ping_s: float) -> AsyncGenerator[bytes]:
-    """Yield what to send: all frames that wait in one piece, their bytes as the feed made them."""
+    """Yield what to send: all waiting frames in one piece, encoded once by the feed."""
     yield HELLO
     while not reader.closed:
         try:
@@ -68,22 +68,22 @@ async def _pieces(reader: Reader, ping_s: float) -> AsyncGenerator[bytes]:
         200: {
             "description": "Events `sample` (SampleView, each second), `event` (EventView), "
             "`changed` (ChangedView), `transaction` (TransactionFrameView) and `resync` "
-            "(ResyncView: read the lists afresh).",
+            "(ResyncView: read the lists again).",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
     },
 )
 async def stream_events(
-    service: Service,
+    queries: QueriesOf,
     enter: Entrance,
     last_event_id: Annotated[
-        str | None, Header(max_length=64, description="go on after this event")
+        str | None, Header(max_length=64, description="continue after this event")
     ] = None,
 ) -> Stream:
-    """Follow samples, events, changes and transactions as they happen."""
+    """Follow samples, events, changes and transactions live."""
     place = enter()
     try:
-        return Stream(service.watch(last_event_id), place=place)
+        return Stream(queries.watch(last_event_id), place=place)
     except ServiceError:
         place.leave(place)
         raise

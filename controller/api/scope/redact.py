@@ -1,4 +1,4 @@
-"""Views cut down to some jobs. Pure: what is not the reader's own is left out or blanked."""
+"""Redacts views for the readers of some projects. Pure: other jobs are left out or blanked."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from controller.schema.stream import ChangedView, SampleView, TransactionFrameVi
 from controller.stream.feed import Frame, Payload
 
 _JOB = re.compile(r"\b(jobs?[ /])([a-z0-9][a-z0-9-]*)")
-"""A job as every message of ours names one."""
+"""A job as the controller's messages name it."""
 _CONTAINER = re.compile(r"\bll-(?:c-)?([a-z0-9][a-z0-9-]*)-\d+-\d+\b")
 _ADDRESS = re.compile(r"\S+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b")
 _OPEN = frozenset({"job", "transaction", "endpoint"})
-"""Whose events a reader of all projects sees; the others speak of devices."""
+"""Kinds of objects whose events a reader of all projects sees; the others are devices."""
 ANOTHER = "another project's job"
 AnyTransaction = TypeVar("AnyTransaction", bound=TransactionView)
-Said = TypeVar("Said", EventView, MarkerView)
+Told = TypeVar("Told", EventView, MarkerView)
 
 
 @dataclass(slots=True, frozen=True)
 class Redactor:
-    """What a reader may see: jobs of some projects, and no word of a device's own."""
+    """What a reader may see: jobs of some projects, and no messages of devices."""
 
     projects: frozenset[str]
-    """The reader's; ``*`` is all of them."""
+    """The reader's projects; ``*`` is all."""
     whose: Mapping[str, Owned]
-    """Every job that is known, by name, also those that ended."""
+    """Every known job by name, also jobs that ended."""
 
     @property
     def whole(self) -> bool:
-        """True when no job is hidden: what is cut is what devices say."""
+        """True if no job is hidden: only messages of devices are removed."""
         return ALL_PROJECTS in self.projects
 
     def owns(self, job: str | None) -> bool:
-        """Whether a job is the reader's; to a reader of all projects so is what no job holds."""
+        """Whether a job is the reader's; for a reader of all projects always true."""
         if self.whole:
             return True
         known = self.whose.get(job) if job is not None else None
@@ -50,8 +50,8 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return ``text`` without names of other projects' jobs and addresses of devices.
 
-        Users' jobs are called ``<project>-…``: such a name is cut whether or not there is a job
-        of that name, so that a text which a user can shape tells nothing either.
+        Users' jobs are named ``<project>-…``: such a name is removed whether or not that job
+        exists, so that a text which a user can influence reveals nothing.
         """
         if not text:
             return text
@@ -65,7 +65,7 @@ class Redactor:
         return not self.owns(name) and ("-" in name or name in self.whose)
 
     def job(self, job: JobView) -> JobView:
-        """Return an own job; what it waits for may be somebody else's."""
+        """Return an own job; what it waits for may belong to another project."""
         conditions = [
             c.model_copy(update={"message": self.text(c.message)}) if c.message else c
             for c in job.conditions
@@ -83,11 +83,11 @@ class Redactor:
         return wait.model_copy(update={**texts, "plan": plan})
 
     def container(self, view: ContainerView) -> ContainerView:
-        """Return an own container without what is not the reader's in its agent's words."""
+        """Return an own container; other jobs are removed from its agent's message."""
         return view.model_copy(update={"reason": self.text(view.reason)}) if view.reason else view
 
     def endpoint(self, view: EndpointView) -> EndpointView:
-        """Blank whose it is and what it does."""
+        """Blank the job of an endpoint and its figures, if the job is hidden."""
         if self.owns(view.job):
             texts = {"reason": self.text(view.reason), "unfit": self.text(view.unfit)}
             return view.model_copy(update=texts) if view.reason or view.unfit else view
@@ -107,7 +107,7 @@ class Redactor:
         )
 
     def aggregator(self, view: AggregatorView) -> AggregatorView:
-        """Blank other jobs and the traffic of their ports."""
+        """Remove other jobs and the traffic of their ports."""
         if self.whole:
             return view
         blank = {"rx_bps": None, "tx_bps": None}
@@ -119,16 +119,16 @@ class Redactor:
         return view.model_copy(update={"ports": ports, "jobs": jobs})
 
     def switch(self, view: SwitchView) -> SwitchView:
-        """Blank the device's address: only the controller speaks to it."""
+        """Blank the device's address: only the controller needs it."""
         return view.model_copy(update={"url": "", "error": ""})
 
     def node(self, view: NodeView, containers: int) -> NodeView:
-        """Blank the agent's address and other jobs."""
+        """Blank the agent's address and remove other jobs."""
         jobs = [job for job in view.jobs if self.owns(job)]
         return view.model_copy(update={"agent": "", "jobs": jobs, "containers": containers})
 
     def health(self, view: HealthView) -> HealthView:
-        """Blank the devices' own words."""
+        """Blank the devices' own messages."""
         devices = [d.model_copy(update={"message": ""}) for d in view.devices]
         hidden = {"store_error": "", "suspect": "", "strangers": ""}
         return view.model_copy(update={"devices": devices, **hidden})
@@ -138,13 +138,13 @@ class Redactor:
         return known.endpoints if known is not None and known.holding else ()
 
     def event(self, view: EventView) -> EventView | None:
-        """Return an event about an own job, None for any other; what devices say is not shown."""
+        """Return an event about an own job, None for others; events of devices are hidden."""
         kind, _, name = view.object.partition("/")
         if not (kind == "job" and self.owns(name)) and not (self.whole and kind in _OPEN):
             return None
-        return self._said(view)
+        return self._redacted(view)
 
-    def _said(self, view: Said) -> Said:
+    def _redacted(self, view: Told) -> Told:
         message = self.text(view.message)
         same = message == view.message
         return view if same else view.model_copy(update={"message": message})
@@ -154,10 +154,10 @@ class Redactor:
         kind, _, name = view.object.partition("/")
         if not (kind == "job" and self.owns(name)) and not self.whole:
             return None
-        return self._said(view)
+        return self._redacted(view)
 
     def top(self, view: TopView) -> TopView:
-        """Return the rows of own jobs, and endpoints without the others'."""
+        """Return the rows of own jobs; rows of endpoints without other jobs."""
         jobs = [row for row in view.jobs if self.owns(row.name)]
         return view.model_copy(
             update={
@@ -185,7 +185,7 @@ class Redactor:
         )
 
     def transaction(self, view: AnyTransaction) -> AnyTransaction | None:
-        """Return the part of a transaction that moves own jobs, None when there is none."""
+        """Return the part of a transaction that moves own jobs, None if it moves none."""
         if self.whole:
             texts = {"error": self.text(view.error), "result": self.text(view.result)}
             return view.model_copy(update=texts) if view.error or view.result else view
@@ -217,7 +217,7 @@ class Redactor:
         return view.model_copy(update=changes)
 
     def frame(self, item: Frame) -> Frame | None:
-        """Return what a reader may see of one message of the live feed."""
+        """Return the visible part of one message of the live feed."""
         shown = self._payload(item.data)
         if shown is None or shown is item.data:
             return item if shown is not None else None

@@ -1,8 +1,7 @@
-"""The controller as somebody sees it who belongs to some projects: the rest does not exist.
+"""The controller as members of some projects see it: other projects' jobs do not exist.
 
-Wraps the service; every route goes through here for users and viewers. What is shown of the
-fabric (ports, homes, what is free) is the same for all; jobs, their figures, their events and the
-addresses of devices are not.
+Every route goes through here for users and viewers. The fabric (ports, homes, what is free) looks
+the same to all; jobs, their figures, their events and the addresses of devices do not.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-from controller.api.operations import Operations
+from controller.api.operations import Commands, Queries
 from controller.api.scope.redact import Redactor
 from controller.base.errors import ServiceError
 from controller.base.slices import Turns, in_slices
@@ -42,51 +41,207 @@ from controller.stream.feed import Cut, Frame, Reader
 _EVENT_PAGE = 1000
 
 
-class Scoped:
-    """The operations of users and viewers; the gate keeps all others from them."""
+class ScopedQueries:
+    """The reads of users and viewers; the gate refuses them all others."""
 
-    def __init__(self, service: Operations, principal: Principal) -> None:
-        self._service = service
+    def __init__(self, queries: Queries, principal: Principal) -> None:
+        self._queries = queries
         self._principal = principal
 
     @property
     def epoch(self) -> int:
         """Revision of the intent that the next answer shows."""
-        return self._service.epoch
+        return self._queries.epoch
 
     # --- jobs -----------------------------------------------------------------------------
 
     def owners(self) -> Mapping[str, Owned]:
-        """Return whose every job is that exists for the principal, by name."""
+        """Return the owner of every job that the principal sees, by name."""
         sees = self._principal.sees
-        return {n: job for n, job in self._service.owners().items() if sees(job.project)}
+        return {n: job for n, job in self._queries.owners().items() if sees(job.project)}
 
     async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        """Return the jobs of the principal's projects, or some of them."""
+        """Return the jobs of the principal's projects; with ``names`` only these."""
         own = self.owners()
         wanted = list(own) if names is None else [name for name in names if name in own]
-        found = await self._service.jobs(wanted)
-        return await in_slices(found, self._redactor().job)
+        found = await self._queries.jobs(wanted)
+        return await in_slices(found, self.redactor().job)
 
     async def job(self, name: str) -> JobView:
-        """Return one job; another project's is as unknown as one that never was."""
+        """Return one job; a job of another project is not found."""
         try:
-            job = await self._service.job(name)
+            job = await self._queries.job(name)
         except ServiceError as error:
             raise (_no_job(name) if error.code == "not_found" else error) from None
         if not self._principal.sees(job.project):
             raise _no_job(name)
-        return self._redactor().job(job)
+        return self.redactor().job(job)
 
     def highest_priority(self, project: str) -> int:
         """Return the highest priority that users may give jobs of ``project``."""
-        return self._service.highest_priority(project)
+        return self._queries.highest_priority(project)
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        """Stream a job's output."""
+        await self.job(name)
+        async for line in self._queries.logs(name, rank=rank, tail=tail, follow=follow):
+            yield line
+
+    # --- fabric ---------------------------------------------------------------------------
+
+    async def health(self) -> HealthView:
+        """Return the controller's state without the devices' own messages."""
+        return self.redactor().health(await self._queries.health())
+
+    async def site(self) -> SiteView:
+        """Return what is cabled."""
+        site = await self._queries.site()
+        redact = self.redactor()
+        return site.model_copy(
+            update={
+                "endpoints": await in_slices(site.endpoints, redact.endpoint),
+                "aggregators": await in_slices(site.aggregators, redact.aggregator),
+                "switches": [redact.switch(s) for s in site.switches],
+            }
+        )
+
+    def endpoint_names(self) -> Sequence[str]:
+        """Return the endpoints' names."""
+        return self._queries.endpoint_names()
+
+    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
+        """Return every endpoint; its job only if that is visible."""
+        found = await self._queries.endpoints(names)
+        return await in_slices(found, self.redactor().endpoint)
+
+    async def aggregators(self) -> list[AggregatorView]:
+        """Return every aggregator."""
+        found = await self._queries.aggregators()
+        return await in_slices(found, self.redactor().aggregator)
+
+    async def switches(self) -> list[SwitchView]:
+        """Return every optical switch, without its address."""
+        redact = self.redactor()
+        return [redact.switch(s) for s in await self._queries.switches()]
+
+    async def optics(self, switch: str) -> OpticsView:
+        """Return the health of a switch's ports, without the operator's labels and the alarms."""
+        read = await self._queries.optics(switch)
+        ports = [port.model_copy(update={"label": ""}) for port in read.ports]
+        return read.model_copy(update={"ports": ports, "alarms": []})
+
+    async def circuits(self) -> list[CircuitView]:
+        """Return the circuits."""
+        return await self._queries.circuits()
+
+    async def containers(self) -> list[ContainerView]:
+        """Return the containers of own jobs."""
+        found = await self._queries.containers()
+        redact = self.redactor()
+        own = [c for c in found if redact.owns(c.job)]
+        return await in_slices(own, redact.container)
+
+    async def nodes(self) -> list[NodeView]:
+        """Return every server, without its agent's address."""
+        containers = await self._queries.containers()
+        redact = self.redactor()
+        own = Counter(c.server for c in containers if redact.owns(c.job))
+        return [redact.node(node, own[node.name]) for node in await self._queries.nodes()]
+
+    async def quarantine(self) -> list[QuarantineView]:
+        """Return what is out of use, without the reasons."""
+        return [
+            entry.model_copy(update={"reason": "out of use"})
+            for entry in await self._queries.quarantine()
+        ]
+
+    async def events(self, since: int, limit: int) -> list[EventView]:
+        """Return events of own jobs."""
+        redact = self.redactor()
+        found: list[EventView] = []
+        with Turns() as turns:
+            while len(found) < limit:
+                page = await self._queries.events(since, _EVENT_PAGE)
+                cut = [redact.event(event) for event in page]
+                found += [event for event in cut if event is not None]
+                if len(page) < _EVENT_PAGE:
+                    break
+                await turns.breathe()
+                since = page[-1].id
+        return found[:limit]
+
+    # --- live -----------------------------------------------------------------------------
+
+    async def top(self) -> TopView:
+        """Return the last second of own jobs and of the endpoints."""
+        top = await self._queries.top()
+        return self.redactor().top(top)
+
+    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
+        """Return samples of own jobs, or of those of ``jobs``."""
+        own = self.owners()
+        wanted = own.keys() if jobs is None else own.keys() & jobs
+        return self.redactor().series(await self._queries.series(since_s, wanted))
+
+    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+        """Follow changes of own jobs and of the fabric."""
+        del cut  # replaced by that of the principal's projects
+        return self._queries.watch(
+            last_id, ProjectsCut(self._principal.projects, self._queries.owners)
+        )
+
+    async def power(self) -> list[PortPowerView]:
+        """Return the light at the switches' ports: it reveals nothing about jobs."""
+        return await self._queries.power()
+
+    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
+        """Return a port's light over time."""
+        return await self._queries.power_series(switch, port, since_s)
+
+    async def trace(self, endpoint: str) -> TraceView:
+        """Follow an endpoint's light."""
+        return await self._queries.trace(endpoint)
+
+    async def transactions(self) -> list[TransactionView]:
+        """Return the transactions that move own jobs."""
+        redact = self.redactor()
+        shown = [redact.transaction(view) for view in await self._queries.transactions()]
+        return [view for view in shown if view is not None]
+
+    async def transaction(self, ident: str) -> TransactionView:
+        """Return a transaction that moves own jobs, without other jobs."""
+        try:
+            view = await self._queries.transaction(ident)
+        except ServiceError as error:
+            raise (_no_transaction(ident) if error.code == "not_found" else error) from None
+        shown = self.redactor().transaction(view)
+        if shown is None:
+            raise _no_transaction(ident)
+        return shown
+
+    # --- redaction ------------------------------------------------------------------------
+
+    def redactor(self) -> Redactor:
+        """Return the redactor for the principal's projects and the present jobs."""
+        return Redactor(self._principal.projects, self._queries.owners())
+
+
+class ScopedCommands:
+    """The changes of users; the gate refuses them all others."""
+
+    def __init__(self, commands: Commands, queries: Queries, principal: Principal) -> None:
+        self._commands = commands
+        self._queries = queries
+        self._principal = principal
+        self._scoped = ScopedQueries(queries, principal)
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job of one of the principal's projects.
 
-        Its name starts with the project's: a name that is taken must not tell that somebody
-        else has a job of that name.
+        Its name starts with the project's: a conflict must not reveal the name of another
+        project's job.
         """
         project = request.project
         if not self._principal.sees(project):
@@ -105,11 +260,11 @@ class Scoped:
                 object=f"job/{request.name}",
                 hint=f"call it {project}-{request.name}"[:200],
             )
-        return self._redactor().job(await self._service.submit(request))
+        return self._scoped.redactor().job(await self._commands.submit(request))
 
     async def _submit_unnamed(self, request: JobRequest) -> JobView:
-        """Queue a job under the first name that is free; two at once may want the same."""
-        taken = self._service.owners()
+        """Queue a job under the first free name; a concurrent request may take it."""
+        taken = self._queries.owners()
         number = 1
         while True:
             name = f"{request.project}-{number}"
@@ -118,178 +273,31 @@ class Scoped:
                 continue
             try:
                 named = request.model_copy(update={"name": name})
-                return self._redactor().job(await self._service.submit(named))
+                return self._scoped.redactor().job(await self._commands.submit(named))
             except ServiceError as error:
                 if error.code != "conflict" or error.object != f"job/{name}":
                     raise
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""
-        await self.job(name)
-        return self._redactor().job(await self._service.cancel(name))
+        await self._scoped.job(name)
+        return self._scoped.redactor().job(await self._commands.cancel(name))
 
     async def pause(self, name: str) -> JobView:
         """Freeze all containers of a job."""
-        await self.job(name)
-        return self._redactor().job(await self._service.pause(name))
+        await self._scoped.job(name)
+        return self._scoped.redactor().job(await self._commands.pause(name))
 
     async def resume(self, name: str) -> JobView:
         """Thaw a paused job."""
-        await self.job(name)
-        return self._redactor().job(await self._service.resume(name))
-
-    async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
-    ) -> AsyncIterator[LogLineView]:
-        """Stream a job's output."""
-        await self.job(name)
-        async for line in self._service.logs(name, rank=rank, tail=tail, follow=follow):
-            yield line
-
-    # --- fabric ---------------------------------------------------------------------------
-
-    async def health(self) -> HealthView:
-        """Return whether all is well, without the devices' own words."""
-        return self._redactor().health(await self._service.health())
-
-    async def site(self) -> SiteView:
-        """Return what is cabled."""
-        site = await self._service.site()
-        redact = self._redactor()
-        return site.model_copy(
-            update={
-                "endpoints": await in_slices(site.endpoints, redact.endpoint),
-                "aggregators": await in_slices(site.aggregators, redact.aggregator),
-                "switches": [redact.switch(s) for s in site.switches],
-            }
-        )
-
-    def endpoint_names(self) -> Sequence[str]:
-        """Return the endpoints' names."""
-        return self._service.endpoint_names()
-
-    async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
-        """Return every endpoint; whose job holds it is told only of own jobs."""
-        found = await self._service.endpoints(names)
-        return await in_slices(found, self._redactor().endpoint)
-
-    async def aggregators(self) -> list[AggregatorView]:
-        """Return every aggregator."""
-        found = await self._service.aggregators()
-        return await in_slices(found, self._redactor().aggregator)
-
-    async def switches(self) -> list[SwitchView]:
-        """Return every optical switch, without its address."""
-        redact = self._redactor()
-        return [redact.switch(s) for s in await self._service.switches()]
-
-    async def optics(self, switch: str) -> OpticsView:
-        """Return the health of a switch's ports, without the operator's labels and the alarms."""
-        read = await self._service.optics(switch)
-        ports = [port.model_copy(update={"label": ""}) for port in read.ports]
-        return read.model_copy(update={"ports": ports, "alarms": []})
-
-    async def circuits(self) -> list[CircuitView]:
-        """Return the circuits."""
-        return await self._service.circuits()
-
-    async def containers(self) -> list[ContainerView]:
-        """Return the containers of own jobs."""
-        found = await self._service.containers()
-        redact = self._redactor()
-        own = [c for c in found if redact.owns(c.job)]
-        return await in_slices(own, redact.container)
-
-    async def nodes(self) -> list[NodeView]:
-        """Return every server, without its agent's address."""
-        containers = await self._service.containers()
-        redact = self._redactor()
-        own = Counter(c.server for c in containers if redact.owns(c.job))
-        return [redact.node(node, own[node.name]) for node in await self._service.nodes()]
-
-    async def quarantine(self) -> list[QuarantineView]:
-        """Return what is out of use, without the story."""
-        return [
-            entry.model_copy(update={"reason": "out of use"})
-            for entry in await self._service.quarantine()
-        ]
-
-    async def events(self, since: int, limit: int) -> list[EventView]:
-        """Return events of own jobs."""
-        redact = self._redactor()
-        found: list[EventView] = []
-        with Turns() as turns:
-            while len(found) < limit:
-                page = await self._service.events(since, _EVENT_PAGE)
-                cut = [redact.event(event) for event in page]
-                found += [event for event in cut if event is not None]
-                if len(page) < _EVENT_PAGE:
-                    break
-                await turns.breathe()
-                since = page[-1].id
-        return found[:limit]
-
-    # --- live -----------------------------------------------------------------------------
-
-    async def top(self) -> TopView:
-        """Return the last second of own jobs and of the endpoints."""
-        top = await self._service.top()
-        return self._redactor().top(top)
-
-    async def series(self, since_s: float, jobs: Collection[str] | None = None) -> SeriesView:
-        """Return samples of own jobs, or of those of ``jobs``."""
-        own = self.owners()
-        wanted = own.keys() if jobs is None else own.keys() & jobs
-        return self._redactor().series(await self._service.series(since_s, wanted))
-
-    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Follow what happens to own jobs and to the fabric."""
-        del cut  # the person's own is the one that counts
-        return self._service.watch(last_id, ProjectsCut(self._projects, self._service.owners))
-
-    async def power(self) -> list[PortPowerView]:
-        """Return the light at the switches' ports: it tells nothing about jobs."""
-        return await self._service.power()
-
-    async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
-        """Return a port's light over time."""
-        return await self._service.power_series(switch, port, since_s)
-
-    async def trace(self, endpoint: str) -> TraceView:
-        """Follow an endpoint's light."""
-        return await self._service.trace(endpoint)
-
-    async def transactions(self) -> list[TransactionView]:
-        """Return the transactions that move own jobs."""
-        redact = self._redactor()
-        shown = [redact.transaction(view) for view in await self._service.transactions()]
-        return [view for view in shown if view is not None]
-
-    async def transaction(self, ident: str) -> TransactionView:
-        """Return a transaction that moves own jobs, cut down to them."""
-        try:
-            view = await self._service.transaction(ident)
-        except ServiceError as error:
-            raise (_no_transaction(ident) if error.code == "not_found" else error) from None
-        shown = self._redactor().transaction(view)
-        if shown is None:
-            raise _no_transaction(ident)
-        return shown
-
-    # --- what the projects own ------------------------------------------------------------
-
-    @property
-    def _projects(self) -> frozenset[str]:
-        return self._principal.projects
-
-    def _redactor(self) -> Redactor:
-        return Redactor(self._projects, self._service.owners())
+        await self._scoped.job(name)
+        return self._scoped.redactor().job(await self._commands.resume(name))
 
 
 class ProjectsCut:
-    """Cuts the feed down to some projects; jobs come and go while it is read.
+    """Limits the feed to some projects; jobs come and go while it is read.
 
-    Whose the jobs are is asked once for all frames that are published together.
+    The owners are read once for all frames that are published together.
     """
 
     def __init__(self, projects: frozenset[str], owners: Callable[[], Mapping[str, Owned]]) -> None:
@@ -304,7 +312,7 @@ class ProjectsCut:
         return self._projects
 
     def frame(self, item: Frame) -> Frame | None:
-        """Return what the readers may see of a frame; of an own job also that it is gone."""
+        """Return the visible part of a frame, also that an own job is gone."""
         if self._redactor is None:
             before, self._known = self._known, self._owners()
             now = self._known

@@ -1,7 +1,7 @@
-"""What a request's head may look like, judged before anything parses it.
+"""Checks the head of a request before it is parsed.
 
 h11 matches header lines with regular expressions that take quadratic time on blanks before a
-control character, and it judges a head's size only while the head is incomplete. A body in chunks
+control character, and it checks a head's size only while the head is incomplete. A chunked body
 costs it 15 µs a chunk and may end in further header lines, so bodies need a length here.
 """
 
@@ -15,14 +15,14 @@ MAX_HEAD_BYTES = 16 * 2**10
 MAX_HEAD_LINES = 100
 _END = re.compile(rb"\n\r?\n")
 _FOREIGN = re.compile(rb"[^\t\n\r\x20-\x7e\x80-\xff]|\r(?!\n|\Z)")
-"""Bytes that no head has: control characters, and a CR that ends no line."""
+"""Bytes that are not allowed: control characters, and a CR that does not end a line."""
 
 
 class StrictConnection(h11.Connection):
-    """The server's side of one HTTP/1 connection; refuses what is costly before it is parsed."""
+    """The server's side of one HTTP/1 connection; refuses costly heads before parsing."""
 
     refused = 400
-    """Status for the last request that was not HTTP as this server takes it."""
+    """Status for the last request that was refused."""
     why = ""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class StrictConnection(h11.Connection):
         return event
 
     def _judge(self, waiting: bytes) -> None:
-        """Judge the head at the start of ``waiting``, or what has arrived of it."""
+        """Check the head at the start of ``waiting``, or its part that has arrived."""
         end = _END.search(waiting, 0, MAX_HEAD_BYTES)
         if end is None and len(waiting) >= MAX_HEAD_BYTES:
             raise self._no(431, f"a request's head is longer than {MAX_HEAD_BYTES} bytes")

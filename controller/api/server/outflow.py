@@ -1,7 +1,7 @@
-"""What of an answer its reader has not taken yet, as the kernel knows it.
+"""Measures how much of an answer its reader has not taken, from the kernel's counters.
 
-The kernel's figures hold for plain and TLS connections alike, and they count what buffers on the
-way hide: the transport's buffer may be empty although the peer has taken nothing.
+They hold for plain and TLS connections alike, and they include all buffers on the way: the
+transport's buffer may be empty although the peer has taken nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import termios
 from dataclasses import dataclass
 
 SEND_S = 15.0
-"""Longest time in which a reader may take less than ``SEND_LEAST`` bytes of what waits for it."""
+"""A reader must take ``SEND_LEAST`` bytes, or all that are waiting, within this time."""
 SEND_LEAST = 16 * 2**10
 SEND_BUFFER = 128 * 2**10
-"""Bytes that the kernel keeps for a reader; it doubles this for its own overhead."""
+"""Bytes that the kernel buffers for a reader; it doubles this for its own overhead."""
 _ACKED_AT = 120
 """Offset of ``tcpi_bytes_acked`` (u64) in ``struct tcp_info``, Linux 4.1 and later."""
 _INFO_BYTES = 128
@@ -32,14 +32,14 @@ class Outflow:
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """A reader's task: to take everything up to ``goal`` bytes; it has had since ``since``."""
+    """A reader's task since ``since``: to take all bytes up to ``goal``."""
 
     goal: int
     since: float
 
 
 def bound(connection: socket.socket) -> None:
-    """Bound what the kernel keeps for a reader, and for how long once the connection is closed."""
+    """Limit what the kernel buffers for a reader, and for how long after the close."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     if connection.family in (socket.AF_INET, socket.AF_INET6):
         user_timeout_ms = int(SEND_S * 1000)
@@ -47,22 +47,22 @@ def bound(connection: socket.socket) -> None:
 
 
 def reset_at_close(connection: socket.socket) -> None:
-    """Let the kernel drop at once what it keeps for the reader, when the socket is closed."""
+    """Make the kernel drop the reader's buffer when the socket is closed."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def outflow(connection: socket.socket) -> Outflow:
-    """Ask the kernel. OSError for a socket that is closed."""
+    """Read the kernel's counters. OSError for a closed socket."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     queued = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
     return Outflow(struct.unpack_from("Q", info, _ACKED_AT)[0], struct.unpack("i", queued)[0])
 
 
 def followed(reading: Reading | None, flow: Outflow, now: float) -> Reading | None:
-    """Return the task of a reader after a look at its connection; None when nothing waits.
+    """Return the present task of a reader; None if no bytes are waiting.
 
-    A new task begins when the last one is done, so a reader that follows a stream over a slow
-    path is never late although something is always on its way.
+    A new task begins when the last one is complete, so the reader of a stream over a slow path is
+    never late although bytes are always in flight.
     """
     if not flow.waiting:
         return None

@@ -10,34 +10,28 @@ from collections.abc import Callable
 import structlog
 import uvicorn
 
-from controller.api.server.connections import Connection, Door, connections_possible
+from controller.api.server.connections import Connection, ConnectionLimit, connections_possible
 
 log = structlog.get_logger(__name__)
 
 BACKLOG = 512
-
-
 ACCEPT_AT_ONCE = 32
-
-
 ACCEPT_PAUSE_S = 0.1
-
-
 SWEEP_EVERY_S = 1.0
 
 
 class ApiServer(uvicorn.Server):
-    """The server: it accepts connections itself, so that there are never too many of them."""
+    """Accepts connections itself, so that their number stays within the limit."""
 
     def __init__(self, config: uvicorn.Config, hang_up: Callable[[], None]) -> None:
-        """``hang_up`` ends the streams that would go on for hours."""
+        """``hang_up`` ends all event streams."""
         super().__init__(config)
         self._hang_up = hang_up
-        self.door = Door(connections_possible())
+        self.connections = ConnectionLimit(connections_possible())
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept at ``sockets``."""
+        """Start to accept at ``sockets``."""
         self.servers = []
         for listener in sockets or ():
             listener.setblocking(False)
@@ -47,7 +41,7 @@ class ApiServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, let the streams end, then the other requests."""
+        """Stop listening, end the streams, then wait for the other requests."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -57,28 +51,28 @@ class ApiServer(uvicorn.Server):
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in itertools.count():
-            if number % ACCEPT_AT_ONCE == 0:  # a full backlog must not be all that is done
+            if number % ACCEPT_AT_ONCE == 0:  # let other tasks run while the backlog is full
                 await asyncio.sleep(0)
             try:
                 accepted, address = await loop.sock_accept(listener)
-            except OSError as error:  # no file is left, or the client is gone already
+            except OSError as error:  # no file descriptor is free, or the client is gone
                 log.warning("connection_not_accepted", error=str(error))
-                self.door.make_room()
+                self.connections.make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             connection = Connection(
-                self.door,
+                self.connections,
                 address[0],
                 config=self.config,
                 server_state=self.server_state,
                 app_state={},
             )
-            if self.door.enter(connection):
-                connection.welcome(accepted, self.config.ssl)
+            if self.connections.enter(connection):
+                connection.serve(accepted, self.config.ssl)
             else:
                 accepted.close()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            self.door.sweep()
+            self.connections.sweep()

@@ -433,7 +433,7 @@ class Rack:
         return self.service
 
     async def _whole(self) -> bool:
-        return (await self.service.health()).status == "ok"
+        return (await self.service.queries.health()).status == "ok"
 
     async def down(self) -> None:
         self.disk.release()
@@ -455,6 +455,6 @@ class Rack:
         """Wait until the job is in one of ``states``."""
 
         async def reached() -> bool:
-            return (await self.service.job(job)).state in states
+            return (await self.service.queries.job(job)).state in states
 
         await self.until(reached)

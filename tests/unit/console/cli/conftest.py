@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from console.cli.main import main
-from controller.api.app import create_app
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 
@@ -48,7 +48,7 @@ Run = Callable[..., Ran]
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FastAPI, str]]:
     """One server for all tests; each puts its own service behind it."""
-    app = create_app(FakeService())
+    app = app_of()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -64,13 +64,14 @@ def _server() -> Iterator[tuple[FastAPI, str]]:
 @pytest.fixture
 def service(_server: tuple[FastAPI, str]) -> FakeService:
     fake = FakeService()
-    _server[0].state.service = fake
+    state = _server[0].state
+    state.queries, state.commands = fake.queries, fake.commands
     return fake
 
 
 @pytest.fixture
 def url(_server: tuple[FastAPI, str], service: FakeService) -> str:
-    assert _server[0].state.service is service
+    assert _server[0].state.queries is service.queries
     return _server[1]
 
 

@@ -1,10 +1,9 @@
-"""A controller that only pretends: the paper's rack in memory, one red job, errors on demand."""
+"""A fake controller: the paper's rack in memory, one red job, errors on demand."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
 
 from controller.base.errors import ServiceError
 from controller.schema.fabric import SwitchView
@@ -21,12 +20,12 @@ from controller.schema.plans import (
     TransactionView,
 )
 from controller.stream.feed import Feed
-from tests.unit.controller.api.fake_looks import SIZE, FakeLooks
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
+from tests.unit.controller.api.fake_queries import SIZE, FakeQueries
 
 
-class FakeService(FakeLooks):
-    """Enough of the controller's operations for every route to answer.
+class FakeService:
+    """State for fake queries and commands: enough for every route to answer.
 
     ``crash`` names an operation that fails like a defect; ``refuse`` maps an operation to the
     error it raises; ``delay_s`` maps an operation to how long it takes, unless it is taken away.
@@ -55,12 +54,12 @@ class FakeService(FakeLooks):
         self.endless_logs = False
         """A job's output that is followed does not end."""
         self.feed = Feed()
-        self._jobs: dict[str, JobView] = {}
-        self._put("red", "running", ["gpu0", "gpu2", "gpu1", "gpu3"])
+        self.queries = FakeQueries(self)
+        self.commands = FakeCommands(self)
+        self.jobs: dict[str, JobView] = {}
+        self.put("red", "running", ["gpu0", "gpu2", "gpu1", "gpu3"])
 
-    # --- jobs -----------------------------------------------------------------------------
-
-    def _put(self, name: str, state: str, endpoints: list[str], **changes: object) -> JobView:
+    def put(self, name: str, state: str, endpoints: list[str], **changes: object) -> JobView:
         homes = [self.homes[e] for e in endpoints]
         spread = {str(h): homes.count(h) for h in homes}
         crossings = sum(a != b for a, b in zip(homes, homes[1:] + homes[:1], strict=True))
@@ -97,19 +96,19 @@ class FakeService(FakeLooks):
             ],
             **changes,
         }
-        self._jobs[name] = JobView.model_validate(fields)
-        return self._jobs[name]
+        self.jobs[name] = JobView.model_validate(fields)
+        return self.jobs[name]
 
     def own(self, name: str, project: str, endpoints: list[str]) -> None:
         """Give a project a running job."""
-        self._put(name, "running", endpoints, project=project)
+        self.put(name, "running", endpoints, project=project)
 
     def set_state(self, name: str, state: str, reason: str = "") -> None:
         """Let a job go on to another state."""
-        job = self._jobs[name]
-        self._jobs[name] = job.model_copy(update={"state": state, "reason": reason})
+        job = self.jobs[name]
+        self.jobs[name] = job.model_copy(update={"state": state, "reason": reason})
 
-    async def _enter(self, operation: str) -> None:
+    async def enter(self, operation: str) -> None:
         self.entered.add(operation)
         if self.crash == operation:
             raise RuntimeError("a secret inside")
@@ -120,9 +119,20 @@ class FakeService(FakeLooks):
         while time.monotonic() - began < self.delay_s.get(operation, 0):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
+    def hang_up(self) -> None:
+        """Close all streams."""
+        self.feed.close()
+
+
+class FakeCommands:
+    """Changes the fake state."""
+
+    def __init__(self, state: FakeService) -> None:
+        self._fake = state
+
     async def submit(self, request: JobRequest) -> JobView:
-        await self._enter("submit")
-        self.requests.append(request)
+        await self._fake.enter("submit")
+        self._fake.requests.append(request)
         if request.count > SIZE:
             raise ServiceError(
                 "invalid",
@@ -131,9 +141,9 @@ class FakeService(FakeLooks):
                 hint=f"ask for at most {SIZE}",
             )
         name = request.name or "job-1"
-        if name in self._jobs:
+        if name in self._fake.jobs:
             raise ServiceError("conflict", f"there is a job {name}", object=f"job/{name}")
-        return self._put(
+        return self._fake.put(
             name,
             "pending",
             [],
@@ -148,23 +158,11 @@ class FakeService(FakeLooks):
             started_at=None,
         )
 
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
-        await self._enter("jobs")
-        return [job for name, job in self._jobs.items() if names is None or name in names]
-
-    async def job(self, name: str) -> JobView:
-        await self._enter("job")
-        if name not in self._jobs:
-            raise ServiceError(
-                "not_found", f"there is no job {name}", object=f"job/{name}", hint="see get jobs"
-            )
-        return self._jobs[name]
-
     async def _to(self, name: str, operation: str, state: str) -> JobView:
-        await self._enter(operation)
-        await self.job(name)
-        self.set_state(name, state)
-        return self._jobs[name]
+        await self._fake.enter(operation)
+        await self._fake.queries.job(name)
+        self._fake.set_state(name, state)
+        return self._fake.jobs[name]
 
     async def cancel(self, name: str) -> JobView:
         return await self._to(name, "cancel", "cancelled")
@@ -175,95 +173,65 @@ class FakeService(FakeLooks):
     async def resume(self, name: str) -> JobView:
         return await self._to(name, "resume", "running")
 
-    async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
-    ) -> AsyncIterator[LogLineView]:
-        self.followed = follow
-        lines = [line for line in self.logged if rank is None or line.rank == rank]
-        for line in lines if tail is None else lines[len(lines) - tail :]:
-            yield line
-        if follow and self.endless_logs:
-            await asyncio.Event().wait()
-        if self.log_error is not None:
-            raise self.log_error
-
-    # --- plans ----------------------------------------------------------------------------
-
     async def make_plan(self, request: PlanRequest) -> PlanView:
-        await self._enter("make_plan")
-        self.plans.append(request)
+        await self._fake.enter("make_plan")
+        self._fake.plans.append(request)
         if request.job is not None:
-            await self.job(request.job)
-        return fake_plan(self.homes, self.epoch)
+            await self._fake.queries.job(request.job)
+        return fake_plan(self._fake.homes, self._fake.epoch)
 
     async def apply(self, plan: PlanView, wait_s: float) -> TransactionView:
-        await self._enter("apply")
-        if plan.epoch != self.epoch:
+        await self._fake.enter("apply")
+        if plan.epoch != self._fake.epoch:
             raise ServiceError(
                 "conflict",
-                f"the plan was made at epoch {plan.epoch}, the fabric is at epoch {self.epoch}",
+                f"the plan was made at epoch {plan.epoch}, "
+                f"the fabric is at epoch {self._fake.epoch}",
                 object=f"plan/{plan.id}",
                 hint="plan again",
             )
-        self.homes.update(plan.homes_after)
-        self.epoch += 1
-        running, ended = fake_transaction(plan, self.epoch, self.end_state)
-        self.transactions_["t1"] = [running, ended]
+        self._fake.homes.update(plan.homes_after)
+        self._fake.epoch += 1
+        running, ended = fake_transaction(plan, self._fake.epoch, self._fake.end_state)
+        self._fake.transactions_["t1"] = [running, ended]
         return ended if wait_s else running
 
-    async def transaction(self, ident: str) -> TransactionView:
-        if ident not in self.transactions_:
-            raise ServiceError(
-                "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
-            )
-        views = self.transactions_[ident]
-        return views.pop(0) if len(views) > 1 else views[0]
-
     async def abort(self, ident: str) -> TransactionView:
-        return await self.transaction(ident)
+        return await self._fake.queries.transaction(ident)
 
     async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
-        await self._enter("attach")
-        if endpoint not in self.homes:
+        await self._fake.enter("attach")
+        if endpoint not in self._fake.homes:
             raise ServiceError(
                 "not_found", f"the site has no endpoint {endpoint}", object=f"endpoint/{endpoint}"
             )
-        plan = fake_plan(self.homes, self.epoch)
-        return fake_transaction(plan, self.epoch, self.end_state)[0]
-
-    async def quarantine(self) -> list[QuarantineView]:
-        return [QuarantineView(object="as0/3", reason="no light for job beta-blue", since=1.0)]
+        plan = fake_plan(self._fake.homes, self._fake.epoch)
+        return fake_transaction(plan, self._fake.epoch, self._fake.end_state)[0]
 
     async def release(self, name: str) -> QuarantineView:
-        await self._enter("release")
+        await self._fake.enter("release")
         if name != "as0/3":
             raise ServiceError("not_found", f"{name} is in use", object=f"quarantine/{name}")
-        return (await self.quarantine())[0]
+        return (await self._fake.queries.quarantine())[0]
 
     async def repair(self, switch: str) -> SwitchView:
-        await self._enter("repair")
-        found = [view for view in await self.switches() if view.name == switch]
+        await self._fake.enter("repair")
+        found = [view for view in await self._fake.queries.switches() if view.name == switch]
         if not found:
             raise ServiceError("not_found", f"no switch {switch}", object=f"switch/{switch}")
         return found[0]
 
-    async def transactions(self) -> list[TransactionView]:
-        return [views[-1] for views in self.transactions_.values()]
-
-    async def allocation(self) -> Allocation:
-        return Allocation(site="paper", epoch=self.epoch, homes=self.homes)
-
     async def bring_back(
         self, wanted: Allocation, *, dry_run: bool, wait_s: float
     ) -> AllocationDiffView:
-        await self._enter("bring_back")
+        await self._fake.enter("bring_back")
         if wanted.site != "paper":
             raise ServiceError("invalid", "the file is for another site", object="site/x")
         moves = [
-            MoveView(endpoint=name, source=self.homes.get(name), target=home)
+            MoveView(endpoint=name, source=self._fake.homes.get(name), target=home)
             for name, home in wanted.homes.items()
-            if self.homes.get(name) != home
+            if self._fake.homes.get(name) != home
         ]
         if not dry_run:
-            self.homes.update({m.endpoint: m.target for m in moves})
-        return AllocationDiffView(epoch=self.epoch, moves=moves, jobs=[])
+            self._fake.homes.update({m.endpoint: m.target for m in moves})
+        return AllocationDiffView(epoch=self._fake.epoch, moves=moves, jobs=[])

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from controller.api.app import create_app
 from controller.api.gate.access import Access
-from controller.api.gate.pace import Limit, Pace
+from controller.api.gate.pace import Limit, RateLimit
 from controller.people.accounts import Accounts, Project
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 PLENTY = Limit(rate=1e6, burst=1e6)
@@ -42,7 +42,7 @@ class Site:
     audit: AuditLog
     clock: Clock
     secrets: dict[str, str]
-    """By what somebody is: ``admin``, ``user-alpha``, ``viewer-beta`` …"""
+    """By role and project: ``admin``, ``user-alpha``, ``viewer-beta`` …"""
 
     def client(self, who: str | None = None) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.secrets[who]}"} if who else {}
@@ -54,8 +54,8 @@ class Site:
 
 
 @asynccontextmanager
-async def people_site(directory: Path, pace: Pace | None = None) -> AsyncIterator[Site]:
-    """Yield a site where everybody has a token."""
+async def people_site(directory: Path, rate_limit: RateLimit | None = None) -> AsyncIterator[Site]:
+    """Yield a site with a token for every role and project."""
     clock = Clock()
     accounts = Accounts(directory / "accounts.sqlite", clock)
     await accounts.open()
@@ -74,8 +74,8 @@ async def people_site(directory: Path, pace: Pace | None = None) -> AsyncIterato
     service = FakeService()
     service.own("alpha-red", "alpha", ["gpu0", "gpu2"])
     service.own("beta-blue", "beta", ["gpu4"])
-    pace = pace or Pace(changes=PLENTY, reads=PLENTY, failures=PLENTY)
-    app = create_app(service, Access(accounts, audit, clock=clock), pace=pace)
+    rate_limit = rate_limit or RateLimit(changes=PLENTY, reads=PLENTY, failures=PLENTY)
+    app = app_of(service, Access(accounts, audit, clock=clock), rate_limit=rate_limit)
     try:
         yield Site(app, service, accounts, audit, clock, secrets)
     finally:

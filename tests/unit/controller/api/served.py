@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.gate.access import Access
-from controller.api.gate.idempotency import Volatile
+from controller.api.gate.idempotency import AnswersInMemory
 from controller.api.server.server import ApiServer
 from controller.daemon.listen import PeopleOptions
 from controller.daemon.serving import server_of
-from controller.stream.counters import Tally
+from controller.stream.counters import Counters
 from tests.unit.controller.api.fake_service import FakeService
 
 
@@ -26,7 +26,7 @@ async def serving(
     """Serve at a free port of loopback; return the server and the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         service: Any = FakeService()
-        server = server_of(service, access or Access(), Tally(), Volatile(), options)
+        server = server_of(service, access or Access(), Counters(), AnswersInMemory(), options)
         task = asyncio.create_task(server._serve([listener]))
         try:
             yield server, listener.getsockname()[1]

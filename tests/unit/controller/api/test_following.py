@@ -1,4 +1,4 @@
-"""Streams and followed logs: they end with the right to read them, and nobody takes them all."""
+"""Streams and followed logs end with the right to read them, and their number is limited."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api.app import create_app
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 
 ROUTES = {
     ("get", "/api/v1/health"),
@@ -63,7 +62,7 @@ ROUTES = {
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    return create_app(FakeService()).openapi()
+    return app_of().openapi()
 
 
 def operations(schema: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -118,7 +117,7 @@ def test_references_resolve_and_the_stock_error_is_gone(schema: dict[str, Any]) 
 
 
 async def test_the_schema_is_served_and_no_page_needs_a_cdn(schema: dict[str, Any]) -> None:
-    app = create_app(FakeService())
+    app = app_of()
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         assert (await client.get("/api/v1/openapi.json")).json() == schema

@@ -17,7 +17,6 @@ import pytest_asyncio
 from pydantic import TypeAdapter, ValidationError
 
 from container_mgr.ranks import policy
-from controller.api.app import create_app
 from controller.base.errors import ServiceError
 from controller.jobs.admission import MAX_JOB_BYTES, check_possible, spec_of
 from controller.ranks.specs import rank_specs
@@ -27,6 +26,7 @@ from controller.state.writes import PutJob
 from sitefile import CabledSite, load_site
 from sitefile.jobfile import JobName
 from sitefile.scheduling import MAX_WAITING
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import PAPER, Rack
 
 SURROGATE = "\ud800"
@@ -35,7 +35,7 @@ ABSURD = 10**400
 
 @pytest_asyncio.fixture
 async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 
@@ -130,9 +130,9 @@ async def test_a_plan_with_such_a_text_is_refused(client: httpx.AsyncClient) -> 
 
 async def test_what_an_older_version_kept_is_shown_escaped(rack: Rack) -> None:
     """The store has a job that would be refused today; the lists that hold it answer."""
-    await rack.service.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
+    await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await rack.state("red", "running")
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     old = JobRecord(
         name="odd",
         request=JobSpec(name="odd", count=1, command=(SURROGATE,), env={"A": SURROGATE}),
@@ -145,7 +145,7 @@ async def test_what_an_older_version_kept_is_shown_escaped(rack: Rack) -> None:
     await rack.service._state.store.commit(PutJob(old))
     await rack.down()
     await rack.up()
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         for path in ("/jobs", "/jobs?limit=1", "/jobs/odd", "/top", "/../../metrics"):
             assert (await client.get(path)).status_code == 200, path
@@ -204,7 +204,7 @@ async def test_a_project_may_let_so_many_jobs_wait(tmp_path: Path) -> None:
     rack = Rack(tmp_path, replace(site, scheduling=replace(site.scheduling, max_waiting=3)))
     await rack.up()
     try:
-        transport = httpx.ASGITransport(app=create_app(rack.service))
+        transport = httpx.ASGITransport(app=app_of(rack.service))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1"
         ) as client:

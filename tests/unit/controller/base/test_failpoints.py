@@ -62,21 +62,21 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     await submit(rack, "blue", 2, policy="restart")
     await rack.state("red", "running")
     await rack.state("blue", "running")
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     seen.append(plan.homes_after)
-    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
-    await rack.service.cancel("blue")
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
+    await rack.service.commands.cancel("blue")
     state = rack.service._state
     state.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
     await state.store.commit(PutQuarantine([state.quarantine["as0/4"]]))
-    await rack.service.release("as0/4")
+    await rack.service.commands.release("as0/4")
 
 
 async def settle(rack: Rack) -> None:
     """Wait until a restarted controller has nothing left to put right."""
 
     async def settled() -> bool:
-        jobs = await rack.service.jobs()
+        jobs = await rack.service.queries.jobs()
         state = rack.service._state
         return (
             not state.running
@@ -85,7 +85,7 @@ async def settle(rack: Rack) -> None:
             and all(job.state in ("running", "cancelled", "failed") for job in jobs)
             and {s.job for s in rack.engine.statuses.values()}
             == {job.name for job in jobs if job.state == "running"}
-            and (await rack.service.health()).status == "ok"
+            and (await rack.service.queries.health()).status == "ok"
             and _flows_as_intended(rack)
         )
 

@@ -85,7 +85,7 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
         (("--api-listen", "0.0.0.0:0", "--insecure-no-auth"), 1, "loopback only"),
         (("--tls-cert", "/dev/null"), 1, "a certificate and a key"),
         (("--api-listen", "nowhere"), 1, "host:port"),
-        (("--public-url", "ctl.example"), 1, "no public URL"),
+        (("--public-url", "ctl.example"), 1, "not a public URL"),
         (("--public-url", "http://ctl.example"), 1, "in the clear"),
         (("--trusted-proxy", "*"), 1, "not the address of a proxy"),
         (("--openflow-listen", "nowhere"), 1, "host:port"),

@@ -33,7 +33,7 @@ async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_pa
         rack.engine.confirm_command = agent.engine.confirm_command  # type: ignore[method-assign]
         await rack.up()
         await scattered(rack)
-        plan = await rack.service.make_plan(PlanRequest())
+        plan = await rack.service.commands.make_plan(PlanRequest())
         before, flows = switch_of(rack).names(), dict[str, FlowProgram]()
         journal = switch_of(rack).emulator.switch.journal
         journal.clear()
@@ -45,31 +45,31 @@ async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_pa
             await agent.engine.confirm_command(servers, LIMIT_S)
 
         rack.engine.confirm_command = wake  # type: ignore[method-assign]
-        done = await rack.service.apply(plan, wait_s=LIMIT_S)
+        done = await rack.service.commands.apply(plan, wait_s=LIMIT_S)
         assert done.state == "rolled_back"
         assert "newer controller" in done.error
         assert [heard for heard in journal if heard.changes] == []
         assert switch_of(rack).names() == before
         assert len(told(rack, "CommandLost")) == 1
-        health = await rack.service.health()
+        health = await rack.service.queries.health()
         assert health.status == "degraded"
         assert "newer controller" in health.suspect
         with pytest.raises(ServiceError) as refused:
-            await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), LIMIT_S)
+            await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), LIMIT_S)
         with pytest.raises(ServiceError, match="newer controller"):
             await submit(rack, "late", 1)
         assert refused.value.code == "forbidden"
         rack.service._drift.suspect()
-        assert "newer controller" in (await rack.service.health()).suspect
+        assert "newer controller" in (await rack.service.queries.health()).suspect
         assert rack.aggregators.programs == flows, "not even flows were changed"
-        assert (await rack.service.job("red")).state == "running", "its heir knows better"
+        assert (await rack.service.queries.job("red")).state == "running", "its heir knows better"
 
 
 async def test_every_change_of_light_is_confirmed_with_the_servers_it_touches(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.engine.confirmed.clear()
-    await rack.service.apply(plan, wait_s=LIMIT_S)
+    await rack.service.commands.apply(plan, wait_s=LIMIT_S)
     touched = {rack.site.endpoint(move.endpoint).server for move in plan.moves}
     assert rack.engine.confirmed == [tuple(sorted(touched))]
 
@@ -78,7 +78,7 @@ async def test_light_stays_while_no_agent_says_who_commands(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     before, asked = rack.switch.lit(), 0
 
     async def silent_once(servers: Iterable[str], timeout_s: float) -> None:
@@ -88,12 +88,12 @@ async def test_light_stays_while_no_agent_says_who_commands(
             raise EngineError([EngineFault("unavailable", "controller", "no agent confirms")])
 
     monkeypatch.setattr(rack.engine, "confirm_command", silent_once)
-    done = await rack.service.apply(plan, wait_s=LIMIT_S)
+    done = await rack.service.commands.apply(plan, wait_s=LIMIT_S)
     assert (done.state, asked) == ("rolled_back", 2)
     assert "no agent confirms" in done.error
     assert rack.switch.lit() == before
     assert told(rack, "CommandLost") == []
-    assert (await rack.service.health()).status == "ok"
+    assert (await rack.service.queries.health()).status == "ok"
 
 
 async def test_a_freeze_that_is_refused_for_a_newer_controller_says_so_too(
@@ -103,9 +103,9 @@ async def test_a_freeze_that_is_refused_for_a_newer_controller_says_so_too(
         raise Fenced([EngineFault("forbidden", "server/srv0", "a newer controller commands it")])
 
     await scattered(rack)
-    plan, applied = await rack.service.make_plan(PlanRequest()), len(rack.switch.applied)
+    plan, applied = await rack.service.commands.make_plan(PlanRequest()), len(rack.switch.applied)
     monkeypatch.setattr(rack.engine, "freeze", refused)
-    done = await rack.service.apply(plan, wait_s=LIMIT_S)
+    done = await rack.service.commands.apply(plan, wait_s=LIMIT_S)
     assert done.state == "rolled_back"
     assert len(told(rack, "CommandLost")) == 1
     assert len(rack.switch.applied) == applied

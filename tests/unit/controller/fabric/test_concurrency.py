@@ -31,16 +31,16 @@ async def ended(rack: Rack, *idents: str) -> list[str]:
         return not rack.service._state.running
 
     await rack.until(done)
-    return [(await rack.service.transaction(ident)).state for ident in idents]
+    return [(await rack.service.queries.transaction(ident)).state for ident in idents]
 
 
 async def test_disjoint_transactions_run_side_by_side(rack: Rack) -> None:
     go = hold_back(rack)
-    first = await rack.service.attach("gpu0", TO_AS1, wait_s=0)
-    second = await rack.service.attach("gpu5", DARK, wait_s=0)
+    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
+    second = await rack.service.commands.attach("gpu5", DARK, wait_s=0)
 
     async def both_at_the_light() -> bool:
-        views = [await rack.service.transaction(t.id) for t in (first, second)]
+        views = [await rack.service.queries.transaction(t.id) for t in (first, second)]
         return {view.phase for view in views} == {"switch"}
 
     await rack.until(both_at_the_light)
@@ -55,10 +55,10 @@ async def test_disjoint_transactions_run_side_by_side(rack: Rack) -> None:
 async def test_two_transactions_never_choose_the_same_port(rack: Rack) -> None:
     """as1 has one free port: who comes second is refused before a device is touched."""
     go = hold_back(rack)
-    first = await rack.service.attach("gpu0", TO_AS1, wait_s=0)
+    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.attach("gpu1", TO_AS1, wait_s=0)
+        await rack.service.commands.attach("gpu1", TO_AS1, wait_s=0)
     assert (caught.value.code, len(rack.switch.applied)) == ("conflict", asked)
     go.set()
     assert await ended(rack, first.id) == ["committed"]
@@ -68,10 +68,10 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"])
     await rack.state("red", "running")
     go = hold_back(rack)
-    first = await rack.service.attach("gpu0", TO_AS1, wait_s=0)
+    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
     for endpoint, to in (("gpu0", "as1"), ("gpu2", "as0")):
         with pytest.raises(ServiceError) as caught:
-            await rack.service.attach(endpoint, AttachRequest(aggregator=to), wait_s=0)
+            await rack.service.commands.attach(endpoint, AttachRequest(aggregator=to), wait_s=0)
         assert caught.value.code == "conflict"
     go.set()
     assert await ended(rack, first.id) == ["committed"]
@@ -80,7 +80,7 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
 
 async def test_many_operators_at_once_lose_no_update(rack: Rack) -> None:
     """Of all that ask for the same move, one gets it and everyone else a conflict."""
-    plans = [rack.service.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
+    plans = [rack.service.commands.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
     results = await asyncio.gather(*plans, return_exceptions=True)
     refused = [r for r in results if isinstance(r, ServiceError)]
     assert len(refused) == 19

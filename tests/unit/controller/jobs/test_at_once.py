@@ -48,28 +48,28 @@ async def test_a_job_that_fails_while_it_is_paused_stays_failed(rack: Rack) -> N
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     freeze = Held(rack, "freeze")
-    pause = await begun(rack.service.pause("red"), freeze)
+    pause = await begun(rack.service.commands.pause("red"), freeze)
     rack.engine.exit("red", 1, 7)
     await rack.state("red", "failed")
     freeze.go.set()
     with pytest.raises(ServiceError, match="red is failed, not running"):
         await pause
-    assert (await rack.service.job("red")).state == "failed"
-    assert all(e.state == "idle" for e in await rack.service.endpoints())
+    assert (await rack.service.queries.job("red")).state == "failed"
+    assert all(e.state == "idle" for e in await rack.service.queries.endpoints())
 
 
 async def test_a_job_that_is_being_paused_is_not_moved_and_a_cancel_waits(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     freeze = Held(rack, "freeze")
-    pause = await begun(rack.service.pause("red"), freeze)
+    pause = await begun(rack.service.commands.pause("red"), freeze)
     with pytest.raises(ServiceError, match="job red is being paused") as caught:
-        await rack.service.apply(plan, wait_s=0)
+        await rack.service.commands.apply(plan, wait_s=0)
     assert caught.value.code == "conflict"
     with pytest.raises(ServiceError, match="red is being paused, not running"):
-        await rack.service.pause("red")
+        await rack.service.commands.pause("red")
     stop = Held(rack, "stop")
-    cancel = asyncio.create_task(rack.service.cancel("red"))
+    cancel = asyncio.create_task(rack.service.commands.cancel("red"))
     await asyncio.sleep(0.1)
     assert not stop.reached.is_set()
     freeze.go.set()
@@ -85,18 +85,18 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
     ends = ["gpu0", "gpu2"]
     await submit(rack, "red", 2, endpoints=ends, rank_order="placed", policy=policy)
     await rack.state("red", "running")
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     assert plan.moves
     stop = Held(rack, "stop")
-    cancel = await begun(rack.service.cancel("red"), stop)
+    cancel = await begun(rack.service.commands.cancel("red"), stop)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service.apply(plan, wait_s=60)
+        await rack.service.commands.apply(plan, wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+        await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
         await rack.service._jobs._starter.restart("red")
     with pytest.raises(ServiceError, match="red is ending, not running"):
-        await rack.service.pause("red")
+        await rack.service.commands.pause("red")
     stop.go.set()
     assert (await cancel).state == "cancelled"
     assert not rack.engine.statuses
@@ -107,7 +107,7 @@ async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     stop = Held(rack, "stop")
-    cancels = [asyncio.create_task(rack.service.cancel("red")) for _ in range(3)]
+    cancels = [asyncio.create_task(rack.service.commands.cancel("red")) for _ in range(3)]
     await asyncio.wait_for(stop.reached.wait(), 30)
     with pytest.raises(ServiceError, match="exists and is running"):
         await submit(rack, "red", 2)
@@ -117,7 +117,7 @@ async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     await asyncio.sleep(0.2)
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
@@ -131,7 +131,9 @@ async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
 
     async def moved(name: str) -> None:
         if rack.service._state.jobs[name].state == "running" and not moves:
-            attach = rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
+            attach = rack.service.commands.attach(
+                "gpu0", AttachRequest(aggregator="as1"), wait_s=30
+            )
             moves.append(asyncio.create_task(attach))
             await asyncio.wait_for(freeze.reached.wait(), 30)
         await keep(name)
@@ -139,7 +141,7 @@ async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
     monkeypatch.setattr(ender, "keep", moved)
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await asyncio.wait_for(start.reached.wait(), 30)
-    cancel = asyncio.create_task(rack.service.cancel("red"))
+    cancel = asyncio.create_task(rack.service.commands.cancel("red"))
     stop = Held(rack, "stop")
     start.go.set()
     await asyncio.wait_for(freeze.reached.wait(), 30)
@@ -187,7 +189,7 @@ async def test_a_waiting_restart_leaves_the_next_job_of_that_name_alone(
     await rack.state("red", "running")
     rack.engine.exit("red", 0, 1)
     await rack.state("red", "starting")
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     start = Held(rack, "start")
     calls: list[Sequence[object]] = []
     inner = start._call
@@ -204,7 +206,7 @@ async def test_a_waiting_restart_leaves_the_next_job_of_that_name_alone(
     await rack.state("red", "running")
     await asyncio.sleep(0.1)
     assert len(calls) == 1
-    assert (await rack.service.job("red")).restarts == 0
+    assert (await rack.service.queries.job("red")).restarts == 0
 
 
 async def test_a_job_that_could_not_be_saved_leaves_no_trace(
@@ -234,9 +236,9 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):
         await request
-    assert [job.name for job in await rack.service.jobs()] == ["green", "blue"]
+    assert [job.name for job in await rack.service.queries.jobs()] == ["green", "blue"]
     assert {s.job for s in rack.engine.statuses.values()} == {"green"}
-    await rack.service.cancel("green")
+    await rack.service.commands.cancel("green")
     await rack.state("blue", "running")
     await submit(rack, "red", 2)
     await rack.state("red", "running")
@@ -257,8 +259,8 @@ async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
     monkeypatch.setattr(ender, "save", refused)
     await submit(rack, "red", 2)
     await asyncio.wait_for(writing.wait(), 60)
-    assert (await rack.service.cancel("red")).state == "cancelled"
+    assert (await rack.service.commands.cancel("red")).state == "cancelled"
     refuse.set()
     await asyncio.sleep(0.2)
-    assert (await rack.service.job("red")).state == "cancelled"
+    assert (await rack.service.queries.job("red")).state == "cancelled"
     assert not rack.engine.statuses

@@ -47,9 +47,9 @@ async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urg
     rounds = rack.service._queue.rounds
     rack.service._state.wake.set()
     await rack.until(lambda: rack.service._queue.rounds > rounds)
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
-    await rack.service.cancel("urgent")
+    await rack.service.commands.cancel("urgent")
     await rack.state("red", "running")
 
 
@@ -60,7 +60,7 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
     await submit(rack, "grey", 3)
     await rack.state("red", "running")
     await rack.state("grey", "running")
-    lost = (await rack.service.job("red")).endpoints[0]
+    lost = (await rack.service.queries.job("red")).endpoints[0]
     stop = rack.engine.stop
 
     async def stop_and_lose(job: str, grace_s: float) -> list[RankStatus]:

@@ -39,7 +39,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Rack]:
 
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
-    return await rack.service.submit(
+    return await rack.service.commands.submit(
         JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
     )
 
@@ -48,10 +48,10 @@ async def waiting(rack: Rack, *names: str) -> list[JobView]:
     """Return the jobs once the queue has recorded why each of them waits."""
 
     async def told() -> bool:
-        return all([(await rack.service.job(name)).wait for name in names])
+        return all([(await rack.service.queries.job(name)).wait for name in names])
 
     await rack.until(told)
-    return [await rack.service.job(name) for name in names]
+    return [await rack.service.queries.job(name) for name in names]
 
 
 async def test_priority_comes_before_age(rack: Rack) -> None:
@@ -62,9 +62,9 @@ async def test_priority_comes_before_age(rack: Rack) -> None:
     early, urgent = await waiting(rack, "early", "urgent")
     assert early.wait and urgent.wait
     assert (urgent.wait.position, early.wait.position, urgent.wait.queued) == (1, 2, 2)
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     await rack.state("urgent", "running")
-    assert (await rack.service.job("early")).state == "pending"
+    assert (await rack.service.queries.job("early")).state == "pending"
 
 
 async def test_backfill_uses_time_limits_and_keeps_the_reservation(rack: Rack) -> None:
@@ -79,7 +79,7 @@ async def test_backfill_uses_time_limits_and_keeps_the_reservation(rack: Rack) -
     assert "delay job wide" in long.reason
     await submit(rack, "short", 2, time_limit_s=500)
     await rack.state("short", "running")
-    told = [e.reason for e in await rack.service.events(0, 1000) if e.object == "job/short"]
+    told = [e.reason for e in await rack.service.queries.events(0, 1000) if e.object == "job/short"]
     assert "Backfilled" in told
 
 
@@ -104,10 +104,10 @@ async def test_fair_share_favours_the_project_that_holds_least_for_its_weight(sh
     await submit(shared, "d2", 2)
     await submit(shared, "s2", 2, project="speech")
     await waiting(shared, "d2", "s2")
-    await shared.service.cancel("rest")
+    await shared.service.commands.cancel("rest")
     # Both hold 2 now; speech weighs three times as much.
     await shared.state("s2", "running")
-    assert (await shared.service.job("d2")).state == "pending"
+    assert (await shared.service.queries.job("d2")).state == "pending"
 
 
 @pytest.mark.parametrize(
@@ -172,30 +172,30 @@ async def test_a_strict_job_shows_how_many_moves_would_make_room(rack: Rack) -> 
 
 async def test_plan_for_a_waiting_job_makes_room_and_it_starts(rack: Rack) -> None:
     await blocked(rack)
-    plan = await rack.service.make_plan(PlanRequest(job="blue"))
+    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
     assert (plan.makes_room_for, plan.running_moves, plan.jobs_paused) == ("blue", 1, ["red"])
     assert plan.worth and plan.worth.gain_low_gpu_s > 0
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
     await rack.state("blue", "running")
-    blue, red = await rack.service.job("blue"), await rack.service.job("red")
+    blue, red = await rack.service.queries.job("blue"), await rack.service.queries.job("red")
     assert (blue.span, red.span, red.pauses) == (1, 1, 1)
 
 
 async def test_endpoints_reserved_by_a_plan_for_room_are_not_given_away(rack: Rack) -> None:
     await blocked(rack)
-    plan = await rack.service.make_plan(PlanRequest(job="blue"))
-    await rack.service.apply(plan, wait_s=0)
+    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
+    await rack.service.commands.apply(plan, wait_s=0)
     await submit(rack, "thief", 1, time_limit_s=1)
     await rack.state("blue", "running")
-    assert (await rack.service.job("thief")).state == "pending"
+    assert (await rack.service.queries.job("thief")).state == "pending"
 
 
 async def test_pinned_jobs_make_no_room(rack: Rack) -> None:
     blue = await blocked(rack, pinned=True)
     assert blue.wait and blue.wait.plan is None
     with pytest.raises(ServiceError, match="no move of light makes room for job blue"):
-        await rack.service.make_plan(PlanRequest(job="blue", force=True))
+        await rack.service.commands.make_plan(PlanRequest(job="blue", force=True))
 
 
 async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
@@ -204,7 +204,7 @@ async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
     await submit(rack, "blue", 2, locality="strict")
     await waiting(rack, "blue")
     with pytest.raises(ServiceError, match="no move of light makes room for job blue") as caught:
-        await rack.service.make_plan(PlanRequest(job="blue"))
+        await rack.service.commands.make_plan(PlanRequest(job="blue"))
     assert caught.value.code == "conflict"
 
 
@@ -221,7 +221,7 @@ async def test_preemption_is_off_by_default(rack: Rack) -> None:
     await pushed_out(rack)
     (urgent,) = await waiting(rack, "urgent")
     assert urgent.wait and urgent.wait.code == "busy"
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
 
 
 async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path: Path) -> None:
@@ -231,13 +231,15 @@ async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path:
     try:
         await pushed_out(rack)
         await rack.state("urgent", "running")
-        red = await rack.service.job("red")
+        red = await rack.service.queries.job("red")
         assert (red.state, red.endpoints, red.started_at) == ("pending", [], None)
-        assert (await rack.service.job("grey")).state == "running"
+        assert (await rack.service.queries.job("grey")).state == "running"
         assert ("stop", "red") in rack.engine.calls
-        told = [e.message for e in await rack.service.events(0, 1000) if e.object == "job/red"]
+        told = [
+            e.message for e in await rack.service.queries.events(0, 1000) if e.object == "job/red"
+        ]
         assert "stopped to make way for job urgent" in told
-        await rack.service.cancel("urgent")
+        await rack.service.commands.cancel("urgent")
         await rack.state("red", "running")
     finally:
         await rack.down()
@@ -246,7 +248,7 @@ async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path:
 async def test_scores_of_a_placement(rack: Rack) -> None:
     await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"])
     await rack.state("red", "running")
-    placement = (await rack.service.job("red")).placement
+    placement = (await rack.service.queries.job("red")).placement
     assert placement
     assert (placement.span, placement.span_reachable, placement.idle) == (2, 1, 2)
     assert 0 <= placement.fragmentation <= 1

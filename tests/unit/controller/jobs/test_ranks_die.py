@@ -27,7 +27,7 @@ async def until(rack: Rack, name: str, **wanted: object) -> JobView:
     """Wait until the job's view has these values."""
     deadline = time.monotonic() + 60
     while True:
-        job = await rack.service.job(name)
+        job = await rack.service.queries.job(name)
         if all(getattr(job, key) == value for key, value in wanted.items()):
             return job
         assert time.monotonic() < deadline, job
@@ -35,7 +35,7 @@ async def until(rack: Rack, name: str, **wanted: object) -> JobView:
 
 
 async def events(rack: Rack, reason: str) -> list[str]:
-    return [e.message for e in await rack.service.events(0, 500) if e.reason == reason]
+    return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]
 
 
 async def test_a_job_restarts_until_its_policy_is_exhausted(rack: Rack) -> None:
@@ -79,8 +79,8 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(
     waiting = await until(rack, "red", state="starting")
     assert "restart 1 of 3 in 30 s" in waiting.reason
     async with asyncio.timeout(60):
-        await rack.service.cancel("red")
-    assert (await rack.service.job("red")).state == "cancelled"
+        await rack.service.commands.cancel("red")
+    assert (await rack.service.queries.job("red")).state == "cancelled"
     assert not rack.engine.holds("gpu0")
 
 
@@ -102,8 +102,8 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     while gone in after.endpoints or after.state != "running":
         assert time.monotonic() < deadline, after
         await asyncio.sleep(0.02)
-        after = await rack.service.job("red")
-    states = {e.name: e.state for e in await rack.service.endpoints()}
+        after = await rack.service.queries.job("red")
+    states = {e.name: e.state for e in await rack.service.queries.endpoints()}
     assert states[gone] not in ("idle", "busy")
     others = {n: s for n, s in states.items() if n != gone}
     assert set(others.values()) == {"idle", "busy"}
@@ -116,7 +116,9 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(
     monkeypatch.setattr(watch, "UNFIT_ROUNDS", 1000)
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
-    idle = next(e.name for e in await rack.service.endpoints() if e.name not in running.endpoints)
+    idle = next(
+        e.name for e in await rack.service.queries.endpoints() if e.name not in running.endpoints
+    )
     rack.engine.sick = dict.fromkeys((running.endpoints[0], idle), "NVML hangs on this GPU")
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[0])
     rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="NVML hangs")
@@ -124,7 +126,7 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(
     while (await endpoint(rack, idle)).state == "idle":
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
     rack.engine.sick = {}
     while (await endpoint(rack, idle)).state != "idle":
         assert time.monotonic() < deadline
@@ -133,7 +135,7 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(
 
 
 async def endpoint(rack: Rack, name: str) -> EndpointView:
-    return next(e for e in await rack.service.endpoints() if e.name == name)
+    return next(e for e in await rack.service.queries.endpoints() if e.name == name)
 
 
 async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack) -> None:
@@ -156,8 +158,8 @@ async def test_a_cancel_ends_even_if_a_server_never_answers(
 
     monkeypatch.setattr(rack.engine, "stop", never)
     async with asyncio.timeout(60):
-        await rack.service.cancel("red")
-    job = await rack.service.job("red")
+        await rack.service.commands.cancel("red")
+    job = await rack.service.queries.job("red")
     assert job.state == "cancelled"
     assert "not every container stopped" in job.reason
     assert await events(rack, "NotStopped")

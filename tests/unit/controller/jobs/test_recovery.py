@@ -22,8 +22,8 @@ async def crash(rack: Rack) -> None:
 
 async def plan_and_begin(rack: Rack) -> PlanView:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.apply(plan, wait_s=0)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.apply(plan, wait_s=0)
     return plan
 
 
@@ -60,7 +60,7 @@ async def restart(rack: Rack, circuits: FakeOcs) -> None:
 async def died_in_switch(rack: Rack, *, after: bool) -> None:
     stuck = Stuck(rack.switch, after=after)
     rack.service._switches._switches["ocs0"].driver = stuck
-    before = {e.name: e.home for e in await rack.service.endpoints()}
+    before = {e.name: e.home for e in await rack.service.queries.endpoints()}
     await plan_and_begin(rack)
     await asyncio.wait_for(stuck.reached.wait(), 60)
     assert rack.engine.states("red") == {RankState.PAUSED}
@@ -68,13 +68,13 @@ async def died_in_switch(rack: Rack, *, after: bool) -> None:
     await restart(rack, stuck)
 
     async def recovered() -> bool:
-        return (await rack.service.transaction("t2")).state == "rolled_back"
+        return (await rack.service.queries.transaction("t2")).state == "rolled_back"
 
     await rack.until(recovered)
-    assert {e.name: e.home for e in await rack.service.endpoints()} == before
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == before
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
     for job in ("red", "blue"):
-        assert (await rack.service.job(job)).state == "running"
+        assert (await rack.service.queries.job(job)).state == "running"
         assert rack.engine.states(job) == {RankState.RUNNING}
 
 
@@ -101,10 +101,10 @@ async def test_died_after_the_paths_were_proven(rack: Rack) -> None:
     await rack.up()
 
     async def recovered() -> bool:
-        return (await rack.service.transaction("t2")).state == "committed"
+        return (await rack.service.queries.transaction("t2")).state == "committed"
 
     await rack.until(recovered)
-    assert {e.name: e.home for e in await rack.service.endpoints()} == plan.homes_after
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == plan.homes_after
     for job in ("red", "blue"):
         assert rack.engine.states(job) == {RankState.RUNNING}
 
@@ -129,7 +129,7 @@ async def test_stop_lets_a_transaction_end(rack: Rack) -> None:
     await plan_and_begin(rack)
     await rack.down()
     await rack.up()
-    assert (await rack.service.transaction("t2")).state == "committed"
+    assert (await rack.service.queries.transaction("t2")).state == "committed"
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
@@ -142,6 +142,6 @@ async def test_light_that_moved_while_the_controller_was_away(rack: Rack) -> Non
     rack.switch.add("1.1.1", "2.2.4")  # gpu0 of red, now under as1
     rack.switch.add("1.1.6", "2.1.4")  # idle gpu5, now under as0
     await rack.up()
-    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     assert (homes["gpu0"], homes["gpu5"]) == ("as0", "as0")
     assert rack.engine.states("red") == {RankState.RUNNING}

@@ -1,4 +1,4 @@
-"""Tokens and projects on a disk that fails: nothing half, and nobody locked out."""
+"""Tokens and projects on a failing disk: no partial changes, and admins keep access."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.people import audit_files
 from controller.people.audit import AuditLog
-from controller.people.audit_files import FILE, HEAD, Trail, Verdict, verify
+from controller.people.audit_files import FILE, HEAD, Trail, TrailCheck, verify
 from controller.people.audit_record import Record, body_of, record_hash
 from tests.unit.controller.api.people_rig import people_site
 
@@ -24,7 +24,7 @@ RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_
 
 async def until(what: str, condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - nobody tells
+        while not condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)
     assert condition(), what
 
@@ -44,10 +44,10 @@ async def test_a_whole_trail_goes_on_after_a_restart(tmp_path: Path) -> None:
     again = AuditLog(tmp_path)
     await again.open()
     await again.append(RECORD)
-    verdict = await again.verify()
-    assert (verdict.ok, verdict.records) == (True, 6)
+    check = await again.verify()
+    assert (check.ok, check.records) == (True, 6)
     assert [r.seq for r in await again.records(3, 2)] == [4, 5]
-    assert (await again.verify(expect=verdict.head)).ok
+    assert (await again.verify(expect=check.head)).ok
     assert not (await again.verify(expect=f"6:{'0' * 64}")).ok
     await again.close()
 
@@ -99,9 +99,9 @@ async def test_what_was_tampered_with_is_named(tmp_path: Path, tamper: object, r
     lines = path.read_text().splitlines(keepends=True)
     tamper(lines)  # type: ignore[operator]
     path.write_text("".join(lines), encoding="latin-1")
-    verdict = verify(path)
-    assert not verdict.ok
-    assert record in verdict.problem
+    check = verify(path)
+    assert not check.ok
+    assert record in check.problem
     log = AuditLog(tmp_path)
     try:
         await log.open()
@@ -147,7 +147,7 @@ async def test_a_full_disk_loses_no_chain(tmp_path: Path, monkeypatch: pytest.Mo
     await log.append(RECORD)
     with monkeypatch.context() as broken:
         broken.setattr("os.fdatasync", _full)
-        with pytest.raises(ServiceError, match="can not be written"):
+        with pytest.raises(ServiceError, match="cannot be written"):
             await log.append(RECORD)
         assert log.error
         with pytest.raises(ServiceError, match="could not be recorded"):
@@ -155,8 +155,8 @@ async def test_a_full_disk_loses_no_chain(tmp_path: Path, monkeypatch: pytest.Mo
     await log.ready()
     await log.append(replace(RECORD, object="later"))
     assert not log.error
-    verdict = await log.verify()
-    assert (verdict.ok, verdict.records) == (True, 3)  # what the disk refused was written after all
+    check = await log.verify()
+    assert (check.ok, check.records) == (True, 3)  # what the disk refused was written after all
     assert [r.object for r in await log.records(None, 2)] == ["", "later"]
     await log.close()
 
@@ -201,7 +201,7 @@ async def test_a_change_that_can_not_be_recorded_is_said_to_be(
                 later = await client.post("/jobs/alpha-red/resume", headers=keyed)
                 assert (later.status_code, later.json()["code"]) == (503, "unavailable")
                 assert "nothing was changed" in later.json()["detail"]
-            assert (await site.service.job("alpha-red")).state == "paused"
+            assert (await site.service.queries.job("alpha-red")).state == "paused"
             assert (await client.get("/jobs/alpha-red")).status_code == 200
         keyed = {"Idempotency-Key": "k"}
         assert (await client.post("/jobs/alpha-red/resume", headers=keyed)).status_code == 200
@@ -256,7 +256,7 @@ async def test_no_change_is_made_once_the_trail_is_found_damaged(tmp_path: Path)
         reply = await client.post("/jobs/alpha-red/pause")
         assert (reply.status_code, reply.json()["code"]) == (500, "failed")
         assert "record 3 was changed" in reply.json()["detail"]
-        assert (await site.service.job("alpha-red")).state == "running"
+        assert (await site.service.queries.job("alpha-red")).state == "running"
         assert (await client.get("/jobs")).status_code == 200
 
 
@@ -267,7 +267,7 @@ async def test_the_api_does_not_wait_for_a_check_of_the_whole_trail(
     may_end = threading.Event()
     checked = Trail.verify
 
-    def slow(self: Trail, expect: str = "", **given: Any) -> Verdict:
+    def slow(self: Trail, expect: str = "", **given: Any) -> TrailCheck:
         assert may_end.wait(120)
         return checked(self, expect, **given)
 
@@ -295,6 +295,6 @@ async def test_a_check_does_not_hold_up_the_controllers_end(
     asked = asyncio.create_task(log.verify())
     await asyncio.sleep(0.05)
     await log.close()
-    log._reader.shutdown(wait=True)
-    with pytest.raises(ServiceError, match="ends"):
+    log._reader._thread.shutdown(wait=True)
+    with pytest.raises(ServiceError, match="stopping"):
         await asked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.people.audit_files import BASE, FILE, HEAD, Trail, Verdict, verify
+from controller.people.audit_files import BASE, FILE, HEAD, Trail, TrailCheck, verify
 from controller.people.audit_record import START, Record, record_hash
 from controller.people.refusals import KINDS, SEVERAL, WINDOW_S, Refusals
 
@@ -40,9 +40,9 @@ class Writer:
 
     def goes_on(self) -> Writer:
         """Return the writer after a restart."""
-        verdict = self.trail.recover()
-        assert verdict.ok, verdict.problem
-        number, _, value = verdict.head.partition(":")
+        check = self.trail.recover()
+        assert check.ok, check.problem
+        number, _, value = check.head.partition(":")
         folder = self.trail.path.parent
         return Writer(folder, files=self.trail._files, seq=int(number), last=value)
 
@@ -51,7 +51,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("audit.0*.jsonl"))
 
 
-def whole(folder: Path, expect: str = "") -> Verdict:
+def whole(folder: Path, expect: str = "") -> TrailCheck:
     return verify(folder / FILE, expect)
 
 
@@ -60,12 +60,12 @@ def test_full_files_are_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
     writer.write(100)
     assert len(files(tmp_path)) == 3
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5 * 3000
-    verdict = whole(tmp_path)
-    assert verdict.ok, verdict.problem
-    assert verdict.head == f"100:{writer.last}"
+    check = whole(tmp_path)
+    assert check.ok, check.problem
+    assert check.head == f"100:{writer.last}"
     base = (tmp_path / BASE).read_text().strip()
     begin = int(base.partition(":")[0]) + 1
-    assert verdict.records == 100 - begin + 1
+    assert check.records == 100 - begin + 1
     assert files(tmp_path)[0].name == f"audit.{begin:015d}.jsonl"
     assert whole(tmp_path, base).ok
     assert f"begins with record {begin}" in whole(tmp_path, f"1:{START}").problem
@@ -165,8 +165,8 @@ def test_records_after_the_head_were_written_and_count(tmp_path: Path) -> None:
 def test_a_trail_of_before_is_read(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(OLD_LINE)
     (tmp_path / HEAD).write_text("1:" + OLD_LINE[-67:-3] + "\n")
-    verdict = whole(tmp_path)
-    assert (verdict.ok, verdict.records) == (True, 1)
+    check = whole(tmp_path)
+    assert (check.ok, check.records) == (True, 1)
     assert Trail(tmp_path / FILE).recover().ok
     assert Trail(tmp_path / FILE).page(0, 10)[0].count == 1
 

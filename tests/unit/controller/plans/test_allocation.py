@@ -26,16 +26,16 @@ def test_an_import_restores_any_exported_allocation(places: list[str]) -> None:
         rack = Rack(directory)
         service = await rack.up()
         try:
-            first = await service.allocation()
+            first = await service.queries.allocation()
             wanted = Allocation(
                 site="paper", homes={f"gpu{i}": home for i, home in enumerate(places)}
             )
-            there = await service.bring_back(wanted, dry_run=False, wait_s=60)
+            there = await service.commands.bring_back(wanted, dry_run=False, wait_s=60)
             assert there.transaction is None or there.transaction.state == "committed"
-            assert (await service.allocation()).homes == wanted.homes
+            assert (await service.queries.allocation()).homes == wanted.homes
             read = Allocation.model_validate_json(first.model_dump_json())
-            await service.bring_back(read, dry_run=False, wait_s=60)
-            assert (await service.allocation()).homes == first.homes
+            await service.commands.bring_back(read, dry_run=False, wait_s=60)
+            assert (await service.queries.allocation()).homes == first.homes
         finally:
             await rack.down()
 
@@ -58,23 +58,23 @@ async def test_an_impossible_import_touches_nothing(
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    before = (await rack.service.allocation()).homes
+    before = (await rack.service.queries.allocation()).homes
     applied = len(rack.switch.applied)
     with pytest.raises(ServiceError, match=word):
         wanted = Allocation(site=site, homes=homes)
-        await rack.service.bring_back(wanted, dry_run=False, wait_s=60)
-    assert (await rack.service.allocation()).homes == before
+        await rack.service.commands.bring_back(wanted, dry_run=False, wait_s=60)
+    assert (await rack.service.queries.allocation()).homes == before
     assert len(rack.switch.applied) == applied
 
 
 async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    kept = await rack.service.allocation()
+    kept = await rack.service.queries.allocation()
     assert [(j.name, j.endpoints) for j in kept.jobs] == [("red", ["gpu0"])]
     other = AllocatedJob(name="blue", endpoints=["gpu5"])
     wanted = kept.model_copy(update={"homes": {"gpu0": "as1"}, "jobs": [other]})
-    view = await rack.service.bring_back(wanted, dry_run=True, wait_s=0)
+    view = await rack.service.commands.bring_back(wanted, dry_run=True, wait_s=0)
     assert [(m.endpoint, m.source, m.target) for m in view.moves] == [("gpu0", "as0", "as1")]
     assert view.jobs == ["red"]
     assert view.notes == ["job blue is no longer running", "job red is not in the file"]
@@ -83,19 +83,19 @@ async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
 
 async def test_a_trace_shows_the_path_and_its_loss(rack: Rack) -> None:
     await rack.service._power.measure()
-    view = await rack.service.trace("gpu0")
+    view = await rack.service.queries.trace("gpu0")
     assert view.complete
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
     assert (view.loss_up_db, view.loss_down_db) == (1.0, 1.0)
-    await rack.service.bring_back(
+    await rack.service.commands.bring_back(
         Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=60
     )
-    dark = await rack.service.trace("gpu0")
+    dark = await rack.service.queries.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
     rack.switch.away = True
     await rack.service._power.measure()
-    assert (await rack.service.trace("gpu1")).loss_up_db is None
-    assert len(await rack.service.power()) > 6
+    assert (await rack.service.queries.trace("gpu1")).loss_up_db is None
+    assert len(await rack.service.queries.power()) > 6
 
 
 async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +106,10 @@ async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.Monkey
         return await apply(*given, **named)
 
     monkeypatch.setattr(rack.switch, "apply", with_mirrors_that_take_time)
-    frames = aiter(rack.service.watch(None))
+    frames = aiter(rack.service.queries.watch(None))
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    await rack.service.bring_back(
+    await rack.service.commands.bring_back(
         Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=60
     )
     seen = []

@@ -10,8 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api.app import create_app
 from controller.schema.plans import PlanRequest
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered
 
@@ -24,7 +24,7 @@ async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
     """The API over the rack's service, in process."""
     await scattered(rack)
     base = "http://127.0.0.1:8470/api/v1"
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url=base) as client:
         yield client
 
@@ -79,7 +79,7 @@ async def test_a_plan_that_cannot_be_encoded_is_refused(
     rack: Rack, client: httpx.AsyncClient, edit: dict[str, Any]
 ) -> None:
     """Stored, such an id would break every stream, the list of transactions and the store."""
-    made = await rack.service.make_plan(PlanRequest())
+    made = await rack.service.commands.make_plan(PlanRequest())
     plan = json.loads(made.model_dump_json(by_alias=True))
     reply = await client.post("/transactions", **sent({"plan": {**plan, **edit}}))
     assert (reply.status_code, reply.json()["code"]) == (422, "invalid")

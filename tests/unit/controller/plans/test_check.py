@@ -18,8 +18,8 @@ import pytest_asyncio
 import uvicorn
 
 from console.cli.main import main
-from controller.api.app import create_app
 from controller.schema.plans import PlanRequest
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered
 
@@ -63,7 +63,7 @@ BAD: list[tuple[str, Callable[[Document], object], int, str]] = [
 async def url(rack: Rack) -> AsyncIterator[str]:
     """The API over the rack's service, on a loopback port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(rack.service), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(app_of(rack.service), log_level="error"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
@@ -85,7 +85,7 @@ async def test_a_bad_plan_file_touches_nothing(
     text: str,
 ) -> None:
     await scattered(rack)
-    made = await rack.service.make_plan(PlanRequest())
+    made = await rack.service.commands.make_plan(PlanRequest())
     plan = json.loads(made.model_dump_json(by_alias=True))
     asked, calls = len(rack.switch.applied), len(rack.engine.calls)
     spoil(plan)
@@ -104,9 +104,9 @@ async def test_the_unmodified_plan_is_carried_out(
     rack: Rack, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await scattered(rack)
-    made = await rack.service.make_plan(PlanRequest())
+    made = await rack.service.commands.make_plan(PlanRequest())
     file = tmp_path / "plan.json"
     file.write_text(made.model_dump_json(by_alias=True))
     argv = ["--url", url, "apply", str(file), "--yes", "--wait"]
     assert await asyncio.to_thread(main, argv) == 0, capsys.readouterr().err
-    assert {e.name: e.home for e in await rack.service.endpoints()} == made.homes_after
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == made.homes_after

@@ -10,13 +10,13 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api.app import create_app
 from controller.base.errors import ServiceError
 from controller.plans import line as plan_line
 from controller.plans.line import WAITING, PlanLine
 from controller.schema.plans import PlanRequest, PlanView
 from scheduler.model import Fabric, Limits, Plan
 from scheduler.regroup import plan as regroup
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
@@ -57,11 +57,11 @@ async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 async def test_running_plans_do_not_delay_jobs(rack: Rack, blocked: Blocked) -> None:
     """More plans are requested than asyncio's own pool has threads, and the planner is stuck."""
-    plans = [asyncio.create_task(rack.service.make_plan(PlanRequest())) for _ in range(40)]
+    plans = [asyncio.create_task(rack.service.commands.make_plan(PlanRequest())) for _ in range(40)]
     await rack.until(lambda: blocked.began)
     await submit(rack, "red", 4)
     await rack.state("red", "running")
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     assert not any(plan.done() and plan.exception() is None for plan in plans)
     blocked.go.set()
     ended = await asyncio.gather(*plans, return_exceptions=True)
@@ -78,9 +78,9 @@ async def test_the_api_says_that_the_planner_is_busy(
     rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_line, "WAITING", 0)
-    first = asyncio.create_task(rack.service.make_plan(PlanRequest()))
+    first = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
     await rack.until(lambda: blocked.began)
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         reply = await client.post("/api/v1/plans", json={})
     assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
@@ -93,10 +93,10 @@ async def test_the_wait_of_a_plan_is_bounded(
     rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_line, "LINE_S", 0.01)
-    first = asyncio.create_task(rack.service.make_plan(PlanRequest()))
+    first = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
     await rack.until(lambda: blocked.began)
     with pytest.raises(ServiceError, match="did not become free within") as caught:
-        await rack.service.make_plan(PlanRequest())
+        await rack.service.commands.make_plan(PlanRequest())
     assert caught.value.code == "unavailable"
     blocked.go.set()
     await first

@@ -51,7 +51,7 @@ async def test_what_an_agent_says_of_a_rank_elsewhere_ends_nothing(
     """A server that was taken over says that others' ranks have died, on an endpoint of its own."""
     await submit(rack, "red", 2, restart="on-failure")
     await rack.state("red", "running")
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     taken = {rank.endpoint for rank in red.ranks}
     spare = next(e.name for e in rack.site.endpoints if e.name not in taken)
     first = rack.engine.statuses["red", 0]
@@ -69,7 +69,7 @@ async def test_what_an_agent_says_of_a_rank_elsewhere_ends_nothing(
         return looks
 
     await until(asked, lambda count: count >= 5)
-    job = await rack.service.job("red")
+    job = await rack.service.queries.job("red")
     assert (job.state, job.restarts) == ("running", 0)
     assert [rank.exit_code for rank in job.ranks] == [None, None]
 

@@ -73,7 +73,7 @@ async def start_on_nothing(rack: Rack, **more: bool) -> None:
 
 
 async def ready(rack: Rack) -> bool:
-    return (await rack.service.health()).status != "starting"
+    return (await rack.service.queries.health()).status != "starting"
 
 
 async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
@@ -94,14 +94,14 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
     assert rack.engine.calls == calls, "nothing was stopped or frozen"
-    health = await rack.service.health()
+    health = await rack.service.queries.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
         "containers of unknown jobs live: red on gpu0, gpu1, gpu2",
     )
 
     with pytest.raises(ServiceError, match="unknown job red"):
-        await rack.service.submit(JobRequest(count=1, name="red"))
+        await rack.service.commands.submit(JobRequest(count=1, name="red"))
     await submit(rack, "blue", 2)
     await rack.state("blue", "running")
     assert {s.endpoint for s in rack.engine.statuses.values() if s.job == "blue"} <= {
@@ -180,7 +180,7 @@ async def test_health_says_which_aggregator_proves_nothing(tmp_path: Path) -> No
     rack = Rack(tmp_path, replace(site, aggregators=(plain, *others)))
     await rack.up()
     try:
-        devices = (await rack.service.health()).devices
+        devices = (await rack.service.queries.health()).devices
         said = {d.name: d.message for d in devices if d.kind == "aggregator"}
         assert said == {"as0": "OpenFlow without TLS: it does not prove who it is", "as1": ""}
     finally:

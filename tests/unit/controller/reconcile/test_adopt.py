@@ -64,11 +64,11 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     """The port is recorded as gpu0's until its move is proven; a port never has two endpoints."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     cut = Cut(rack)
-    moving = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    moving = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
     await asyncio.wait_for(cut.reached.wait(), 30)
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
     rack.switch.add("1.1.6", "2.1.1")  # gpu5, now where gpu0 was
-    await rack.service.repair("ocs0")
+    await rack.service.commands.repair("ocs0")
     state = rack.service._state
     assert state.attachments["gpu5"] == AttachPoint("as0", 1)
     assert (await durable(rack)) == state.attachments
@@ -86,13 +86,13 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     cut.go.set()
 
     async def over() -> bool:
-        return (await rack.service.transaction(moving.id)).finished_at is not None
+        return (await rack.service.queries.transaction(moving.id)).finished_at is not None
 
     await rack.until(over)
     await rack.until(lambda: not state.running)
     assert len(set(state.attachments.values())) == len(state.attachments)
     assert (await durable(rack)) == state.attachments
-    await rack.service.repair("ocs0")
+    await rack.service.commands.repair("ocs0")
     assert rack.aggregators.light() == state.attachments
     assert not state.store_error
 
@@ -108,8 +108,8 @@ async def test_an_adoption_that_could_not_be_saved_is_saved_later(rack: Rack) ->
 
     rack.store._commit = refuse  # type: ignore[method-assign]
     with pytest.raises(ServiceError, match="disk is full"):
-        await rack.service.repair("ocs0")
-    assert (await rack.service.health()).status == "degraded"
+        await rack.service.commands.repair("ocs0")
+    assert (await rack.service.queries.health()).status == "degraded"
     installed = len(rack.aggregators.history)
     rack.store._commit = commit  # type: ignore[method-assign]
     await rack.until(rack._whole)
@@ -124,7 +124,7 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     """All old places or all new ones, never a mix, even if the switch is read in between."""
     await scattered(rack)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     moved = asyncio.Event()
     apply = rack.switch.apply
 
@@ -135,7 +135,7 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
         raise AssertionError
 
     rack.switch.apply = moved_and_dead  # type: ignore[method-assign]
-    await rack.service.apply(plan, wait_s=0)
+    await rack.service.commands.apply(plan, wait_s=0)
     await asyncio.wait_for(moved.wait(), 30)
     await crash(rack)
     rack.switch.apply = apply  # type: ignore[method-assign]
@@ -149,13 +149,13 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     await rack.until(lambda: rack.service._state.ready and rack.service._state.foreign_points)
     state = rack.service._state
     state.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
-    await rack.service.release("gpu5")
-    await rack.service.repair("ocs0")
+    await rack.service.commands.release("gpu5")
+    await rack.service.commands.repair("ocs0")
     away.clear()
     await up
 
     async def recovered() -> bool:
-        return (await rack.service.transaction("t2")).state == "rolled_back"
+        return (await rack.service.queries.transaction("t2")).state == "rolled_back"
 
     await rack.until(recovered)
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
@@ -173,7 +173,7 @@ async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(r
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "starting")
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a not in ("1.1.1", "1.1.5")]
-    await rack.service.repair("ocs0")
+    await rack.service.commands.repair("ocs0")
     await rack.until(lambda: "gpu4" in rack.aggregators.light())
     assert "gpu0" not in rack.aggregators.light()
     go.set()

@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def events(rack: Rack, reason: str) -> list[EventView]:
-    return [e for e in await rack.service.events(0, 1000) if e.reason == reason]
+    return [e for e in await rack.service.queries.events(0, 1000) if e.reason == reason]
 
 
 async def told(rack: Rack, reason: str) -> EventView:
@@ -52,7 +52,7 @@ def light(rack: Rack) -> dict[str, str]:
 async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
-    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     assert (done.state, done.cause, done.jobs) == ("committed", "attach", ["red"])
     assert light(rack)["gpu0"] == "as1"
     assert rack.engine.calls[-2:] == [("freeze", "red"), ("thaw", "red")]
@@ -62,13 +62,13 @@ async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attac
     rack: Rack,
 ) -> None:
     dark = AttachRequest(aggregator=None)
-    assert (await rack.service.attach("gpu5", dark, wait_s=60)).state == "committed"
+    assert (await rack.service.commands.attach("gpu5", dark, wait_s=60)).state == "committed"
     assert "gpu5" not in light(rack)
     await rack.down()
     await rack.up()
     await asyncio.sleep(0.2)
     assert "gpu5" not in light(rack)
-    back = await rack.service.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
+    back = await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
     assert back.state == "committed"
     assert light(rack)["gpu5"] == "as0"
     assert not rack.service._state.detached
@@ -90,7 +90,7 @@ async def test_an_invalid_attach_is_refused_before_a_device_is_touched(
     await rack.state("red", "running")
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.attach(endpoint, AttachRequest(aggregator=aggregator), wait_s=1)
+        await rack.service.commands.attach(endpoint, AttachRequest(aggregator=aggregator), wait_s=1)
     assert caught.value.code == code
     assert len(rack.switch.applied) == asked
 
@@ -101,7 +101,7 @@ async def test_an_invalid_attach_is_refused_before_a_device_is_touched(
 async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> None:
     before = light(rack)
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     go = asyncio.Event()
     freeze = rack.engine.freeze
 
@@ -110,30 +110,30 @@ async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> N
         return await freeze(job, settle_s)
 
     rack.engine.freeze = slow  # type: ignore[method-assign]
-    running = await rack.service.apply(plan, wait_s=0)
+    running = await rack.service.commands.apply(plan, wait_s=0)
 
     async def freezing() -> bool:
-        view = await rack.service.transaction(running.id)
+        view = await rack.service.queries.transaction(running.id)
         return view.phase == "quiesce" and view.how_to_stop == f"lightloom abort {running.id}"
 
     await rack.until(freezing)
-    assert (await rack.service.abort(running.id)).state == "running"
+    assert (await rack.service.commands.abort(running.id)).state == "running"
     go.set()
 
     async def ended() -> bool:
-        return (await rack.service.transaction(running.id)).state == "rolled_back"
+        return (await rack.service.queries.transaction(running.id)).state == "rolled_back"
 
     await rack.until(ended)
-    assert "stopped by operator" in (await rack.service.transaction(running.id)).error
+    assert "stopped by operator" in (await rack.service.queries.transaction(running.id)).error
     assert light(rack) == before
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
 async def test_abort_of_an_ended_or_unknown_transaction_is_refused(rack: Rack) -> None:
-    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     for ident, code in [(done.id, "conflict"), ("t99", "not_found")]:
         with pytest.raises(ServiceError) as caught:
-            await rack.service.abort(ident)
+            await rack.service.commands.abort(ident)
         assert caught.value.code == code
 
 
@@ -145,22 +145,22 @@ async def test_the_release_of_a_port_survives_a_restart(
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     step = plan.circuits.make[0]
     rack.switch.dull = {(step.a, step.b)}
-    await rack.service.apply(plan, wait_s=30)
-    (entry,) = await rack.service.quarantine()
+    await rack.service.commands.apply(plan, wait_s=30)
+    (entry,) = await rack.service.queries.quarantine()
     assert entry.object == f"{step.aggregator}/{step.aggregator_port}"
     rack.switch.dull = set()
-    assert (await rack.service.release(entry.object)).object == entry.object
+    assert (await rack.service.commands.release(entry.object)).object == entry.object
     with pytest.raises(ServiceError) as caught:
-        await rack.service.release(entry.object)
+        await rack.service.commands.release(entry.object)
     assert caught.value.code == "not_found"
     await rack.down()
     await rack.up()
-    assert not await rack.service.quarantine()
-    again = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(again, wait_s=60)).state == "committed"
+    assert not await rack.service.queries.quarantine()
+    again = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(again, wait_s=60)).state == "committed"
 
 
 async def test_a_released_endpoint_gets_its_light_back(
@@ -170,10 +170,10 @@ async def test_a_released_endpoint_gets_its_light_back(
     fiber = rack.site.endpoint("gpu0").fiber.port
     far = [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
     rack.switch.dull = {(fiber, port) for port in far}
-    done = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
+    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
     assert (done.state, done.quarantined_ports) == ("quarantined", ["gpu0"])
     rack.switch.dull = set()
-    await rack.service.release("gpu0")
+    await rack.service.commands.release("gpu0")
     await rack.until(lambda: light(rack).get("gpu0") == "as0")
 
 
@@ -227,7 +227,7 @@ async def test_a_mass_loss_of_circuits_is_not_repaired_automatically(rack: Rack)
     asked = len(rack.switch.applied)
     await asyncio.sleep(0.3)
     assert len(rack.switch.applied) == asked
-    await rack.service.repair("ocs0")
+    await rack.service.commands.repair("ocs0")
     await rack.until(lambda: light(rack) == rack.site.homes)
 
 
@@ -261,7 +261,7 @@ async def test_a_container_that_was_frozen_from_outside_is_thawed(rack: Rack) ->
 async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    await rack.service.pause("red")
+    await rack.service.commands.pause("red")
     await asyncio.sleep(0.3)
     assert rack.engine.states("red") == {RankState.PAUSED}
     assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.statuses)
@@ -276,13 +276,13 @@ async def test_when_most_devices_vanish_at_once_no_device_is_touched(rack: Rack)
     rack.engine.lost = {server.name for server in rack.site.servers}
     rack.aggregators.away = {"as0", "as1"}
     await told(rack, "SuspectOurselves")
-    health = await rack.service.health()
+    health = await rack.service.queries.health()
     assert "vanished at once" in health.suspect
     calls, applied = len(rack.engine.calls), len(rack.switch.applied)
     cut(rack, "1.1.1")
     await asyncio.sleep(0.3)
     assert (len(rack.engine.calls), len(rack.switch.applied)) == (calls, applied)
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
     rack.engine.lost, rack.aggregators.away = set(), set()
     await told(rack, "SuspicionOver")
     await rack.until(lambda: light(rack).get("gpu0") == "as0")

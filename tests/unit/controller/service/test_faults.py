@@ -25,11 +25,11 @@ from tests.unit.controller.service.test_service import scattered, submit
 
 async def test_plan_of_an_older_epoch_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.cancel("blue")
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.cancel("blue")
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.apply(plan, wait_s=1)
+        await rack.service.commands.apply(plan, wait_s=1)
     assert caught.value.code == "conflict"
     assert len(rack.switch.applied) == asked
 
@@ -39,16 +39,16 @@ async def test_regroup_to_a_dark_port_is_rolled_back_and_the_port_quarantined(
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     before = await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.switch.dull = {(plan.circuits.make[0].a, plan.circuits.make[0].b)}
-    done = await rack.service.apply(plan, wait_s=30)
+    done = await rack.service.commands.apply(plan, wait_s=30)
     assert done.state == "rolled_back"
     bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
     assert done.quarantined_ports == [bad]
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert (red.state, red.homes) == ("running", before.homes)
     assert rack.engine.states("red") == {RankState.RUNNING}
-    ports = [p for a in await rack.service.aggregators() for p in a.ports if p.quarantined]
+    ports = [p for a in await rack.service.queries.aggregators() for p in a.ports if p.quarantined]
     assert len(ports) == 1
 
 
@@ -57,16 +57,16 @@ async def test_loss_of_both_paths_fails_the_job_and_quarantines_the_endpoint(
 ) -> None:
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     lost = plan.moves[0].endpoint
     fiber = rack.site.endpoint(lost).fiber.port
     rack.switch.dull = {(fiber, far) for far in _far_ports()}
-    done = await rack.service.apply(plan, wait_s=30)
+    done = await rack.service.commands.apply(plan, wait_s=30)
     assert (done.state, done.quarantined_ports) == ("quarantined", [lost])
     await rack.state("red", "failed")
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert f"no path is left for {lost}" in red.reason
-    views = {e.name: e for e in await rack.service.endpoints()}
+    views = {e.name: e for e in await rack.service.queries.endpoints()}
     assert (views[lost].state, views[lost].home) == ("quarantined", None)
 
 
@@ -76,7 +76,7 @@ def _far_ports() -> list[str]:
 
 async def test_an_edited_plan_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
-    plan = (await rack.service.make_plan(PlanRequest())).model_dump(mode="json")
+    plan = (await rack.service.commands.make_plan(PlanRequest())).model_dump(mode="json")
     asked = len(rack.switch.applied)
     moves = plan["moves"]
     crowd = [{"endpoint": f"gpu{i}", "from": h, "to": "as1"} for i, h in [(0, "as0"), (4, "as0")]]
@@ -91,19 +91,19 @@ async def test_an_edited_plan_is_refused_before_any_device_call(rack: Rack) -> N
     ]
     for edited, code in bad:
         with pytest.raises(ServiceError) as caught:
-            await rack.service.apply(edited, wait_s=1)
+            await rack.service.commands.apply(edited, wait_s=1)
         assert caught.value.code == code, (caught.value.message, edited)
     assert len(rack.switch.applied) == asked
 
 
 async def test_moves_need_a_connected_aggregator(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.aggregators.away = {"as1"}
     with pytest.raises(ServiceError) as caught:
-        await rack.service.apply(plan, wait_s=1)
+        await rack.service.commands.apply(plan, wait_s=1)
     assert (caught.value.code, caught.value.object) == ("unavailable", "aggregator/as1")
-    health = await rack.service.health()
+    health = await rack.service.queries.health()
     assert health.status == "degraded"
 
 
@@ -113,15 +113,15 @@ async def test_a_lost_server_affects_no_other_server(rack: Rack) -> None:
     rack.engine.lost = {"srv1"}
     await submit(rack, "blue", 2)
     await rack.state("blue", "running")
-    assert (await rack.service.job("red")).state == "running"
-    assert set((await rack.service.job("blue")).endpoints) <= {"gpu1", "gpu4", "gpu5"}
+    assert (await rack.service.queries.job("red")).state == "running"
+    assert set((await rack.service.queries.job("blue")).endpoints) <= {"gpu1", "gpu4", "gpu5"}
 
 
 async def test_switch_that_obeys_without_an_answer_commits(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.switch.late = True
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
 
 
@@ -133,7 +133,7 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
     monkeypatch.setattr(optical, "CHECK_EVERY_S", 0.05)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     apply = rack.switch.apply
 
     async def cut_and_vanish(delete: Any, make: Any, **kwargs: Any) -> ApplyResult:
@@ -142,10 +142,10 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
         raise OcsTimeout("timeout", "ocs0", "no answer")
 
     rack.switch.apply = cut_and_vanish  # type: ignore[method-assign]
-    running = await rack.service.apply(plan, wait_s=0)
+    running = await rack.service.commands.apply(plan, wait_s=0)
 
     async def waits() -> bool:
-        view = await rack.service.transaction(running.id)
+        view = await rack.service.queries.transaction(running.id)
         return (view.state, view.waiting_for) == ("rolling_back", "ocs0")
 
     await rack.until(waits)
@@ -153,10 +153,10 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
     rack.switch.away = False
 
     async def ended() -> bool:
-        return (await rack.service.transaction(running.id)).state == "rolled_back"
+        return (await rack.service.queries.transaction(running.id)).state == "rolled_back"
 
     await rack.until(ended)
-    done = await rack.service.transaction(running.id)
+    done = await rack.service.queries.transaction(running.id)
     assert done.quarantined_ports == []
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
@@ -164,7 +164,7 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
 
 async def test_job_that_ends_during_a_regroup_quarantines_no_port(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     freeze = rack.engine.freeze
 
     async def freeze_too_late(job: str, settle_s: float = 0.0) -> bool | None:
@@ -173,14 +173,14 @@ async def test_job_that_ends_during_a_regroup_quarantines_no_port(rack: Rack) ->
         return await freeze(job, settle_s)
 
     rack.engine.freeze = freeze_too_late  # type: ignore[method-assign]
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("committed", [])
     await rack.state("red", "completed")
 
 
 async def test_loss_of_an_aggregators_session_during_a_regroup_fails_no_job(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     apply = rack.switch.apply
 
     async def apply_then_lose(*args: Any, **kwargs: Any) -> ApplyResult:
@@ -188,7 +188,7 @@ async def test_loss_of_an_aggregators_session_during_a_regroup_fails_no_job(rack
         return await apply(*args, **kwargs)
 
     rack.switch.apply = apply_then_lose  # type: ignore[method-assign]
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("rolled_back", [])
     assert rack.engine.states("red") == {RankState.RUNNING}
     before = {m.endpoint: m.source for m in plan.moves}
@@ -201,7 +201,7 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
     """Its flows for the old paths are installed again: without them no probe is answered."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.switch.refused = {plan.circuits.make[0].b}
     late: set[str] = set()
     apply, install = rack.switch.apply, rack.aggregators.install
@@ -222,7 +222,7 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
     asked = len(rack.switch.applied)
     rack.switch.apply = applied  # type: ignore[method-assign]
     monkeypatch.setattr(rack.aggregators, "install", installed)
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
     assert (done.state, done.quarantined_ports) == ("rolled_back", [bad])
     assert "no answer within 8 s" in done.error
@@ -231,10 +231,10 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
 
 async def test_a_failed_freeze_moves_no_light(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     rack.engine.broken = {"freeze"}
     asked = len(rack.switch.applied)
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "rolled_back"
     assert len(rack.switch.applied) == asked
     assert rack.engine.states("red") == {RankState.RUNNING}
@@ -244,14 +244,14 @@ async def test_a_failed_start_is_reported(rack: Rack) -> None:
     rack.engine.broken = {"start"}
     await submit(rack, "red", 2)
     await rack.state("red", "failed")
-    assert "start broke" in (await rack.service.job("red")).reason
+    assert "start broke" in (await rack.service.queries.job("red")).reason
 
 
 async def test_existing_circuits_win_over_the_site_files_homes(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     rack.switch.add("1.1.1", "2.2.4")  # gpu0 under as1, against the site file
     await rack.up()
-    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     assert homes == {**rack.site.homes, "gpu0": "as1"}
     await rack.down()
 
@@ -263,7 +263,7 @@ async def test_a_foreign_circuit_is_not_changed(tmp_path: Path) -> None:
     await submit(rack, "red", 6)
 
     async def reported() -> bool:
-        return "unavailable" in (await rack.service.job("red")).reason
+        return "unavailable" in (await rack.service.queries.job("red")).reason
 
     await rack.until(reported)
     assert any(c.owner == "other" for c in rack.switch.circuits)
@@ -275,7 +275,7 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
 ) -> None:
     """F6: the flow-mods are acknowledged at once; the data plane follows much later."""
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     asked = 0
     admits = rack.aggregators._admits_probe
 
@@ -293,7 +293,7 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
         await install(programs, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "install", noted)
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
     drained = [number for number in routed if number == 0]
     assert drained, "the drain came before the first probe"
@@ -306,7 +306,7 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
     """Its own pause used up the time for probes; the paths worked all the time."""
     monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     probe, pauses = rack.aggregators.probe, 0
 
     async def paused(*path: Any, deadline_s: float) -> float | None:
@@ -318,26 +318,26 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
         return await probe(*path, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "probe", paused)
-    done = await rack.service.apply(plan, wait_s=30)
+    done = await rack.service.commands.apply(plan, wait_s=30)
     assert (done.state, done.quarantined_ports) == ("committed", [])
 
 
 async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
     """F21: an hour forward and an hour back, during a regroup and after it."""
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     state = rack.service._state
-    began = await rack.service.apply(plan, wait_s=0)
+    began = await rack.service.commands.apply(plan, wait_s=0)
     state.clock = lambda: time.time() + 3600
 
     async def ended() -> bool:
-        return (await rack.service.transaction(began.id)).state == "committed"
+        return (await rack.service.queries.transaction(began.id)).state == "committed"
 
     await rack.until(ended)
     await rack.until(lambda: not state.running)
     state.clock = lambda: time.time() - 3600
     await asyncio.sleep(0.1)
-    assert (await rack.service.health()).status == "ok"
+    assert (await rack.service.queries.health()).status == "ok"
     assert not state.unavailable()
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
@@ -348,7 +348,7 @@ async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
 ) -> None:
     """The clock is set while light is dark: durations are measured, not differences of dates."""
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     right, probe = time.time, rack.aggregators.probe
     began = right()
 
@@ -357,7 +357,7 @@ async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
         return await probe(*path, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "probe", stepped)
-    done = await rack.service.apply(plan, wait_s=30)
+    done = await rack.service.commands.apply(plan, wait_s=30)
     monkeypatch.undo()
     assert done.state == "committed" and done.dark_time_s
     assert all(0 <= dark_s < 1800 for dark_s in done.dark_time_s.values())

@@ -15,7 +15,7 @@ from tests.unit.controller.fakes import Rack
 
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
-    return await rack.service.submit(
+    return await rack.service.commands.submit(
         JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
     )
 
@@ -27,11 +27,11 @@ async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
     await submit(rack, "blue", 2, policy=policy)
     await rack.state("red", "running")
     await rack.state("blue", "running")
-    return await rack.service.job("red")
+    return await rack.service.queries.job("red")
 
 
 async def test_the_first_start_connects_the_site_files_homes(rack: Rack) -> None:
-    endpoints = await rack.service.endpoints()
+    endpoints = await rack.service.queries.endpoints()
     assert {e.name: e.home for e in endpoints} == rack.site.homes
     assert all(e.state == "idle" for e in endpoints)
     assert len(rack.switch.circuits) == 6
@@ -40,10 +40,10 @@ async def test_the_first_start_connects_the_site_files_homes(rack: Rack) -> None
 async def test_regroup_of_a_running_job(rack: Rack) -> None:
     red = await scattered(rack)
     assert (red.spread, red.excess_span, red.ring_crossings) == ({"as0": 2, "as1": 2}, 1, 4)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     assert plan.excess_span_after == 0
     assert plan.circuits.make and plan.predicted_dark_time_s > 0
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     assert [p.name for p in done.phases] == [
         "admit",
@@ -55,21 +55,21 @@ async def test_regroup_of_a_running_job(rack: Rack) -> None:
         "resume",
         "commit",
     ]
-    after = await rack.service.job("red")
+    after = await rack.service.queries.job("red")
     assert (after.span, after.excess_span, after.restarts) == (1, 0, 0)
     assert after.endpoints == red.endpoints
     assert rack.engine.states("red") == {RankState.RUNNING}
     assert rack.engine.calls.count(("freeze", "red")) == rack.engine.calls.count(("thaw", "red"))
-    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     assert homes == {e: at.aggregator for e, at in rack.aggregators.light().items()}
     assert homes == plan.homes_after
 
 
 async def test_a_plan_without_gain_is_empty_and_is_not_applied(rack: Rack) -> None:
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     assert plan.empty
     with pytest.raises(ServiceError) as caught:
-        await rack.service.apply(plan, wait_s=1)
+        await rack.service.commands.apply(plan, wait_s=1)
     assert caught.value.code == "invalid"
 
 
@@ -86,15 +86,18 @@ async def test_a_waiting_job_has_a_reason_and_starts_when_it_can(rack: Rack) -> 
     await submit(rack, "green", 3)
     await rack.state("red", "running")
 
-    async def told() -> bool:
-        blue, green = await rack.service.job("blue"), await rack.service.job("green")
+    async def reported() -> bool:
+        blue, green = (
+            await rack.service.queries.job("blue"),
+            await rack.service.queries.job("green"),
+        )
         return "2 of 6 are idle" in blue.reason and "2 of 6 are idle" in green.reason
 
-    await rack.until(told)
-    await rack.service.cancel("red")
+    await rack.until(reported)
+    await rack.service.commands.cancel("red")
     await rack.state("blue", "running")
-    assert (await rack.service.job("green")).state == "pending"
-    await rack.service.cancel("blue")
+    assert (await rack.service.queries.job("green")).state == "pending"
+    await rack.service.commands.cancel("blue")
     await rack.state("green", "running")
 
 
@@ -114,10 +117,10 @@ async def test_environment_names_the_ranks(rack: Rack) -> None:
 async def test_placement_by_regroup_moves_idle_endpoints_first(rack: Rack) -> None:
     await submit(rack, "red", 4, locality=Locality.REGROUP)
     await rack.state("red", "running")
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert red.span == 1
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == {
-        e.name: e.home for e in await rack.service.endpoints()
+        e.name: e.home for e in await rack.service.queries.endpoints()
     }
 
 
@@ -127,9 +130,9 @@ async def test_a_job_completes_when_all_ranks_exit_with_zero(rack: Rack) -> None
     rack.engine.exit("red", 0, 0)
     rack.engine.exit("red", 1, 0)
     await rack.state("red", "completed")
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert red.exit_codes == [0, 0]
-    assert all(e.state == "idle" for e in await rack.service.endpoints())
+    assert all(e.state == "idle" for e in await rack.service.queries.endpoints())
 
 
 async def test_the_failure_of_one_rank_fails_the_job(rack: Rack) -> None:
@@ -137,7 +140,7 @@ async def test_the_failure_of_one_rank_fails_the_job(rack: Rack) -> None:
     await rack.state("red", "running")
     rack.engine.exit("red", 1, 137)
     await rack.state("red", "failed")
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert red.reason == "rank 1 exited with code 137"
     assert red.exit_codes[1] == 137
     assert ("stop", "red") in rack.engine.calls
@@ -146,18 +149,18 @@ async def test_the_failure_of_one_rank_fails_the_job(rack: Rack) -> None:
 async def test_pause_and_resume(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    assert (await rack.service.pause("red")).state == "paused"
+    assert (await rack.service.commands.pause("red")).state == "paused"
     assert rack.engine.states("red") == {RankState.PAUSED}
     with pytest.raises(ServiceError):
-        await rack.service.pause("red")
-    assert (await rack.service.resume("red")).state == "running"
+        await rack.service.commands.pause("red")
+    assert (await rack.service.commands.resume("red")).state == "running"
 
 
 async def test_a_job_paused_by_its_owner_stays_paused_after_a_regroup(rack: Rack) -> None:
     await scattered(rack)
-    await rack.service.pause("red")
-    plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
+    await rack.service.commands.pause("red")
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
     assert rack.engine.states("red") == {RankState.PAUSED}
 
 
@@ -176,18 +179,18 @@ async def test_a_regroup_without_the_jobs_checkpoint_is_rolled_back(
     await rack.state("red", "running")
     light = rack.aggregators.light()
     rack.engine.ends["red"] = {0: 0, 1: code, 2: 143}
-    plan = await rack.service.make_plan(PlanRequest())
-    done = await rack.service.apply(plan, wait_s=60)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "rolled_back"
     assert words in done.error
     assert [p.name for p in done.phases] == ["admit", "quiesce", "resume back", "commit back"]
     assert rack.aggregators.light() == light
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert (red.state, red.restarts, red.excess_span) == ("running", 1, 1)
 
     rack.engine.ends["red"] = {0: 0, 1: 0, 2: 143}
-    plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
 
 
 async def test_a_job_without_a_checkpoint_may_exit_with_any_code(rack: Rack) -> None:
@@ -195,28 +198,28 @@ async def test_a_job_without_a_checkpoint_may_exit_with_any_code(rack: Rack) -> 
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
     rack.engine.ends["red"] = {1: 1}
-    plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
 
 
 async def test_the_restart_policy_starts_new_ranks(rack: Rack) -> None:
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, policy="restart")
     await rack.state("red", "running")
-    plan = await rack.service.make_plan(PlanRequest())
-    assert (await rack.service.apply(plan, wait_s=60)).state == "committed"
-    red = await rack.service.job("red")
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
+    red = await rack.service.queries.job("red")
     assert (red.state, red.restarts, red.excess_span) == ("running", 1, 0)
     assert rack.engine.calls[-2:] == [("stop", "red"), ("start", "red")]
 
 
 async def test_a_live_job_runs_through_a_regroup(rack: Rack) -> None:
     await scattered(rack, Policy.LIVE)
-    plan = await rack.service.make_plan(PlanRequest())
-    done = await rack.service.apply(plan, wait_s=60)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") not in rack.engine.calls
-    red = await rack.service.job("red")
+    red = await rack.service.queries.job("red")
     assert {r.endpoint: r.dark_time_s for r in red.ranks if r.dark_time_s} == {
         e: t for e, t in done.dark_time_s.items() if e in red.endpoints
     }
@@ -224,22 +227,22 @@ async def test_a_live_job_runs_through_a_regroup(rack: Rack) -> None:
 
 async def test_a_regroup_takes_at_most_two_durable_writes_per_phase(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     before = rack.store.commits
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert rack.store.commits - before <= 2 * len(done.phases)
 
 
 async def test_one_of_two_concurrent_plans_gets_a_conflict(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    first = await rack.service.apply(plan, wait_s=0)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    first = await rack.service.commands.apply(plan, wait_s=0)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.apply(plan, wait_s=0)
+        await rack.service.commands.apply(plan, wait_s=0)
     assert caught.value.code == "conflict"
 
     async def done() -> bool:
-        return (await rack.service.transaction(first.id)).state == "committed"
+        return (await rack.service.queries.transaction(first.id)).state == "committed"
 
     await rack.until(done)
 
@@ -251,11 +254,11 @@ async def test_a_job_cancelled_during_admission_does_not_start(rack: Rack) -> No
         await submit(rack, name, 2)
         for _ in range(pauses):
             await asyncio.sleep(0)
-        await rack.service.cancel(name)
+        await rack.service.commands.cancel(name)
     await asyncio.sleep(0.1)
-    assert {job.state for job in await rack.service.jobs()} == {"cancelled"}
+    assert {job.state for job in await rack.service.queries.jobs()} == {"cancelled"}
     assert not rack.engine.statuses
-    assert all(e.state == "idle" for e in await rack.service.endpoints())
+    assert all(e.state == "idle" for e in await rack.service.queries.endpoints())
 
 
 async def test_the_name_of_an_ended_job_can_be_reused(rack: Rack) -> None:
@@ -263,35 +266,39 @@ async def test_the_name_of_an_ended_job_can_be_reused(rack: Rack) -> None:
     with pytest.raises(ServiceError) as caught:
         await submit(rack, "red", 1)
     assert caught.value.code == "conflict"
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    assert (await rack.service.job("red")).count == 2
+    assert (await rack.service.queries.job("red")).count == 2
 
 
 async def test_logs_and_live_figures(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
-    lines = [line async for line in rack.service.logs("red", rank=1, tail=None, follow=False)]
+    lines = [
+        line async for line in rack.service.queries.logs("red", rank=1, tail=None, follow=False)
+    ]
     assert [(line.rank, line.text) for line in lines] == [(1, "one"), (1, "two")]
-    top = await rack.service.top()
+    top = await rack.service.queries.top()
     assert [job.name for job in top.jobs] == ["red"]
     assert len(top.endpoints) == 6
-    site = await rack.service.site()
+    site = await rack.service.queries.site()
     assert site.uplinks[0].a == "as0/8"
-    assert {c.endpoint for c in await rack.service.circuits()} == {e.name for e in site.endpoints}
-    assert len(await rack.service.containers()) == 2
-    assert sum(node.containers for node in await rack.service.nodes()) == 2
+    assert {c.endpoint for c in await rack.service.queries.circuits()} == {
+        e.name for e in site.endpoints
+    }
+    assert len(await rack.service.queries.containers()) == 2
+    assert sum(node.containers for node in await rack.service.queries.nodes()) == 2
 
 
 async def test_an_ended_job_shows_the_logs_of_all_ranks_also_after_a_restart(rack: Rack) -> None:
     async def ranks() -> list[int]:
-        logs = rack.service.logs("red", rank=None, tail=None, follow=False)
+        logs = rack.service.queries.logs("red", rank=None, tail=None, follow=False)
         return [line.rank async for line in logs]
 
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     await rack.state("red", "cancelled")
     assert not rack.engine.statuses
     assert await ranks() == [0, 0, 1, 1]
@@ -302,20 +309,20 @@ async def test_an_ended_job_shows_the_logs_of_all_ranks_also_after_a_restart(rac
 
 async def test_a_restart_of_the_controller_keeps_all_state(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.apply(plan, wait_s=60)
-    before = await rack.service.job("red")
-    epoch, circuits = rack.service.epoch, list(rack.switch.circuits)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.apply(plan, wait_s=60)
+    before = await rack.service.queries.job("red")
+    epoch, circuits = rack.service.queries.epoch, list(rack.switch.circuits)
     calls = len(rack.engine.calls)
     await rack.down()
     await rack.up()
     await rack.state("red", "running")
-    after = await rack.service.job("red")
+    after = await rack.service.queries.job("red")
     assert (after.endpoints, after.homes) == (before.endpoints, before.homes)
-    assert rack.service.epoch == epoch
+    assert rack.service.queries.epoch == epoch
     assert rack.switch.circuits == circuits
     assert len(rack.engine.calls) == calls
-    events = await rack.service.events(0, 1000)
+    events = await rack.service.queries.events(0, 1000)
     assert [e.id for e in events] == sorted({e.id for e in events})
 
 
@@ -326,5 +333,5 @@ async def test_an_image_of_no_listed_registry_is_refused_at_submit(rack: Rack, p
         await submit(rack, "red", 2, image="10.0.0.7:22/x:1", pull=pull)
     assert (refused.value.code, refused.value.object) == ("invalid", "job/red")
     assert "not listed" in refused.value.message
-    assert await rack.service.jobs() == []
+    assert await rack.service.queries.jobs() == []
     await submit(rack, "red", 2, image="10.0.0.7:22/x:1")  # the image is on the servers

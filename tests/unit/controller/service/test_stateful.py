@@ -159,7 +159,7 @@ class Story(RuleBasedStateMachine):
         if named:
             body["endpoints"] = ends
         try:
-            self.do(self.rack.service.submit(JobRequest.model_validate(body)))
+            self.do(self.rack.service.commands.submit(JobRequest.model_validate(body)))
         except ServiceError:
             self.refused.add(name)
             return
@@ -180,7 +180,7 @@ class Story(RuleBasedStateMachine):
         there = [name for name, state in self.acknowledged.items() if state == "there"]
         name = data.draw(st.sampled_from(there))
         with contextlib.suppress(ServiceError):
-            self.do(self.rack.service.cancel(name))
+            self.do(self.rack.service.commands.cancel(name))
             self.acknowledged[name] = "cancelled"
 
     @rule(wait_s=st.sampled_from([0.0, 3.0, 3.0]), wanted=st.permutations(HOMES))
@@ -190,9 +190,9 @@ class Story(RuleBasedStateMachine):
     async def _regroup(self, wait_s: float, wanted: list[str]) -> None:
         """Apply the planner's plan, or a random one if the planner finds no gain."""
         with contextlib.suppress(ServiceError):
-            plan = await self.rack.service.make_plan(PlanRequest(time_limit_s=0.2))
+            plan = await self.rack.service.commands.make_plan(PlanRequest(time_limit_s=0.2))
             if not plan.moves:
-                now = {e.name: e.home for e in await self.rack.service.endpoints()}
+                now = {e.name: e.home for e in await self.rack.service.queries.endpoints()}
                 moves = [
                     {"endpoint": e, "from": now[e], "to": home}
                     for e, home in zip(ENDPOINTS, wanted, strict=True)
@@ -201,7 +201,7 @@ class Story(RuleBasedStateMachine):
                 update = {"moves": moves, "homes_after": {}, "circuits": {}, "basis": None}
                 plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
             if plan.moves:
-                shown = await self.rack.service.apply(plan, wait_s)
+                shown = await self.rack.service.commands.apply(plan, wait_s)
                 if shown.finished_at is not None:
                     self.ended[shown.id] = shown.state
 
@@ -209,7 +209,7 @@ class Story(RuleBasedStateMachine):
     def attach(self, endpoint: int, aggregator: str | None) -> None:
         move = mock.Mock(aggregator=aggregator)
         with contextlib.suppress(ServiceError):
-            self.do(self.rack.service.attach(f"gpu{endpoint}", move, 3.0))
+            self.do(self.rack.service.commands.attach(f"gpu{endpoint}", move, 3.0))
 
     @rule(at=st.integers(1, 25), wanted=st.permutations(HOMES))
     def die_and_come_back(self, at: int, wanted: list[str]) -> None:
@@ -285,9 +285,9 @@ class Story(RuleBasedStateMachine):
 
     @rule()
     def the_quarantine_is_emptied(self) -> None:
-        for entry in self.do(self.rack.service.quarantine()):
+        for entry in self.do(self.rack.service.queries.quarantine()):
             with contextlib.suppress(ServiceError):
-                self.do(self.rack.service.release(entry.object))
+                self.do(self.rack.service.commands.release(entry.object))
 
     @rule()
     @precondition(lambda self: not self.broken())
@@ -297,7 +297,7 @@ class Story(RuleBasedStateMachine):
             self.do(self.rack.until(self._at_rest, limit_s=5))
         except TimeoutError:
             # Most circuits vanished at once: the controller waits for an operator's "repair".
-            self.do(self.rack.service.repair("ocs0"))
+            self.do(self.rack.service.commands.repair("ocs0"))
             self.do(self.rack.until(self._at_rest, limit_s=20))
         state = self.rack.service._state
         assert self.rack.aggregators.light() == state.attachments, "I4: light = intent"
@@ -312,7 +312,7 @@ class Story(RuleBasedStateMachine):
 
     async def _at_rest(self) -> bool:
         state = self.rack.service._state
-        health = await self.rack.service.health()
+        health = await self.rack.service.queries.health()
         states = {job.state for job in state.jobs.values()}
         there = {s.job for s in self.rack.engine.statuses.values()}
         running = {job.name for job in state.jobs.values() if job.state == "running"}

@@ -64,15 +64,15 @@ async def told(folder: Path, fault: Fault, after: int) -> bool:
         await crash(rack)  # the first start was refused: it is tried again, as the keeper does
         await rack.up()
     await settle(rack)
-    seen.append({e.name: e.home for e in await rack.service.endpoints()})
-    before = {job.name: job.state for job in await rack.service.jobs()}
+    seen.append({e.name: e.home for e in await rack.service.queries.endpoints()})
+    before = {job.name: job.state for job in await rack.service.queries.jobs()}
     await rack.until(lambda: not rack.service.journal.behind)
     await crash(rack)
     await rack.up()
     await settle(rack)
     try:
         await check(rack, seen)
-        assert {job.name: job.state for job in await rack.service.jobs()} == before
+        assert {job.name: job.state for job in await rack.service.queries.jobs()} == before
     except AssertionError as error:
         raise AssertionError(f"{fault} at commit {after}: {error}") from error
     finally:

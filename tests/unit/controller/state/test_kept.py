@@ -21,14 +21,14 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     service = await rack.up()
     mirror = Mirror(service)
     await mirror.start()
-    await service.submit(JobRequest(name="long", count=6))
-    await service.submit(JobRequest(name="waits", count=6))
+    await service.commands.submit(JobRequest(name="long", count=6))
+    await service.commands.submit(JobRequest(name="waits", count=6))
     for number in range(5):
-        await service.submit(JobRequest(name=f"job-{number}", count=6))
-        await service.cancel(f"job-{number}")
-    await service.cancel("long")
+        await service.commands.submit(JobRequest(name=f"job-{number}", count=6))
+        await service.commands.cancel(f"job-{number}")
+    await service.commands.cancel("long")
     left = ["long", "waits", "job-4"]
-    assert [job.name for job in await service.jobs()] == left
+    assert [job.name for job in await service.queries.jobs()] == left
 
     async def told() -> bool:
         return not await mirror.differences()
@@ -37,7 +37,7 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     await mirror.stop()
     await rack.down()
     service = await rack.up()
-    assert [job.name for job in await service.jobs()] == left
+    assert [job.name for job in await service.queries.jobs()] == left
     await rack.down()
 
 
@@ -49,12 +49,12 @@ async def test_jobs_that_ended_are_kept_in_so_many_bytes(
     service = await rack.up()
     for number in range(5):
         body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "y" * 10_000}}
-        await service.submit(JobRequest.model_validate(body))
-        await service.cancel(f"job-{number}")
-    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+        await service.commands.submit(JobRequest.model_validate(body))
+        await service.commands.cancel(f"job-{number}")
+    assert [job.name for job in await service.queries.jobs()] == ["job-3", "job-4"]
     await rack.down()
     service = await rack.up()
-    assert [job.name for job in await service.jobs()] == ["job-3", "job-4"]
+    assert [job.name for job in await service.queries.jobs()] == ["job-3", "job-4"]
     await rack.down()
 
 
@@ -66,8 +66,8 @@ async def test_the_latest_transactions_are_kept(
     rack.switch.add("1.1.1", "2.1.1")
     service = await rack.up()
     for target in ("as1", "as0", "as1", "as0"):
-        await service.attach("gpu0", AttachRequest(aggregator=target), 10)
-    shown = await service.transactions()
+        await service.commands.attach("gpu0", AttachRequest(aggregator=target), 10)
+    shown = await service.queries.transactions()
     assert len(shown) == 2
     assert service._state.moved.keys() == {view.id for view in shown}
     await rack.down()

@@ -36,7 +36,7 @@ async def mended(rack: Rack) -> None:
     rack.disk.release()
 
     async def well() -> bool:
-        return (await rack.service.health()).status == "ok"
+        return (await rack.service.queries.health()).status == "ok"
 
     await rack.until(well)
 
@@ -63,12 +63,12 @@ async def test_a_job_that_was_refused_never_runs(rack: Rack, fault: Fault) -> No
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
         await submit(rack, "ghost", 1)
-    assert "ghost" not in {job.name for job in await rack.service.jobs()}
+    assert "ghost" not in {job.name for job in await rack.service.queries.jobs()}
     await mended(rack)
     await submit(rack, "blue", 2)
     await rack.state("blue", "running")
     await restarted(rack)
-    assert {job.name: job.state for job in await rack.service.jobs()} == {
+    assert {job.name: job.state for job in await rack.service.queries.jobs()} == {
         "red": "running",
         "blue": "running",
     }
@@ -80,27 +80,27 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     rack: Rack, fault: Fault, point: str
 ) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     with failpoints.hooked(faulty_from(rack, f"{point}.before", fault)):
-        first = await rack.service.apply(plan, wait_s=5)
+        first = await rack.service.commands.apply(plan, wait_s=5)
         rack.disk.release()
 
         async def over() -> bool:
-            return (await rack.service.transaction(first.id)).finished_at is not None
+            return (await rack.service.queries.transaction(first.id)).finished_at is not None
 
         await rack.until(over)
-    told = await rack.service.transaction(first.id)
+    told = await rack.service.queries.transaction(first.id)
     await mended(rack)
-    again = await rack.service.make_plan(PlanRequest())
+    again = await rack.service.commands.make_plan(PlanRequest())
     if again.moves:
-        assert (await rack.service.apply(again, wait_s=60)).state == "committed"
-    homes = {e.name: e.home for e in await rack.service.endpoints()}
+        assert (await rack.service.commands.apply(again, wait_s=60)).state == "committed"
+    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     applied = len(rack.switch.applied)
     await restarted(rack)
     assert len(rack.switch.applied) == applied, "no light was moved by the restart"
-    assert {e.name: e.home for e in await rack.service.endpoints()} == homes
-    assert (await rack.service.transaction(first.id)).state == told.state
-    assert (await rack.service.job("red")).excess_span == 0
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == homes
+    assert (await rack.service.queries.transaction(first.id)).state == told.state
+    assert (await rack.service.queries.job("red")).excess_span == 0
     assert "Recovered" not in {e.reason for e in rack.service._state.events.since(0, 10_000)}
 
 
@@ -110,14 +110,14 @@ async def test_a_cancel_is_answered_when_it_is_durable(rack: Rack, fault: Fault)
     await rack.state("red", "running")
     rack.disk.fault = fault
     with pytest.raises(ServiceError, match="its end is not written"):
-        await rack.service.cancel("red")
+        await rack.service.commands.cancel("red")
     assert not rack.engine.statuses
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
     await mended(rack)
     await rack.state("red", "cancelled")
     calls = len(rack.engine.calls)
     await restarted(rack)
-    assert (await rack.service.job("red")).state == "cancelled"
+    assert (await rack.service.queries.job("red")).state == "cancelled"
     assert rack.engine.calls[calls:] == []
 
 
@@ -130,11 +130,11 @@ async def test_a_waiting_job_whose_cancel_was_refused_goes_on_waiting(
     await submit(rack, "red", 2)
     rack.disk.fault = fault
     with pytest.raises(ServiceError, match="is not cancelled"):
-        await rack.service.cancel("red")
+        await rack.service.commands.cancel("red")
     await mended(rack)
-    assert (await rack.service.job("red")).state == "pending"
+    assert (await rack.service.queries.job("red")).state == "pending"
     await restarted(rack)
-    assert (await rack.service.job("red")).state == "pending"
+    assert (await rack.service.queries.job("red")).state == "pending"
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
@@ -148,13 +148,15 @@ async def test_endpoints_of_a_job_that_ended_on_a_full_disk_are_given_again(
     for rank in range(6):
         rack.engine.exit("red", rank, 0)
     await rack.until(lambda: rack.service._state.store_error)
-    assert (await rack.service.job("red")).state == "running", "an end is told when it is durable"
+    assert (await rack.service.queries.job("red")).state == "running", (
+        "an end is told when it is durable"
+    )
     await mended(rack)
     await rack.state("red", "completed")
     await rack.state("blue", "running")
     await restarted(rack)
-    assert (await rack.service.job("red")).state == "completed"
-    assert (await rack.service.job("blue")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "completed"
+    assert (await rack.service.queries.job("blue")).state == "running"
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
@@ -163,12 +165,12 @@ async def test_a_pause_that_was_refused_is_undone(rack: Rack, fault: Fault) -> N
     await rack.state("red", "running")
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
-        await rack.service.pause("red")
-    assert (await rack.service.job("red")).state == "running"
+        await rack.service.commands.pause("red")
+    assert (await rack.service.queries.job("red")).state == "running"
     assert {state.value for state in rack.engine.states("red")} == {"running"}
     await mended(rack)
     await restarted(rack)
-    assert (await rack.service.job("red")).state == "running"
+    assert (await rack.service.queries.job("red")).state == "running"
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
@@ -182,7 +184,7 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
     rack.engine.sick = {}
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
-        await rack.service.release("gpu5")
+        await rack.service.commands.release("gpu5")
     await mended(rack)
     assert "gpu5" in rack.service._state.quarantine
     await restarted(rack)
@@ -192,15 +194,17 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
 async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Rack) -> None:
     """Such databases exist: a later transaction moved the endpoints, the old row stayed open."""
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    first = await rack.service.apply(plan, wait_s=60)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    first = await rack.service.commands.apply(plan, wait_s=60)
     assert first.state == "committed"
     for job in ("red", "blue"):
-        await rack.service.cancel(job)
+        await rack.service.commands.cancel(job)
     move = plan.moves[0]
-    back = await rack.service.attach(move.endpoint, AttachRequest(aggregator=move.source), 60)
+    back = await rack.service.commands.attach(
+        move.endpoint, AttachRequest(aggregator=move.source), 60
+    )
     assert back.state == "committed"
-    homes = {e.name: e.home for e in await rack.service.endpoints()}
+    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     await crash(rack)
     with sqlite3.connect(rack.state_dir / "controller.sqlite") as db:
         body = '{"finished_at": null, "state": "running", "phase": "commit"}'
@@ -212,14 +216,14 @@ async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Ra
     await rack.up()
     await rack.until(rack.service.recovered.is_set)
     assert len(rack.switch.applied) == applied
-    assert {e.name: e.home for e in await rack.service.endpoints()} == homes
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == homes
 
 
 async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    first = await rack.service.attach("gpu0", AttachRequest(aggregator="as1"), 60)
-    await rack.service.attach("gpu0", AttachRequest(aggregator="as0"), 60)
+    first = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), 60)
+    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as0"), 60)
     intents = {
         view.id: (view, intent)
         for view, intent in (await rack.store.load()).transactions
@@ -234,4 +238,4 @@ async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: 
     interrupted = Interrupted(rack.service._state)
     interrupted.restore(loaded)
     assert not interrupted and not interrupted.owed and not rack.service._state.owed_jobs
-    assert "overtook" in (await rack.service.transaction(first.id)).result
+    assert "overtook" in (await rack.service.queries.transaction(first.id)).result

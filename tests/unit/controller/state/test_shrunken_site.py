@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import yaml
 
-from controller.api.app import create_app
 from controller.schema.jobs import JobRequest
 from controller.state.records import Quarantine
 from sitefile import CabledSite, load_site
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import PAPER, FakeEngine, Rack
 
 LISTS = (
@@ -43,7 +43,7 @@ def without(
 
 @asynccontextmanager
 async def served(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         yield client
 
@@ -57,9 +57,9 @@ async def every_list(client: httpx.AsyncClient) -> None:
 async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     service = await rack.up()
-    await service.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
     await rack.state("red", "running")
-    await service.cancel("red")
+    await service.commands.cancel("red")
     service._state.quarantine["as1/4"] = Quarantine("as1/4", "no light", 1.0)
     service._state.quarantine["gpu5"] = Quarantine("gpu5", "no light", 1.0)
     await rack.down()
@@ -81,7 +81,9 @@ async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> N
 async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     """It goes on, is shown, and can be cancelled."""
     rack = Rack(tmp_path)
-    await (await rack.up()).submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await (await rack.up()).commands.submit(
+        JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"])
+    )
     await rack.state("red", "running")
     await rack.down()
     rack.site = without(tmp_path, endpoint="gpu5", server="srv3")
@@ -102,9 +104,11 @@ async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> No
 
 async def test_an_aggregator_that_is_gone(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
-    await (await rack.up()).submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await (await rack.up()).commands.submit(
+        JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"])
+    )
     await rack.state("red", "running")
-    await rack.service.cancel("red")
+    await rack.service.commands.cancel("red")
     await rack.down()
     rack.site = without(tmp_path, endpoint="gpu5", server="srv3", aggregator="as1")
     rack.engine = FakeEngine(rack.site)

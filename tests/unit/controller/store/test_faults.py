@@ -130,7 +130,7 @@ def refuse(_: object) -> None:
 
 async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
+    plan = await rack.service.commands.make_plan(PlanRequest())
     full(rack, 1)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
@@ -139,18 +139,18 @@ async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
     assert caught.value.code == "failed"
     assert "full" in caught.value.message
     refused = f"more-{number}"
-    assert refused not in {job.name for job in await rack.service.jobs()}
-    health = await rack.service.health()
+    assert refused not in {job.name for job in await rack.service.queries.jobs()}
+    health = await rack.service.queries.health()
     assert (health.status, "full" in health.store_error) == ("degraded", True)
     commit = rack.store._commit
     rack.store._commit = refuse  # type: ignore[method-assign] - not even a free page is left
-    done = await rack.service.apply(plan, wait_s=60)
+    done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, len(rack.switch.applied)) == ("rolled_back", asked)
     rack.store._commit = commit  # type: ignore[method-assign]
     full(rack, 0)
     await submit(rack, "again", 6)
-    known = {job.name for job in await rack.service.jobs()}
+    known = {job.name for job in await rack.service.queries.jobs()}
     await rack.down()
     await rack.up()
-    assert {job.name for job in await rack.service.jobs()} == known
+    assert {job.name for job in await rack.service.queries.jobs()} == known
     assert {"red", "blue", "again"} <= known

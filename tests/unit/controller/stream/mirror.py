@@ -35,24 +35,24 @@ def strip(value: Any) -> Any:
 async def _listed(service: Service, kind: str) -> Shown:
     """Read one kind of object, with everything that its frames announce."""
     if kind == "job":
-        return {job.name: plain(job) for job in await service.jobs()}
+        return {job.name: plain(job) for job in await service.queries.jobs()}
     if kind == "endpoint":
-        return {e.name: plain(e) for e in await service.endpoints()}
+        return {e.name: plain(e) for e in await service.queries.endpoints()}
     if kind == "aggregator":
-        return {a.name: plain(a) for a in await service.aggregators()}
+        return {a.name: plain(a) for a in await service.queries.aggregators()}
     if kind == "quarantine":
-        return {q.object: plain(q) for q in await service.quarantine()}
+        return {q.object: plain(q) for q in await service.queries.quarantine()}
     if kind == "switch":
-        circuits, power = await service.circuits(), await service.power()
+        circuits, power = await service.queries.circuits(), await service.queries.power()
         return {
             s.name: {
                 "switch": plain(s),
                 "circuits": [plain(c) for c in circuits if c.switch == s.name],
                 "power": [plain(p) for p in power if p.switch == s.name],
             }
-            for s in await service.switches()
+            for s in await service.queries.switches()
         }
-    containers = await service.containers()
+    containers = await service.queries.containers()
     return {
         n.name: {
             "node": plain(n),
@@ -60,7 +60,7 @@ async def _listed(service: Service, kind: str) -> Shown:
                 (plain(c) for c in containers if c.server == n.name), key=lambda c: c["name"]
             ),
         }
-        for n in await service.nodes()
+        for n in await service.queries.nodes()
     }
 
 
@@ -70,8 +70,8 @@ KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine")
 async def truth(service: Service) -> Lists:
     """Read all lists."""
     lists = {kind: await _listed(service, kind) for kind in KINDS}
-    lists["transaction"] = {t.id: plain(t) for t in await service.transactions()}
-    lists["event"] = {str(e.id): plain(e) for e in await service.events(0, 10_000)}
+    lists["transaction"] = {t.id: plain(t) for t in await service.queries.transactions()}
+    lists["event"] = {str(e.id): plain(e) for e in await service.queries.events(0, 10_000)}
     return lists
 
 
@@ -80,7 +80,7 @@ class Mirror:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._reader = service.watch(None)
+        self._reader = service.queries.watch(None)
         self.lists: Lists = {}
         self.frames: list[Frame] = []
         self._task: asyncio.Task[None] | None = None

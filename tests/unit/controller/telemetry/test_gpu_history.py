@@ -145,28 +145,28 @@ async def test_views_show_the_gpus_figures_and_their_source(
     rack.service._telemetry._samples["red", 0] = sampled(
         reading, state.clock() + 3600
     )  # always fresh
-    (container,) = await rack.service.containers()
+    (container,) = await rack.service.queries.containers()
     assert container.gpu is not None
     assert (container.source, container.gpu.temperature_c) == ("nvml", 61)
-    endpoint = (await rack.service.endpoints())[0]
+    endpoint = (await rack.service.queries.endpoints())[0]
     assert endpoint.gpu == container.gpu
     assert (endpoint.source, endpoint.memory_used_bytes) == ("nvml", 3 << 30)
-    view = await rack.service.top()
+    view = await rack.service.queries.top()
     assert [row.temperature_c for row in (*view.jobs, *view.containers)] == [61, 61]
     assert view.jobs[0].power_w == pytest.approx(350.5)
-    idle = (await rack.service.endpoints())[1]
+    idle = (await rack.service.queries.endpoints())[1]
     assert (idle.gpu, idle.source, idle.memory_used_bytes) == (None, None, None)
 
 
 async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     rack.service._state.unfit = {"gpu2": "NVML hangs on this GPU"}
-    found = {e.name: e.unfit for e in await rack.service.endpoints()}
+    found = {e.name: e.unfit for e in await rack.service.queries.endpoints()}
     assert found["gpu2"] == "NVML hangs on this GPU"
     assert not found["gpu1"]
 
 
 async def test_metrics_have_base_units_and_omit_unknown_values() -> None:
-    endpoints = await FakeService().endpoints()
+    endpoints = await FakeService().queries.endpoints()
 
     class Now(Collector):
         def collect(self) -> Any:

@@ -38,9 +38,9 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     # The port received 1000 bytes and sent 2000 in one second of the aggregator's clock.
     assert telemetry.port_rates(at) == Rates(rx_bps=8000, tx_bps=16000)
     assert telemetry.rates("gpu0") == Rates(rx_bps=16000, tx_bps=8000)
-    job = await rack.service.job("red")
+    job = await rack.service.queries.job("red")
     assert (job.rx_bps, job.tx_bps) == (16000, 8000)
-    series = await rack.service.series(60)
+    series = await rack.service.queries.series(60)
     (line,) = series.containers
     assert (line.job, line.endpoint, line.rx_bps[-1]) == ("red", "gpu0", 16000)
     assert len(line.rx_bps) == len(series.times)
@@ -74,9 +74,9 @@ async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
 
 async def test_a_regroup_has_markers_in_the_series(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.make_plan(PlanRequest())
-    await rack.service.apply(plan, wait_s=10)
-    series = await rack.service.series(900)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.apply(plan, wait_s=10)
+    series = await rack.service.queries.series(900)
     reasons = [marker.reason for marker in series.markers]
     assert reasons == ["JobStarted", "JobStarted", "RegroupStarted", "RegroupCommitted"]
 

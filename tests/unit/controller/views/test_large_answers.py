@@ -15,7 +15,6 @@ import pytest_asyncio
 from console.cli.ask.client import Client
 from console.cli.ask.settings import Settings
 from controller.api import paging
-from controller.api.app import create_app
 from controller.base import slices
 from controller.jobs.admission import spec_of
 from controller.schema.jobs import JobRequest, JobView
@@ -23,6 +22,7 @@ from controller.state.records import JobRecord, JobSpec
 from controller.telemetry.history import RingBuffer
 from controller.views.jobs import JobViews
 from controller.views.series import MOST_SAMPLES
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 
 LARGE = ("/jobs", "/endpoints", "/aggregators", "/containers", "/top", "/site", "/series")
@@ -30,7 +30,7 @@ LARGE = ("/jobs", "/endpoints", "/aggregators", "/containers", "/top", "/site", 
 
 @pytest_asyncio.fixture
 async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 
@@ -146,7 +146,7 @@ async def test_other_tasks_run_while_a_large_answer_is_made(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With slices of length zero the loop runs between any two items."""
-    await rack.service.submit(JobRequest(name="red", count=6))
+    await rack.service.commands.submit(JobRequest(name="red", count=6))
     await rack.state("red", "running")
     rack.service._telemetry.history.append(time.time(), np.ones((6, 3), dtype=np.float32))
     await client.get("/health")
@@ -210,7 +210,7 @@ async def test_a_cancelled_answer_leaves_the_queue(monkeypatch: pytest.MonkeyPat
 async def test_a_series_of_any_length_is_bounded(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rack.service.submit(JobRequest(name="red", count=4))
+    await rack.service.commands.submit(JobRequest(name="red", count=4))
     await rack.state("red", "running")
     state, now = rack.service._state, time.time()
     state.change("red", started_at=now - 700)

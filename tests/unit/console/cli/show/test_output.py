@@ -79,7 +79,7 @@ def test_events_are_exported_harmlessly_to_a_terminal(
         )
         return [said] if since < 1 else []
 
-    monkeypatch.setattr(service, "events", events)
+    monkeypatch.setattr(service.queries, "events", events)
     words = ["--url", url, "events", "export", "--format", "csv"]
     code = f"import sys; from console.cli.main import main; sys.exit(main({words!r}))"
     command = [sys.executable, "-c", code]

@@ -79,14 +79,14 @@ def test_move_several_at_once(run: Run, service: FakeService) -> None:
 def test_an_import_is_for_the_epoch_that_was_shown(
     run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = service.bring_back
+    shown = service.commands.bring_back
 
     async def moved_meanwhile(wanted: object, *, dry_run: bool, wait_s: float) -> object:
         view = await shown(wanted, dry_run=dry_run, wait_s=wait_s)  # type: ignore[arg-type]
         service.epoch += 1
         return view
 
-    monkeypatch.setattr(service, "bring_back", moved_meanwhile)
+    monkeypatch.setattr(service.commands, "bring_back", moved_meanwhile)
     done = run("move", "gpu2=as0", "--yes")
     assert done.code == 6
     assert service.homes["gpu2"] == "as1"
@@ -175,7 +175,7 @@ def test_a_report_has_the_last_output_of_every_rank(
 def test_a_report_has_the_jobs_first_event_however_much_came_after(
     run: Run, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submitted = service._jobs["red"].submitted_at
+    submitted = service.jobs["red"].submitted_at
     log = [
         EventView(
             id=i,
@@ -192,7 +192,7 @@ def test_a_report_has_the_jobs_first_event_however_much_came_after(
     async def events(since: int, limit: int) -> list[EventView]:
         return log[-limit:] if since <= 0 else log[since : since + limit]
 
-    monkeypatch.setattr(service, "events", events)
+    monkeypatch.setattr(service.queries, "events", events)
     file = tmp_path / "red.html"
     assert run("report", "red", "-o", str(file)).code == 0
     text = file.read_text()

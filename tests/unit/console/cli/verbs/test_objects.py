@@ -81,7 +81,7 @@ def test_an_error_with_o_json_is_json_on_stderr(run: Run) -> None:
 
 
 def test_an_empty_list_says_so_beside_the_data(run: Run, service: FakeService) -> None:
-    service._jobs.clear()
+    service.jobs.clear()
     ran = run("get", "jobs")
     assert ran.out == ""
     assert "no jobs" in ran.err

@@ -12,12 +12,11 @@ from starlette.datastructures import Headers
 from starlette.types import Message
 
 from controller.api import openapi
-from controller.api.app import create_app
 from controller.api.gate.access import COOKIE, credentials
-from controller.api.gate.pace import FAILURES, PUBLIC, Pace
+from controller.api.gate.pace import FAILURES, PUBLIC, RateLimit
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions, proxy_network
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.gate.test_origins import people
 from tests.unit.controller.api.people_rig import people_site
 from tests.unit.controller.api.served import serving
@@ -71,8 +70,8 @@ async def test_sign_ins_are_paced_and_a_refused_ones_body_is_not_read(tmp_path: 
         if message["type"] == "http.response.start":
             codes.append(message["status"])
 
-    pace = Pace(clock=lambda: 0.0)
-    async with people_site(tmp_path, pace) as site:
+    rate_limit = RateLimit(clock=lambda: 0.0)
+    async with people_site(tmp_path, rate_limit) as site:
         for number in range(3 * BURST):
             scope = {
                 "type": "http",
@@ -90,7 +89,10 @@ async def test_sign_ins_are_paced_and_a_refused_ones_body_is_not_read(tmp_path: 
 
 
 async def test_sign_ins_and_wrong_tokens_are_counted_together(tmp_path: Path) -> None:
-    async with people_site(tmp_path, Pace(clock=lambda: 0.0)) as site, site.client() as stranger:
+    async with (
+        people_site(tmp_path, RateLimit(clock=lambda: 0.0)) as site,
+        site.client() as stranger,
+    ):
         for _ in range(BURST // 2):
             assert (await stranger.get("/jobs")).status_code == 401
             reply = await stranger.post("/session", json={"token": "ll_wrong"})
@@ -104,7 +106,7 @@ async def test_sign_ins_and_wrong_tokens_are_counted_together(tmp_path: Path) ->
     "path", ["/", "/console/js/main.js", "/nothing", "/api/v1/alive", "/api/v1/openapi.json"]
 )
 async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
-    app = create_app(FakeService(), pace=Pace(clock=lambda: 0.0))
+    app = app_of(rate_limit=RateLimit(clock=lambda: 0.0))
     for address, wanted in (("10.0.0.1", 429), ("10.0.0.2", 200)):
         transport = httpx.ASGITransport(app=app, client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -124,7 +126,7 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
         return made(**given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(openapi, "get_openapi", slow)
-    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    transport = httpx.ASGITransport(app=app_of())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         asked = [asyncio.create_task(client.get("/openapi.json")) for _ in range(3)]
         assert (await client.get("/alive")).status_code == 200
@@ -135,7 +137,7 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_an_answer_names_a_bounded_number_of_wrong_fields() -> None:
-    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    transport = httpx.ASGITransport(app=app_of())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         reply = await client.post("/jobs", json={"count": 1, "command": [[]] * 2000})
         assert reply.status_code == 422

@@ -1,4 +1,4 @@
-"""Tokens, sessions, pace, keys, epochs, pages: what the gate does beside judging roles."""
+"""Tokens, sessions, rate limits, keys, epochs, pages: what the gate does beside judging roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.api.gate.pace import Limit, Pace
+from controller.api.gate.pace import Limit, RateLimit
 from controller.base.errors import ServiceError
 from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.people.authz import Principal, Role
@@ -72,7 +72,7 @@ async def test_a_restart_forgets_no_revocation(tmp_path: Path) -> None:
     assert again.find(secret) is None
     found = again.find(admin)
     assert found is not None and found.last_used_at == clock.now
-    with pytest.raises(ServiceError, match="last one of an admin"):
+    with pytest.raises(ServiceError, match="last valid token of an admin"):
         await again.revoke(found.id)
     await again.close()
 
@@ -171,7 +171,7 @@ async def test_a_change_only_at_the_epoch_it_was_decided_at(site: Site) -> None:
     async with site.client("operator") as client:
         stale = await client.post("/jobs/alpha-red/pause", headers={"If-Match": '"3"'})
         assert (stale.status_code, stale.json()["code"]) == (412, "conflict")
-        assert (await site.service.job("alpha-red")).state == "running"
+        assert (await site.service.queries.job("alpha-red")).state == "running"
         now = f'"{site.service.epoch}"'
         fresh = await client.post("/jobs/alpha-red/pause", headers={"If-Match": now})
         assert fresh.json()["state"] == "paused"
@@ -223,13 +223,15 @@ async def test_pages_show_every_item_once(site: Site) -> None:
         assert (await client.get("/endpoints", params={"limit": 0})).status_code == 422
 
 
-# --- pace (S16) ---------------------------------------------------------------------------
+# --- rate limits (S16) ---------------------------------------------------------------------------
 
 
 async def test_a_flood_is_refused_and_an_operator_gets_through(tmp_path: Path) -> None:
     now = 0.0
-    pace = Pace(changes=Limit(1, 5), reads=PLENTY, failures=Limit(1, 3), clock=lambda: now)
-    async with people_site(tmp_path, pace) as site:
+    rate_limit = RateLimit(
+        changes=Limit(1, 5), reads=PLENTY, failures=Limit(1, 3), clock=lambda: now
+    )
+    async with people_site(tmp_path, rate_limit) as site:
         async with site.client("user-alpha") as flood, site.client("operator") as keeper:
             body = {"count": 1, "project": "alpha"}
             replies = await asyncio.gather(*(flood.post("/jobs", json=body) for _ in range(100)))
@@ -250,21 +252,21 @@ async def test_a_flood_is_refused_and_an_operator_gets_through(tmp_path: Path) -
 async def test_pace_remembers_a_bounded_number_of_callers() -> None:
     from controller.api.gate import pace as module
 
-    pace = Pace(clock=lambda: 0.0)
+    rate_limit = RateLimit(clock=lambda: 0.0)
     for number in range(module.MAX_KNOWN + 500):
-        pace.failed(f"10.0.{number // 256}.{number % 256}")
-    assert len(pace._buckets["failed"]) == module.MAX_KNOWN
+        rate_limit.failed(f"10.0.{number // 256}.{number % 256}")
+    assert len(rate_limit._buckets["failed"]) == module.MAX_KNOWN
 
 
 async def test_addresses_push_no_users_bucket_out() -> None:
     from controller.api.gate import pace as module
 
-    pace = Pace(changes=Limit(1, 1), clock=lambda: 0.0)
+    rate_limit = RateLimit(changes=Limit(1, 1), clock=lambda: 0.0)
     ann = Principal("ann", Role.USER)
-    assert pace.check(ann, "POST") is None
+    assert rate_limit.check(ann, "POST") is None
     for number in range(module.MAX_KNOWN + 500):
-        pace.failed(f"10.0.{number // 256}.{number % 256}")
-    assert pace.check(ann, "POST") is not None
+        rate_limit.failed(f"10.0.{number // 256}.{number % 256}")
+    assert rate_limit.check(ann, "POST") is not None
 
 
 async def test_a_project_kept_over_a_restart(tmp_path: Path) -> None:
@@ -275,5 +277,5 @@ async def test_a_project_kept_over_a_restart(tmp_path: Path) -> None:
     again = Accounts(tmp_path / "a.sqlite", Clock())
     await again.open()
     assert Project("gamma", 2.0, 4) in again.projects()
-    assert again.has_project("default")
+    assert "default" in {p.name for p in again.projects()}
     await again.close()

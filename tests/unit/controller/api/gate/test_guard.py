@@ -1,4 +1,4 @@
-"""Size, pace and origin of requests; time limits of the work behind them."""
+"""Size, rate and origin of requests; time limits of the work behind them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api.app import create_app
 from controller.api.deadlines import change, within
-from controller.api.gate.guard import Guard
+from controller.api.gate.guard import RequestLimits
 from controller.api.gate.rules import BODIES, BODY_BYTES, RouteTable
 from controller.base.errors import ServiceError
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    transport = httpx.ASGITransport(app=app_of())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         yield client
 
@@ -58,7 +57,7 @@ async def test_large_bodies_are_refused(
 
 
 async def test_a_body_that_stops_arriving_is_refused() -> None:
-    app = Guard(create_app(FakeService()), table=RouteTable([]), body_pause_s=0.05)
+    app = RequestLimits(app_of(), table=RouteTable([]), body_pause_s=0.05)
     sent: list[Message] = []
 
     async def never() -> Message:
@@ -125,7 +124,7 @@ async def test_a_crash_after_the_first_byte_just_ends_the_answer() -> None:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
-    await Guard(broken, table=RouteTable([]))(scope, receive, send)
+    await RequestLimits(broken, table=RouteTable([]))(scope, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 
@@ -145,7 +144,7 @@ async def test_a_change_goes_on_when_time_is_up() -> None:
     with pytest.raises(ServiceError) as caught:
         await change(0.01, "job/red", work())
     assert caught.value.code == "timeout"
-    assert "goes on" in caught.value.hint
+    assert "continues" in caught.value.hint
     async with asyncio.timeout(30):
         await done.wait()
 

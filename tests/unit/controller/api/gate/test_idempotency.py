@@ -11,14 +11,20 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from controller.api.app import create_app
-from controller.api.gate.idempotency import KEPT, KEPT_S, MAX_ANSWER_BYTES, Volatile, answered
+from controller.api.gate.idempotency import (
+    KEPT,
+    KEPT_S,
+    MAX_ANSWER_BYTES,
+    AnswersInMemory,
+    answered,
+)
 from controller.api.gate.rules import BODIES
 from controller.base.errors import ServiceError
 from controller.state.events import EventLog
 from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 BODY = {"count": 1, "name": "once"}
@@ -30,8 +36,10 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
-    book = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
-    transport = httpx.ASGITransport(app=create_app(service, book=book), raise_app_exceptions=False)
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
+    transport = httpx.ASGITransport(
+        app=app_of(service, answers=answers), raise_app_exceptions=False
+    )
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1"
@@ -78,7 +86,7 @@ async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> Non
     async with life(tmp_path / "s.sqlite", service) as client:
         lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
         async with asyncio.timeout(60):
-            while "submit" not in service.entered:  # noqa: ASYNC110 - told by nobody
+            while "submit" not in service.entered:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.01)
         lost.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -86,8 +94,8 @@ async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> Non
     async with life(tmp_path / "s.sqlite", service) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.json()["code"]) == (409, "conflict")
-        assert "not known" in again.json()["detail"]
-        assert again.json()["hint"].startswith("look at /api/v1/jobs")
+        assert "unknown" in again.json()["detail"]
+        assert again.json()["hint"].startswith("check /api/v1/jobs")
         assert again.json()["object"] == "api/v1/jobs"
     assert service.requests == []
 
@@ -119,7 +127,7 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=create_app(service, book=Full()))
+    transport = httpx.ASGITransport(app=app_of(service, answers=Full()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         refused = await client.post("/jobs", json=BODY, headers=KEYED)
     await store.close()
@@ -128,7 +136,7 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
 
 
 async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> None:
-    """Half of its body came: nobody asked for that, and the whole of it may come yet."""
+    """Half of its body arrived: that is not the request, which may still be sent again."""
     service = FakeService()
     pieces: list[Message] = [
         {"type": "http.request", "body": b'{"count": 1, ', "more_body": True},
@@ -199,7 +207,7 @@ async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=create_app(FakeService(), book=Watched()))
+    transport = httpx.ASGITransport(app=app_of(answers=Watched()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         first = await client.post("/jobs", json=BODY, headers=KEYED)
         assert first.status_code == 201
@@ -235,7 +243,7 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
     assert await left() == {"d", "e"}
     await put("f", 5.5 + KEPT_S, 10)
     assert await left() == {"f"}
-    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, whatever its size
+    await put("g", 6.0 + KEPT_S, 1000)  # the latest stays, also if it is large
     assert await left() == {"g"}
     kept = await store.answer("g")
     await store.close()
@@ -258,7 +266,7 @@ async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
 # --- If-Match -------------------------------------------------------------------------------
 
 
-class SlowBook(Volatile):
+class SlowAnswers(AnswersInMemory):
     """Something else moves the fabric while a key is made durable."""
 
     def __init__(self, service: FakeService) -> None:
@@ -282,7 +290,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
         service.epoch += 7
         yield b'"name": "once"}'
 
-    transport = httpx.ASGITransport(app=create_app(service))
+    transport = httpx.ASGITransport(app=app_of(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
 
         async def submit() -> httpx.Response:
@@ -300,7 +308,7 @@ async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
 
 async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
     service = FakeService()
-    transport = httpx.ASGITransport(app=create_app(service, book=SlowBook(service)))
+    transport = httpx.ASGITransport(app=app_of(service, answers=SlowAnswers(service)))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
         late = await client.post("/jobs", json=BODY, headers=wanted)

@@ -12,13 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.api.gate.origins import Origins, origin_of
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions
 from controller.people.accounts import Accounts
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import Clock
 from tests.unit.controller.api.served import serving
 from tests.unit.controller.api.server.test_tls import certificate, trusting
@@ -80,7 +79,7 @@ def test_a_host_is_known_by_the_controllers_names(host: str, known: bool) -> Non
 
 
 async def test_without_tokens_a_name_made_to_resolve_to_loopback_reads_nothing() -> None:
-    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    transport = httpx.ASGITransport(app=app_of())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         refused = await client.get("/api/v1/jobs", headers={"Host": "evil.example:8470"})
         assert (refused.status_code, refused.json()["code"]) == (421, "forbidden")

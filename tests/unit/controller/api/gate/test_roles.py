@@ -12,18 +12,18 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api.app import PARTS, create_app
+from controller.api.app import PARTS
 from controller.api.gate.rules import PUBLIC, RULES, RouteTable
 from controller.api.scope.redact import Redactor
-from controller.api.scope.scoped import Scoped
-from controller.people.authz import VERBS, Owned, Principal, Role, Verdict, authorise, may
+from controller.api.scope.scoped import ScopedQueries
+from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, ResyncView
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import Site, people_site
 
-SCHEMA: dict[str, Any] = create_app(FakeService()).openapi()
+SCHEMA: dict[str, Any] = app_of().openapi()
 OPERATIONS = [
     (method, path, operation["operationId"])
     for path, item in SCHEMA["paths"].items()
@@ -71,9 +71,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         ident = token.id
     body = BODIES.get(name)
     if name == "apply_plan":
-        body = {"plan": json.loads((await site.service.make_plan(PLAN)).model_dump_json())}
+        body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
     if "transactions/{ident}" in path:
-        await site.service.apply(await site.service.make_plan(PLAN), 0)
+        await site.service.commands.apply(await site.service.commands.make_plan(PLAN), 0)
         view = site.service.transactions_["t1"][0].model_copy(update={"jobs": ["alpha-red"]})
         site.service.transactions_["t1"] = [view]
     path = _path(path).format(name=subjects.get(name, ""), ident=ident, port="1.1.1")
@@ -90,7 +90,7 @@ def expected(who: str, name: str) -> set[int]:
     role, _, project = who.partition("-")
     verb = RULES[name]
     principal = Principal(who, Role(role), frozenset({project} if project else ()))
-    if authorise(principal, verb) is Verdict.FORBIDDEN:
+    if authorise(principal, verb) is Authorisation.FORBIDDEN:
         return {403}
     about_alpha = name in {
         "get_job",
@@ -127,11 +127,11 @@ async def test_no_route_without_a_token(site: Site) -> None:
 
 @pytest.mark.parametrize("who", CALLERS)
 async def test_a_refusal_changes_nothing(site: Site, who: str) -> None:
-    before = [job.model_dump() for job in await site.service.jobs()]
+    before = [job.model_dump() for job in await site.service.queries.jobs()]
     for method, path, name in OPERATIONS:
         if method != "get" and expected(who, name) != SUCCESS:
             await call(site, who, method, path, name)
-    assert [job.model_dump() for job in await site.service.jobs()] == before
+    assert [job.model_dump() for job in await site.service.queries.jobs()] == before
 
 
 @pytest.mark.parametrize("tail", ["", "/cancel", "/pause", "/resume", "/logs"])
@@ -172,7 +172,7 @@ async def test_a_taken_name_tells_nothing(site: Site) -> None:
 async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
     feed = site.service.feed
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    frames = aiter(Scoped(site.service, beta).watch(None))  # type: ignore[arg-type]
+    frames = aiter(ScopedQueries(site.service.queries, beta).watch(None))  # type: ignore[arg-type]
     following = asyncio.ensure_future(anext(frames))
     assert feed.readers == 1
     feed.publish("changed", ChangedView(kind="job", name="alpha-red", epoch=1))
@@ -187,8 +187,8 @@ async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
 
 async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> None:
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    reader = Scoped(site.service, beta).watch(None)  # type: ignore[arg-type]
-    del site.service._jobs["beta-blue"], site.service._jobs["alpha-red"]
+    reader = ScopedQueries(site.service.queries, beta).watch(None)  # type: ignore[arg-type]
+    del site.service.jobs["beta-blue"], site.service.jobs["alpha-red"]
     for name in ("alpha-red", "beta-blue", "", "nobody"):
         site.service.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))
     names = [item.data.name for item in await reader.batch()]  # type: ignore[union-attr]
@@ -242,13 +242,13 @@ def test_every_rule_is_a_known_verb_and_has_a_route() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_an_unknown_verb_is_refused_to_everybody(role: Role) -> None:
     principal = Principal("x", role, frozenset({"*"}))
-    assert authorise(principal, "reactor:open") is Verdict.FORBIDDEN
+    assert authorise(principal, "reactor:open") is Authorisation.FORBIDDEN
     assert "reactor:open" not in may(principal)
 
 
 def test_a_role_is_judged_before_the_project() -> None:
     viewer = Principal("v", Role.VIEWER, frozenset({"alpha"}))
-    assert authorise(viewer, "jobs:change", "beta") is Verdict.FORBIDDEN
-    assert authorise(viewer, "jobs:read", "beta") is Verdict.HIDDEN
-    assert authorise(viewer, "jobs:read", "alpha") is Verdict.ALLOWED
-    assert authorise(viewer, "metrics:read") is Verdict.FORBIDDEN
+    assert authorise(viewer, "jobs:change", "beta") is Authorisation.FORBIDDEN
+    assert authorise(viewer, "jobs:read", "beta") is Authorisation.HIDDEN
+    assert authorise(viewer, "jobs:read", "alpha") is Authorisation.ALLOWED
+    assert authorise(viewer, "metrics:read") is Authorisation.FORBIDDEN

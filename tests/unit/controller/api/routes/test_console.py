@@ -11,9 +11,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from controller.api.app import create_app
 from controller.api.routes import console
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.apps import app_of
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def folder() -> Path:
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(FakeService()))
+    transport = httpx.ASGITransport(app=app_of())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
 
@@ -89,4 +88,4 @@ def test_vendored_files_are_those_that_were_checked(folder: Path) -> None:
 def test_without_a_console_the_api_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "PACKAGE", "console.absent")
     assert console.assets() is None
-    assert create_app(FakeService()).openapi()["paths"]
+    assert app_of().openapi()["paths"]

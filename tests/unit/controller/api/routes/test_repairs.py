@@ -13,14 +13,14 @@ import typer
 from typer.testing import CliRunner
 
 from console.cli.verbs import repairs
-from controller.api.app import create_app
 from controller.state.records import Quarantine
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 
 
 @pytest_asyncio.fixture
 async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(rack.service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 

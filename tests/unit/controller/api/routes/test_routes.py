@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api.app import create_app
 from controller.base.errors import ServiceError
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
 PROBLEM = "application/problem+json"
@@ -23,7 +23,7 @@ def service() -> FakeService:
 
 @pytest.fixture
 async def client(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=create_app(service))
+    transport = httpx.ASGITransport(app=app_of(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 

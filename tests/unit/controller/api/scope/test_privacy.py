@@ -14,16 +14,17 @@ from typing import Any
 
 import httpx
 
-from controller.api.app import PARTS, create_app
+from controller.api.app import PARTS
 from controller.api.gate.access import Access
 from controller.api.scope.redact import ANOTHER, Redactor
-from controller.api.scope.scoped import Scoped
+from controller.api.scope.scoped import ScopedQueries
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.jobs import JobView, PlanHintView, WaitView
 from scheduler.queue.model import Preemption
 from scheduler.queue.model import Project as Share
 from sitefile import load_site
+from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import PAPER, Rack
 
 MERGER = "merger-with-acme"
@@ -52,7 +53,7 @@ class People:
     app: Any = None
 
     async def seen_by(self, who: str) -> str:
-        """Everything that somebody can read, in one text."""
+        """All answers that a caller can read, in one text."""
         found = []
         async with self.client(who) as client:
             for part in PARTS:
@@ -87,7 +88,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
         ("operator", Role.OPERATOR, []),
     ):
         _, made.secrets[who] = await accounts.create(who, role, projects)
-    made.app = create_app(rack.service, Access(accounts))
+    made.app = app_of(rack.service, Access(accounts))
     try:
         yield made
     finally:
@@ -105,7 +106,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
     async with people(tmp_path) as site:
         rack = site.rack
         ann = Principal("ann", Role.USER, frozenset({"alpha"}))
-        reader = Scoped(rack.service, ann).watch(None)  # type: ignore[arg-type]
+        reader = ScopedQueries(rack.service.queries, ann).watch(None)  # type: ignore[arg-type]
         # Alpha holds more than its share, so that beta's urgent job comes before its next one.
         red = {"project": "alpha", "count": 3, "policy": "live", "preemptible": True}
         await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2", "gpu4"], **red)
@@ -127,7 +128,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await submitted(site, "ann", name="alpha-late", **late)
 
         async def waits() -> bool:
-            late = await rack.service.job("alpha-late")
+            late = await rack.service.queries.job("alpha-late")
             return late.wait is not None and MERGER in late.wait.reason
 
         await rack.until(waits)
@@ -219,7 +220,7 @@ def test_every_text_of_a_waiting_job_is_cut() -> None:
 
 
 def test_a_text_that_a_user_shapes_tells_nothing() -> None:
-    """Whether another project has a job of a name can not be found out with an error's text."""
+    """The text of an error does not reveal whether another project has a job of a name."""
     for name in ("beta-blue", "beta-nothing"):
         assert ALPHA.text(f"there is no image job/{name}") == f"there is no image {ANOTHER}"
         assert ALPHA.text(f"held by ll-{name}-0-4") == "held by another container"

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.server import connections as door_module
+from controller.api.server import connections as connections_module
 from controller.api.server import server as server_module
 from controller.api.server.connections import (
     MAX_CONNECTIONS,
     REQUEST_S,
     RESERVED_FILES,
-    Door,
+    ConnectionLimit,
     connections_possible,
 )
 from controller.api.server.outflow import Outflow
@@ -44,7 +44,7 @@ class Visitor:
         self.address = address
         self.out = False
 
-    def turn_out(self) -> None:
+    def close(self) -> None:
         self.out = True
 
     def outflow(self) -> Outflow | None:
@@ -60,63 +60,63 @@ class Clock:
 
 
 def test_the_oldest_idle_one_makes_room() -> None:
-    door = Door(2)
+    limit = ConnectionLimit(2)
     first, second, third = Visitor(), Visitor(), Visitor()
-    assert all(door.enter(guest) for guest in (first, second, third))
+    assert all(limit.enter(client) for client in (first, second, third))
     assert (first.out, second.out, third.out) == (True, False, False)
-    assert len(door) == 2
+    assert len(limit) == 2
 
 
 def test_who_is_being_served_stays() -> None:
-    door = Door(2)
+    limit = ConnectionLimit(2)
     served, idle, third, fourth = Visitor(), Visitor(), Visitor(), Visitor()
-    assert door.enter(served)
-    door.busy(served)
-    assert door.enter(idle)
-    assert door.enter(third)
+    assert limit.enter(served)
+    limit.busy(served)
+    assert limit.enter(idle)
+    assert limit.enter(third)
     assert idle.out
-    door.busy(third)
-    assert not door.enter(fourth)
+    limit.busy(third)
+    assert not limit.enter(fourth)
     assert not (served.out or third.out)
-    door.idle(served)
-    assert door.enter(fourth)
+    limit.idle(served)
+    assert limit.enter(fourth)
     assert served.out
 
 
 def test_the_address_with_most_of_them_makes_room_first() -> None:
-    door = Door(4)
+    limit = ConnectionLimit(4)
     honest = Visitor("10.0.0.9")
-    assert door.enter(honest)
+    assert limit.enter(honest)
     flood = [Visitor() for _ in range(20)]
-    assert all(door.enter(guest) for guest in flood)
+    assert all(limit.enter(client) for client in flood)
     assert not honest.out
-    assert [guest.out for guest in flood] == [True] * 17 + [False] * 3
+    assert [client.out for client in flood] == [True] * 17 + [False] * 3
 
 
 def test_a_request_that_takes_too_long_to_arrive_is_not_waited_for() -> None:
     clock = Clock()
-    door = Door(10, clock)
+    limit = ConnectionLimit(10, clock)
     slow, served, kept = Visitor(), Visitor(), Visitor()
-    for guest in (slow, served, kept):
-        assert door.enter(guest)
-    door.busy(served)
-    door.busy(kept)
+    for client in (slow, served, kept):
+        assert limit.enter(client)
+    limit.busy(served)
+    limit.busy(kept)
     clock.now = REQUEST_S
-    door.idle(slow)  # a further drop of the same request buys no time
-    door.idle(kept)
+    limit.idle(slow)  # a further drop of the same request buys no time
+    limit.idle(kept)
     clock.now += 1
-    door.sweep()
+    limit.sweep()
     assert (slow.out, served.out, kept.out) == (True, False, False)
 
 
 def test_who_left_is_forgotten() -> None:
-    door = Door(1)
+    limit = ConnectionLimit(1)
     gone, there = Visitor(), Visitor()
-    assert door.enter(gone)
-    door.leave(gone)
-    door.idle(gone)
-    assert len(door) == 0
-    assert door.enter(there)
+    assert limit.enter(gone)
+    limit.leave(gone)
+    limit.idle(gone)
+    assert len(limit) == 0
+    assert limit.enter(there)
     assert not gone.out
 
 
@@ -127,7 +127,7 @@ def test_who_left_is_forgotten() -> None:
 def test_connections_leave_files_for_the_rest(
     monkeypatch: pytest.MonkeyPatch, files: int, connections: int
 ) -> None:
-    monkeypatch.setattr(door_module.resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(connections_module.resource, "getrlimit", lambda _: (files, files))
     assert connections_possible() == connections
 
 
@@ -136,7 +136,7 @@ async def test_a_drip_is_cut_off_and_a_whole_request_is_answered(
 ) -> None:
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     async with serving(PeopleOptions(open=True)) as (_, port), asyncio.timeout(120):
-        monkeypatch.setattr(door_module, "REQUEST_S", 0.3)
+        monkeypatch.setattr(connections_module, "REQUEST_S", 0.3)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionError):
             for _ in range(10_000):
@@ -147,7 +147,7 @@ async def test_a_drip_is_cut_off_and_a_whole_request_is_answered(
                 await asyncio.sleep(0.01)
             assert await reader.read() == b""
         writer.close()
-        monkeypatch.setattr(door_module, "REQUEST_S", REQUEST_S)  # this one may be slow
+        monkeypatch.setattr(connections_module, "REQUEST_S", REQUEST_S)  # this one may be slow
         assert await asyncio.to_thread(asked, port) == 200
 
 
@@ -170,7 +170,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def asked(port: int) -> int:
-    """Ask as somebody honest does, on a connection of their own; return the status."""
+    """Send an honest request on a connection of its own; return the status."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
         connection.request("GET", "/api/v1/health")

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.api.server import connections as door_module
+from controller.api.server import connections as connections_module
 from controller.api.server import outflow as outflow_module
 from controller.api.server import server as server_module
-from controller.api.server.connections import Door
+from controller.api.server.connections import ConnectionLimit
 from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
 from controller.base.addresses import network_of
 from controller.daemon.listen import PeopleOptions
@@ -35,7 +35,7 @@ class Visitor:
         self.out = False
         self.flow = Outflow(0, 0)
 
-    def turn_out(self) -> None:
+    def close(self) -> None:
         self.out = True
 
     def outflow(self) -> Outflow:
@@ -52,18 +52,18 @@ class Clock:
 
 def test_a_reader_that_takes_nothing_is_turned_out_and_a_slow_one_is_not() -> None:
     clock = Clock()
-    door = Door(10, clock)
+    limit = ConnectionLimit(10, clock)
     stuck, slow, done = Visitor(), Visitor(), Visitor()
-    for guest in (stuck, slow, done):
-        assert door.enter(guest)
-        guest.flow = Outflow(100, 10**6)
-    door.busy(stuck)
+    for client in (stuck, slow, done):
+        assert limit.enter(client)
+        client.flow = Outflow(100, 10**6)
+    limit.busy(stuck)
     for second in range(4 * int(SEND_S)):
         clock.now = float(second)
         slow.flow = Outflow(100 + second * 2048, 10**6)
         done.flow = Outflow(0, 0) if second > 5 else done.flow
-        door.busy(done)
-        door.sweep()
+        limit.busy(done)
+        limit.sweep()
     assert (stuck.out, slow.out, done.out) == (True, False, False)
 
 
@@ -86,45 +86,45 @@ def test_a_reader_that_takes_single_bytes_is_late() -> None:
 
 
 def test_an_address_with_most_connections_makes_room_even_if_all_are_served() -> None:
-    door = Door(10)
+    limit = ConnectionLimit(10)
     flood = [Visitor() for _ in range(10)]
-    for guest in flood:
-        assert door.enter(guest)
-        door.busy(guest)
+    for client in flood:
+        assert limit.enter(client)
+        limit.busy(client)
     honest = [Visitor("10.0.0.9") for _ in range(6)]
     entered = []
-    for guest in honest:
-        entered.append(door.enter(guest))
-        door.busy(guest)
-    assert entered == [True] * 5 + [False]  # half is everybody's
-    assert not any(guest.out for guest in honest)
-    assert [guest.out for guest in flood] == [True] * 5 + [False] * 5
+    for client in honest:
+        entered.append(limit.enter(client))
+        limit.busy(client)
+    assert entered == [True] * 5 + [False]  # no address gets more than half
+    assert not any(client.out for client in honest)
+    assert [client.out for client in flood] == [True] * 5 + [False] * 5
 
 
 def test_a_flood_never_takes_the_place_of_an_address_with_fewer_connections() -> None:
-    door = Door(10)
+    limit = ConnectionLimit(10)
     honest = Visitor("10.0.0.9")
-    assert door.enter(honest)  # idle: in the middle of its request
+    assert limit.enter(honest)  # idle: in the middle of its request
     for _ in range(50):
-        guest = Visitor()
-        if door.enter(guest):
-            door.busy(guest)
+        client = Visitor()
+        if limit.enter(client):
+            limit.busy(client)
     assert not honest.out
-    assert len(door) == 10
+    assert len(limit) == 10
 
 
 def test_a_stalled_connection_makes_room_for_its_own_address() -> None:
     clock = Clock()
-    door = Door(2, clock)
+    limit = ConnectionLimit(2, clock)
     stuck, served, fresh = Visitor(), Visitor(), Visitor()
-    for guest in (stuck, served):
-        assert door.enter(guest)
-        door.busy(guest)
+    for client in (stuck, served):
+        assert limit.enter(client)
+        limit.busy(client)
     stuck.flow = Outflow(0, 10**6)
-    door.sweep()
-    assert not door.enter(fresh)
-    clock.now = door_module.STALLED_S
-    assert door.enter(fresh)
+    limit.sweep()
+    assert not limit.enter(fresh)
+    clock.now = connections_module.STALLED_S
+    assert limit.enter(fresh)
     assert (stuck.out, served.out) == (True, False)
 
 
@@ -186,26 +186,26 @@ def ended(connection: socket.socket) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def narrow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Door, int]]:
+async def narrow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ConnectionLimit, int]]:
     """Serve at most LIMIT connections, with looks every 50 ms."""
     monkeypatch.setattr(server_module, "connections_possible", lambda: LIMIT)
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.05)
     async with serving(PeopleOptions(open=True)) as (server, port):
-        yield server.door, port
+        yield server.connections, port
 
 
 async def test_connections_that_do_not_read_do_not_shut_another_address_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As many as may be open, none of them idle; no deadline has passed yet."""
-    monkeypatch.setattr(door_module, "SEND_S", 3600.0)
-    monkeypatch.setattr(door_module, "STALLED_S", 3600.0)
-    async with narrow(monkeypatch) as (door, port):
+    monkeypatch.setattr(connections_module, "SEND_S", 3600.0)
+    monkeypatch.setattr(connections_module, "STALLED_S", 3600.0)
+    async with narrow(monkeypatch) as (limit, port):
         held = [await ask(port) for _ in range(LIMIT)]
-        await until("all are served", lambda: len(door) == LIMIT and not door._idle)
+        await until("all are served", lambda: len(limit) == LIMIT and not limit._idle)
         for _ in range(10):
             assert await status(port) == 200
-        assert len(door) <= LIMIT
+        assert len(limit) <= LIMIT
         for connection in held:
             connection.close()
 
@@ -213,11 +213,11 @@ async def test_connections_that_do_not_read_do_not_shut_another_address_out(
 async def test_connections_that_do_not_read_make_room_for_their_own_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door_module, "SEND_S", 3600.0)
-    monkeypatch.setattr(door_module, "STALLED_S", 0.2)
-    async with narrow(monkeypatch) as (door, port):
+    monkeypatch.setattr(connections_module, "SEND_S", 3600.0)
+    monkeypatch.setattr(connections_module, "STALLED_S", 0.2)
+    async with narrow(monkeypatch) as (limit, port):
         held = [await ask(port) for _ in range(LIMIT)]
-        await until("all wait", lambda: len(door._reading) == LIMIT)
+        await until("all wait", lambda: len(limit._reading) == LIMIT)
 
         async def answered() -> bool:
             with contextlib.suppress(httpx.TransportError):
@@ -232,10 +232,10 @@ async def test_connections_that_do_not_read_make_room_for_their_own_address(
 async def test_an_answer_that_is_not_read_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door_module, "SEND_S", 0.5)
-    async with narrow(monkeypatch) as (door, port):
+    monkeypatch.setattr(connections_module, "SEND_S", 0.5)
+    async with narrow(monkeypatch) as (limit, port):
         held = [await ask(port) for _ in range(LIMIT)]
-        await until("the controller has closed them", lambda: not len(door))
+        await until("the controller has closed them", lambda: not len(limit))
         await until("the kernel keeps nothing for them", lambda: all(map(ended, held)))
         assert await status(port) == 200
         for connection in held:
@@ -246,7 +246,7 @@ async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.05)
-    monkeypatch.setattr(door_module, "SEND_S", 0.5)
+    monkeypatch.setattr(connections_module, "SEND_S", 0.5)
     async with serving(certificate(tmp_path / "mine")) as (server, port):
 
         def stuck() -> ssl.SSLSocket:
@@ -258,7 +258,7 @@ async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
             return made
 
         held = [await asyncio.to_thread(stuck) for _ in range(4)]
-        await until("the controller has closed them", lambda: not len(server.door))
+        await until("the controller has closed them", lambda: not len(server.connections))
         for connection in held:
             connection.close()
 
@@ -268,9 +268,9 @@ async def test_a_small_answer_that_is_not_read_is_forgotten_by_the_kernel_too(
 ) -> None:
     """The kernel holds all of it, so the controller is done; the kernel has the same deadline."""
     monkeypatch.setattr(outflow_module, "SEND_S", 0.5)
-    async with narrow(monkeypatch) as (door, port):
+    async with narrow(monkeypatch) as (limit, port):
         connection = await ask(port, times=1, path="/console/vendor/uPlot.esm.js")
-        await until("it is gone", lambda: not len(door))
+        await until("it is gone", lambda: not len(limit))
         await until("the kernel has reset it", lambda: not queued(port))
         connection.close()
 
@@ -285,7 +285,7 @@ def queued(port: int) -> bool:
 
 
 async def test_a_slow_reader_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_module, "REQUEST_S", 0.1)
+    monkeypatch.setattr(connections_module, "REQUEST_S", 0.1)
     async with narrow(monkeypatch) as (_, port):
         connection = await ask(port, HONEST, times=1)
         size = (WEB / PUBLIC_FILE.removeprefix("/console/")).stat().st_size

@@ -140,7 +140,7 @@ async def test_a_handshake_that_never_ends_is_given_up(
         async with asyncio.timeout(60):
             for reader, _ in silent:
                 await ended(reader)
-            while len(server.door):  # noqa: ASYNC110 - nobody tells
+            while len(server.connections):  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.02)
         for _, writer in silent:
             writer.close()
@@ -154,7 +154,7 @@ async def test_handshakes_that_never_end_make_room(
     async with serving(certificate(tmp_path / "mine")) as (server, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         assert await alive(port, tmp_path / "mine")
-        assert len(server.door) <= 16
+        assert len(server.connections) <= 16
         async with asyncio.timeout(30):
             ends = [asyncio.create_task(ended(reader)) for reader, _ in silent]
             gone, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

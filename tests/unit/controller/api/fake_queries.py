@@ -1,8 +1,10 @@
-"""What the pretended controller shows: the paper's rack, all of it up and well."""
+"""What the fake controller shows: the paper's rack, all of it up and well."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Protocol
 
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned
@@ -25,6 +27,7 @@ from controller.schema.live import (
     DeviceHealthView,
     HealthView,
     HopView,
+    LogLineView,
     PortPowerView,
     PowerSeriesView,
     SeriesLineView,
@@ -33,6 +36,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
+from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.stream.feed import Cut, Feed, Reader
 from tests.unit.controller.api.fake_plans import STARTED_AT
 
@@ -49,24 +53,40 @@ HOT = GpuFiguresView(
 )
 
 
-class FakeLooks:
-    """Everything that can be looked at; ``FakeService`` makes the parts."""
+class FakeState(Protocol):
+    """What the fake queries read."""
 
     epoch: int
     homes: dict[str, str | None]
+    jobs: dict[str, JobView]
+    transactions_: dict[str, list[TransactionView]]
+    logged: list[LogLineView]
+    log_error: ServiceError | None
+    followed: bool
+    endless_logs: bool
     feed: Feed
-    _jobs: dict[str, JobView]
 
-    async def _enter(self, operation: str) -> None:
+    async def enter(self, operation: str) -> None:
         """Fail or wait as the test has ordered."""
 
+
+class FakeQueries:
+    """Reads the fake state."""
+
+    def __init__(self, state: FakeState) -> None:
+        self._fake = state
+
+    @property
+    def epoch(self) -> int:
+        return self._fake.epoch
+
     async def health(self) -> HealthView:
-        await self._enter("health")
+        await self._fake.enter("health")
         return HealthView(
             status="ok",
             version="0.1.0",
             site="paper",
-            epoch=self.epoch,
+            epoch=self._fake.epoch,
             started_at=STARTED_AT,
             devices=[DeviceHealthView(name="as0", kind="aggregator", connected=True)],
             emulated=["gpu0"],
@@ -84,10 +104,10 @@ class FakeLooks:
         )
 
     def endpoint_names(self) -> Sequence[str]:
-        return list(self.homes)
+        return list(self._fake.homes)
 
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
-        await self._enter("endpoints")
+        await self._fake.enter("endpoints")
         return [
             EndpointView(
                 name=name,
@@ -109,7 +129,7 @@ class FakeLooks:
                 gpu=HOT if name == "gpu0" else None,
                 unfit="the GPU is lost" if name == "gpu5" else "",
             )
-            for i, (name, home) in enumerate(self.homes.items())
+            for i, (name, home) in enumerate(self._fake.homes.items())
             if names is None or name in names
         ]
 
@@ -122,7 +142,7 @@ class FakeLooks:
                 size=4,
                 used=3,
                 free=1,
-                endpoints=[e for e, home in self.homes.items() if home == name],
+                endpoints=[e for e, home in self._fake.homes.items() if home == name],
                 jobs=["red"],
                 ports=[AggregatorPortView(port=1, kind="fiber", far="ocs0/2.1.1", up=True)],
             )
@@ -170,7 +190,7 @@ class FakeLooks:
                 name="s0",
                 agent="127.0.0.1:7701",
                 reachable=True,
-                endpoints=list(self.homes),
+                endpoints=list(self._fake.homes),
                 jobs=["red"],
                 containers=4,
             )
@@ -185,19 +205,19 @@ class FakeLooks:
                 object="job/red" if i % 2 else "endpoint/gpu0",
                 reason="Placed",
                 message=f"event {i}",
-                epoch=self.epoch,
+                epoch=self._fake.epoch,
             )
             for i in range(1, 8)
         ]
         return [event for event in events if event.id > since][:limit]
 
     async def top(self) -> TopView:
-        await self._enter("top")
+        await self._fake.enter("top")
         row = TopRowView(name="red", state="running", rx_bps=1e8, tx_bps=2e8, utilisation=0.5)
         told = {"source": "nvml", "temperature_c": 61.0, "power_w": 350.5}
         return TopView(
             time=STARTED_AT,
-            epoch=self.epoch,
+            epoch=self._fake.epoch,
             jobs=[row.model_copy(update={"spread": {"as0": 2, "as1": 2}, "excess_span": 1})],
             containers=[
                 row.model_copy(update={"name": "ll-red-0-4", "job": "red", "rank": 0} | told)
@@ -221,10 +241,7 @@ class FakeLooks:
         return SeriesView(times=[STARTED_AT], containers=lines, markers=[])
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        return self.feed.read(last_id, cut)
-
-    def hang_up(self) -> None:
-        self.feed.close()
+        return self._fake.feed.read(last_id, cut)
 
     def highest_priority(self, project: str) -> int:
         return 5
@@ -239,7 +256,7 @@ class FakeLooks:
                 holding=job.finished_at is None,
                 ended=job.state in ended,
             )
-            for job in self._jobs.values()
+            for job in self._fake.jobs.values()
         }
 
     async def power(self) -> list[PortPowerView]:
@@ -263,7 +280,7 @@ class FakeLooks:
         )
 
     async def trace(self, endpoint: str) -> TraceView:
-        if endpoint not in self.homes:
+        if endpoint not in self._fake.homes:
             raise ServiceError(
                 "not_found", f"the site has no endpoint {endpoint}", object=f"endpoint/{endpoint}"
             )
@@ -274,3 +291,44 @@ class FakeLooks:
             HopView(kind="aggregator", at="as0/1"),
         ]
         return TraceView(endpoint=endpoint, complete=True, hops=hops, loss_up_db=1.5)
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobView]:
+        await self._fake.enter("jobs")
+        return [job for name, job in self._fake.jobs.items() if names is None or name in names]
+
+    async def job(self, name: str) -> JobView:
+        await self._fake.enter("job")
+        if name not in self._fake.jobs:
+            raise ServiceError(
+                "not_found", f"there is no job {name}", object=f"job/{name}", hint="see get jobs"
+            )
+        return self._fake.jobs[name]
+
+    async def logs(
+        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogLineView]:
+        self._fake.followed = follow
+        lines = [line for line in self._fake.logged if rank is None or line.rank == rank]
+        for line in lines if tail is None else lines[len(lines) - tail :]:
+            yield line
+        if follow and self._fake.endless_logs:
+            await asyncio.Event().wait()
+        if self._fake.log_error is not None:
+            raise self._fake.log_error
+
+    async def transaction(self, ident: str) -> TransactionView:
+        if ident not in self._fake.transactions_:
+            raise ServiceError(
+                "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
+            )
+        views = self._fake.transactions_[ident]
+        return views.pop(0) if len(views) > 1 else views[0]
+
+    async def transactions(self) -> list[TransactionView]:
+        return [views[-1] for views in self._fake.transactions_.values()]
+
+    async def quarantine(self) -> list[QuarantineView]:
+        return [QuarantineView(object="as0/3", reason="no light for job beta-blue", since=1.0)]
+
+    async def allocation(self) -> Allocation:
+        return Allocation(site="paper", epoch=self._fake.epoch, homes=self._fake.homes)

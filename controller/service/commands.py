@@ -1,0 +1,99 @@
+"""The changes of the API: each runs on the loop of the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.devices.engine import ExecutionEngine
+from controller.jobs.keeper import JobKeeper
+from controller.plans.allocation import AllocationFiles
+from controller.plans.planner import Planner
+from controller.ranks import calls
+from controller.reconcile.quarantine import QuarantineKeeper
+from controller.reconcile.watch import DriftWatch
+from controller.schema.fabric import SwitchView
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.plans import (
+    Allocation,
+    AllocationDiffView,
+    AttachRequest,
+    PlanRequest,
+    PlanView,
+    QuarantineView,
+    TransactionView,
+)
+from controller.views.fabric import FabricViews
+from controller.views.jobs import JobViews
+
+
+class Commands:
+    """Changes jobs and the fabric. Raises ServiceError, nothing else."""
+
+    def __init__(
+        self,
+        engine: ExecutionEngine,
+        keeper: JobKeeper,
+        *,
+        plans: Planner,
+        allocation: AllocationFiles,
+        drift: DriftWatch,
+        quarantine: QuarantineKeeper,
+        fabric: FabricViews,
+        jobs: JobViews,
+    ) -> None:
+        self._engine = engine
+        self._keeper = keeper
+        self._plans = plans
+        self._allocation = allocation
+        self._drift = drift
+        self._quarantine = quarantine
+        self._fabric = fabric
+        self._jobs = jobs
+
+    async def submit(self, request: JobRequest) -> JobView:
+        """Queue a job."""
+        await calls.check_image(self._engine, request)
+        return self._jobs.job(await self._keeper.submit(request))
+
+    async def cancel(self, name: str) -> JobView:
+        """Stop a job, or take it out of the queue."""
+        return self._jobs.job(await self._keeper.cancel(name))
+
+    async def pause(self, name: str) -> JobView:
+        """Freeze all containers of a job."""
+        return self._jobs.job(await self._keeper.pause(name))
+
+    async def resume(self, name: str) -> JobView:
+        """Thaw a paused job."""
+        return self._jobs.job(await self._keeper.resume(name))
+
+    async def make_plan(self, request: PlanRequest) -> PlanView:
+        """Compute a regroup; changes nothing."""
+        return await self._plans.make_plan(request)
+
+    async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
+        """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        return await self._plans.apply(plan, wait_s)
+
+    async def abort(self, ident: str) -> TransactionView:
+        """Ask a running transaction to roll back."""
+        return self._plans.abort(ident)
+
+    async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
+        """Move one endpoint's light by hand, or darken it."""
+        return await self._plans.attach(endpoint, request.aggregator, wait_s)
+
+    async def release(self, name: str) -> QuarantineView:
+        """Put a port or an endpoint back into use."""
+        return await self._quarantine.release(name)
+
+    async def repair(self, switch: str) -> SwitchView:
+        """Accept a switch's map as it is and restore all circuits that jobs lack."""
+        await self._drift.repair(switch)
+        return next(view for view in self._fabric.switches() if view.name == switch)
+
+    async def bring_back(
+        self, wanted: Allocation, *, dry_run: bool, wait_s: float
+    ) -> AllocationDiffView:
+        """Move every endpoint that is not where ``wanted`` says; ``dry_run`` only lists them."""
+        return await self._allocation.bring_back(wanted, dry_run=dry_run, wait_s=wait_s)
