@@ -27,7 +27,7 @@ from controller.devices.engine import (
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
-from controller.fabric.quiet import Stillness
+from controller.fabric.quiet import QuietWatch
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.state.state import State
@@ -95,7 +95,7 @@ FIRST_PROBE_S = 0.005
 PROBE_TIMEOUT_S = 0.05
 """Each next probe waits twice as long, up to this, until the path answers or QUALIFY_TIMEOUT_S
 is over. An answer that comes after the time-out of its probe is taken by the next one."""
-LOOK_AFTER_S = 0.5
+OBSERVE_AFTER_S = 0.5
 """Without an answer for so long: does the container still run?"""
 RETURN_WAIT_S = 20.0
 """On the way back: how long one attempt waits for a switch that vanished; the machine repeats."""
@@ -125,8 +125,8 @@ class Executor:
         self._ender = ender
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
         """Per transaction: the step whose endpoints are held for probing; asked for once a step."""
-        self._looking: asyncio.Task[None] | None = None
-        self._stillness = Stillness(self._attached, aggregators)
+        self._observing: asyncio.Task[None] | None = None
+        self._quiet = QuietWatch(self._attached, aggregators)
 
     def _attached(self, endpoint: str) -> AttachPoint | None:
         return self._state.attachments.get(endpoint)
@@ -134,7 +134,7 @@ class Executor:
     def forget(self, ident: str) -> None:
         """Drop what was kept for a transaction."""
         self._holds.pop(ident, None)
-        self._stillness.forget(ident)
+        self._quiet.forget(ident)
 
     async def perform(
         self, tx: Transaction, order: Instruction, clock: SteadyClock
@@ -169,12 +169,12 @@ class Executor:
                 await self._intent.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
-                await self._stillness.await_lull(tx, order)
+                await self._quiet.await_lull(tx, order)
                 event = Lull(order.step)
             case QuiesceJob():
                 event = await self._quiesce(order)
             case AwaitQuiet():
-                await self._stillness.await_quiet(tx, order)
+                await self._quiet.await_quiet(tx, order)
                 event = Quiet(order.step)
             case Drain():
                 async with failpoints.around("drain"):
@@ -303,7 +303,7 @@ class Executor:
         try:
             await self._held(tx, order.step)
             end = time.monotonic() + QUALIFY_TIMEOUT_S
-            look_at = end - QUALIFY_TIMEOUT_S + LOOK_AFTER_S
+            observe_at = end - QUALIFY_TIMEOUT_S + OBSERVE_AFTER_S
             wait_s = FIRST_PROBE_S
             while True:
                 # Once more when the time is over: it may be us who stood still, not the path.
@@ -313,20 +313,20 @@ class Executor:
                 if last:
                     break
                 wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)
-                if time.monotonic() >= look_at:  # its container may have ended meanwhile
-                    await self._look_again()
-                    look_at = time.monotonic() + LOOK_AFTER_S
+                if time.monotonic() >= observe_at:  # its container may have ended meanwhile
+                    await self._observe_again()
+                    observe_at = time.monotonic() + OBSERVE_AFTER_S
         except (ServiceError, *DEVICE_ERRORS) as error:
             # Nothing is known against the port: its aggregator cannot be asked.
             return NotQualified(order.step, name, str(error) or "time-out", blame=False)
         what = "no answer through" if self._intent.answers(name) else "no carrier on"
         return NotQualified(order.step, name, f"{name}: {what} {point.aggregator}/{point.port}")
 
-    async def _look_again(self) -> None:
+    async def _observe_again(self) -> None:
         """Read the containers afresh: once for all paths that wait for it."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._intent.look())
-        await asyncio.shield(self._looking)
+        if self._observing is None or self._observing.done():
+            self._observing = asyncio.ensure_future(self._intent.observe())
+        await asyncio.shield(self._observing)
 
     async def _held(self, tx: Transaction, step: int) -> None:
         """Let probes through at the new places; one change of flows for all paths of a step."""

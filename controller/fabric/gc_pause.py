@@ -18,7 +18,7 @@ _usual: list[tuple[int, int, int]] = []
 
 
 @contextmanager
-def full_collections_put_off() -> Iterator[None]:
+def full_collections_deferred() -> Iterator[None]:
     """Have no full collection until the block, and every other one, has ended."""
     _usual.append(_usual[0] if _usual else gc.get_threshold())
     young, middle, _ = _usual[0]

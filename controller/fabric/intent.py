@@ -12,7 +12,7 @@ from controller.base import failpoints
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AggregatorError, Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
@@ -27,9 +27,9 @@ class FabricIntent:
         self._state = state
         self._aggregators = aggregators
         self._engine = engine
-        self._looked: Sequence[RankStatus] = ()
-        self._inhabited: Mapping[str, tuple[str, int]] = {}
-        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self._observed: Sequence[RankStatus] = ()
+        self._occupied: Mapping[str, tuple[str, int]] = {}
+        """Endpoints with a live container, its job and epoch, as of ``_observed``."""
         self._unheld: set[str] = set()
         """Endpoints to be held whose flows are not known to be on every aggregator yet."""
 
@@ -108,23 +108,23 @@ class FabricIntent:
             state.held.pop(endpoint, None)
             self._unheld.discard(endpoint)
         if changed or (tx.quarantine and tx.attempt == 0):
-            state.epoch += 1
+            state.next_epoch()
         await self.converge(involved | state.aggregators_of(tx.endpoints))
 
-    async def look(self) -> None:
+    async def observe(self) -> None:
         """Read the containers afresh."""
-        await look(self._state, self._engine)
+        await observe_containers(self._state, self._engine)
 
     def answers(self, endpoint: str) -> bool:
         """Whether a container holds the endpoint's NIC."""
         state = self._state
-        if self._looked is not state.statuses:
-            self._looked = state.statuses
+        if self._observed is not state.statuses:
+            self._observed = state.statuses
             live = (RankState.RUNNING, RankState.PAUSED)
-            self._inhabited = {
-                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
+            self._occupied = {
+                s.endpoint: (s.job, s.epoch) for s in self._observed if s.state in live
             }
-        name, epoch = self._inhabited.get(endpoint, ("", 0))
+        name, epoch = self._occupied.get(endpoint, ("", 0))
         job = state.jobs.get(name)
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
             return False

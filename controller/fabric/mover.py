@@ -15,12 +15,12 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.fabric.executor import Executor
-from controller.fabric.gc_pause import full_collections_put_off
+from controller.fabric.gc_pause import full_collections_deferred
 from controller.fabric.intent import FabricIntent
 from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
-from controller.ranks.tolerance import Verdict, judge
+from controller.ranks.tolerance import DarkTimeCheck, check_dark_time
 from controller.state.records import JobRecord, TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import (
@@ -93,9 +93,9 @@ class Mover:
         for name in sorted({at for at in moves.values() if at} | state.aggregators_of(moves)):
             self._require(name, state.connections.aggregators(), "aggregator")
         touched = [e for e in moves if state.attachments.get(e) != rewiring.attachments.get(e)]
-        verdicts = self.verdicts(rewiring)
+        checks = self.dark_time_checks(rewiring)
         if cause is not Cause.HOMES:  # what is put back is dark already
-            self._require_borne(verdicts)
+            self._require_borne(checks)
         state.transactions += 1
         tx = Transaction(
             id=f"t{state.transactions}",
@@ -105,7 +105,7 @@ class Mover:
                 Path(e, state.attachments.get(e), rewiring.attachments.get(e)) for e in touched
             ),
             changes=rewiring.changes,
-            jobs=self._held_jobs(touched, verdicts),
+            jobs=self._held_jobs(touched, checks),
         )
         running = Running(tx, plan_id, SteadyClock(state.clock))
         state.running[tx.id] = running
@@ -133,7 +133,7 @@ class Mover:
             text = f"{len(tx.paths)} endpoints move, {jobs} touched"
             state.events.add("info", what, "RegroupStarted", text)
         try:
-            with full_collections_put_off():
+            with full_collections_deferred():
                 tx = await run(
                     tx, self._executor, self._intent.changed, running.clock, running.commands
                 )
@@ -247,46 +247,49 @@ class Mover:
                 hint=f"see `lightloom get {'switches' if kind == 'switch' else 'aggregators'}`",
             )
 
-    def verdicts(self, rewiring: Rewiring) -> dict[str, Verdict]:
+    def dark_time_checks(self, rewiring: Rewiring) -> dict[str, DarkTimeCheck]:
         """Return how each job whose light is cut bears it, by name."""
         state, holders = self._state, self._state.holders()
         known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
         dark_s = predicted_dark_time_s(rewiring, known)
         cut = [link.endpoint for change in rewiring.changes for link in change.delete]
         jobs = {job.name: job for e in cut if (job := holders.get(e))}
-        return {name: judge(job, Policy(job.request.policy), dark_s) for name, job in jobs.items()}
+        return {
+            name: check_dark_time(job, Policy(job.request.policy), dark_s)
+            for name, job in jobs.items()
+        }
 
     @staticmethod
-    def _require_borne(verdicts: Mapping[str, Verdict]) -> None:
-        for verdict in verdicts.values():
-            if verdict.verdict == "refused":
+    def _require_borne(checks: Mapping[str, DarkTimeCheck]) -> None:
+        for check in checks.values():
+            if check.verdict == "refused":
                 raise ServiceError(
                     "conflict",
-                    f"job {verdict.job} would be {verdict.reason}",
-                    object=f"job/{verdict.job}",
+                    f"job {check.job} would be {check.reason}",
+                    object=f"job/{check.job}",
                     hint="move fewer circuits at once, or raise the job's dark_tolerance_s",
                 )
 
     def _held_jobs(
-        self, endpoints: Sequence[str], verdicts: Mapping[str, Verdict]
+        self, endpoints: Sequence[str], checks: Mapping[str, DarkTimeCheck]
     ) -> tuple[HeldJob, ...]:
         holders = self._state.holders()
         jobs = {job.name: job for e in endpoints if (job := holders.get(e))}
         return tuple(
             HeldJob(
                 job.name,
-                self._policy(job, verdicts.get(job.name)),
+                self._policy(job, checks.get(job.name)),
                 job.endpoints,
                 job.request.checkpoint_grace_s,
             )
             for job in jobs.values()
         )
 
-    def _policy(self, job: JobRecord, verdict: Verdict | None) -> Policy:
+    def _policy(self, job: JobRecord, check: DarkTimeCheck | None) -> Policy:
         if job.state == "paused":
             return Policy.LIVE  # frozen already by its owner, and must stay so
-        if verdict is None:
+        if check is None:
             return Policy(job.request.policy)
-        if verdict.verdict == "downgraded":
-            self._state.events.add("warning", f"job/{job.name}", "Downgraded", verdict.reason)
-        return verdict.policy
+        if check.verdict == "downgraded":
+            self._state.events.add("warning", f"job/{job.name}", "Downgraded", check.reason)
+        return check.policy

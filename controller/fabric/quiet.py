@@ -26,12 +26,12 @@ LULL_LIMIT_S = 3.0
 QUIET_S = 0.03
 """Counters that stand still this long: in-flight bytes have landed (or there were none)."""
 QUIET_LIMIT_S = 0.3
-STILL_BYTES = 4096
+QUIET_BYTES = 4096
 """A port that counts no more than this stands still: a few acknowledgements and heartbeats."""
 POLL_S = 0.01
 
 
-class Stillness:
+class QuietWatch:
     """Watches the ports of the jobs that are to be frozen, one transaction apart from another."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Stillness:
 
     async def await_lull(self, tx: Transaction, order: AwaitLull) -> None:
         """Wait for a lull of the order's job; note what all jobs to be frozen have counted then."""
-        await self._await_still(order.endpoints, LULL_S, LULL_LIMIT_S)
+        await self._await_unchanged(order.endpoints, LULL_S, LULL_LIMIT_S)
         frozen = [e for job in tx.jobs if job.policy is Policy.PAUSE for e in job.endpoints]
         with contextlib.suppress(*DEVICE_ERRORS):
             self._lulls[tx.id] = (time.monotonic(), await self._counted(self._points(frozen)))
@@ -60,16 +60,16 @@ class Stillness:
         points = self._points(order.endpoints)
         known = [counted[p] for p in points if p in counted]
         begin = (since, known) if len(known) == len(points) else None
-        await self._await_still(order.endpoints, QUIET_S, QUIET_LIMIT_S, begin)
+        await self._await_unchanged(order.endpoints, QUIET_S, QUIET_LIMIT_S, begin)
 
-    async def _await_still(
+    async def _await_unchanged(
         self,
         endpoints: Sequence[str],
-        still_s: float,
+        quiet_s: float,
         limit_s: float,
         begin: tuple[float, list[int]] | None = None,
     ) -> None:
-        """Return when the endpoints' ports stand still for ``still_s``, or after ``limit_s``.
+        """Return when the endpoints' ports stand still for ``quiet_s``, or after ``limit_s``.
 
         ``begin``: what they had counted at an earlier moment (monotonic seconds).
         """
@@ -84,9 +84,9 @@ class Stillness:
                 return
             seen = [counted[point] for point in points]
             now = time.monotonic()
-            if not last or any(b - a > STILL_BYTES for a, b in zip(last, seen, strict=True)):
+            if not last or any(b - a > QUIET_BYTES for a, b in zip(last, seen, strict=True)):
                 last, since = seen, now
-            elif now - since >= still_s:
+            elif now - since >= quiet_s:
                 return
             await asyncio.sleep(POLL_S)
 

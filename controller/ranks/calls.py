@@ -86,7 +86,7 @@ async def _bounded(job: str, call: Coroutine[Any, Any, object]) -> None:
         ) from None
 
 
-async def look(state: State, engine: ExecutionEngine) -> bool:
+async def observe_containers(state: State, engine: ExecutionEngine) -> bool:
     """Read all containers into the state; False when that was not possible."""
     try:
         async with asyncio.timeout(OBSERVE_TIMEOUT_S):

@@ -90,7 +90,7 @@ class JobEnder:
             stopped = job.holding
             if stopped and (problem := await self.stop(job)):
                 reason = f"{reason}; {problem}" if reason else problem
-            self._state.epoch += 1
+            self._state.next_epoch()
             ended = self._ended(name, ending.state, reason)
             while error := await self._refusal(ended):
                 if not ending.tried.done():

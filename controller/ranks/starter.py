@@ -55,7 +55,7 @@ class RankStarter:
         endpoints = record.endpoints
         if record.request.rank_order is RankOrder.AGGREGATOR:
             endpoints = ring.order(endpoints, state.homes())
-        state.epoch += 1
+        state.next_epoch()
         state.change(
             job,
             state="starting",

@@ -31,7 +31,7 @@ FROZEN_LIMIT_S = 30.0
 
 
 @dataclass(slots=True, frozen=True)
-class Verdict:
+class DarkTimeCheck:
     """What a move of ``dark_s`` means for a job: as it is, paused instead, or not at all."""
 
     job: str
@@ -44,21 +44,21 @@ class Verdict:
     reason: str = ""
 
 
-def judge(job: JobRecord, policy: Policy, dark_s: float) -> Verdict:
+def check_dark_time(job: JobRecord, policy: Policy, dark_s: float) -> DarkTimeCheck:
     """Say how ``job`` can be moved when its endpoints are dark for ``dark_s``."""
     if policy is Policy.RESTART or job.state == "paused":
-        return Verdict(job.name, policy, None, dark_s)
+        return DarkTimeCheck(job.name, policy, None, dark_s)
     awake_s, source = awake_tolerance(job)
     if policy is Policy.LIVE and dark_s <= awake_s:
-        return Verdict(job.name, policy, awake_s, dark_s)
+        return DarkTimeCheck(job.name, policy, awake_s, dark_s)
     frozen_s = frozen_tolerance_s(job)
     if dark_s <= frozen_s:
         if policy is Policy.PAUSE:
-            return Verdict(job.name, policy, frozen_s, dark_s)
+            return DarkTimeCheck(job.name, policy, frozen_s, dark_s)
         reason = f"dark for {dark_s:.3g} s, it bears {awake_s:.3g} s ({source}): paused instead"
-        return Verdict(job.name, Policy.PAUSE, frozen_s, dark_s, "downgraded", reason)
+        return DarkTimeCheck(job.name, Policy.PAUSE, frozen_s, dark_s, "downgraded", reason)
     reason = f"dark for {dark_s:.3g} s, it bears {frozen_s:.3g} s even when it is frozen"
-    return Verdict(job.name, policy, frozen_s, dark_s, "refused", reason)
+    return DarkTimeCheck(job.name, policy, frozen_s, dark_s, "refused", reason)
 
 
 def awake_tolerance(job: JobRecord) -> tuple[float, str]:

@@ -97,11 +97,6 @@ class Journal:
         self.error = ""
         """Why the last commit failed; empty when it did not."""
 
-    @property
-    def behind(self) -> bool:
-        """Whether something that happened is not durable yet, or an outcome is not known."""
-        return bool(self._owed) or self._late is not None
-
     async def commit(self, *writes: Write) -> None:
         """Make ``writes`` durable with all that is owed and all events so far.
 

@@ -21,7 +21,7 @@ class Hint:
 
 
 @dataclass(slots=True, frozen=True)
-class Look:
+class QueueReport:
     """What one look at the queue found of those who wait."""
 
     holds: Mapping[str, Hold] = field(default_factory=dict)

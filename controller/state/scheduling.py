@@ -14,7 +14,7 @@ KEPT_PAUSES = 100
 
 
 @dataclass(slots=True, frozen=True)
-class Alone:
+class LeftAlone:
     """Why a job is left alone; ``until`` None is for as long as things are as they are."""
 
     reason: str
@@ -23,22 +23,22 @@ class Alone:
 
 def left_alone(
     jobs: Iterable[JobRecord], budget: PauseBudget, now: float, *, force: bool = False
-) -> dict[str, Alone]:
+) -> dict[str, LeftAlone]:
     """Return the jobs with endpoints that no plan may touch; ``force`` ignores budgets."""
-    found: dict[str, Alone] = {}
+    found: dict[str, LeftAlone] = {}
     for job in jobs:
         if not job.holding:
             continue
         if job.request.pinned:
-            found[job.name] = Alone("it is pinned by its owner")
+            found[job.name] = LeftAlone("it is pinned by its owner")
         elif job.state == "starting":
-            found[job.name] = Alone("it is starting")
+            found[job.name] = LeftAlone("it is starting")
         elif not force:
             pauses = sorted(job.pauses.values())
             reason = why_not(budget, pauses, now)
             if reason:
                 at = free_at(budget, pauses, now)
-                found[job.name] = Alone(reason, None if at == float("inf") else at)
+                found[job.name] = LeftAlone(reason, None if at == float("inf") else at)
     return found
 
 

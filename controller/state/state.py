@@ -16,7 +16,7 @@ from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.engine import RankStatus
 from controller.state.events import EventLog
 from controller.state.journal import Durable, Journal, Key
-from controller.state.queue import Look
+from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec, Quarantine, TransactionRecord
 from controller.state.transactions import KEPT_TRANSACTIONS, Running
 from controller.state.writes import (
@@ -113,7 +113,7 @@ class State:
     """Number of the last transaction."""
     owed_jobs: set[str] = field(default_factory=set)
     """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
-    queue: Look = field(default_factory=Look)
+    queue: QueueReport = field(default_factory=QueueReport)
     """What the last look at the queue found."""
     promised: dict[str, frozenset[str]] = field(default_factory=dict)
     """Endpoints that a regroup under way makes room on, by the pending job they are for."""
@@ -165,6 +165,10 @@ class State:
         self.scheduled_at = _time(loaded.facts.get("regroup_scheduled_at"))
         self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
         self.events.restore(loaded.events)
+
+    def next_epoch(self) -> None:
+        """Begin a new revision of the intent."""
+        self.epoch += 1
 
     @property
     def store_error(self) -> str:

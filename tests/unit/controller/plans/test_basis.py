@@ -223,7 +223,7 @@ async def test_what_a_plan_does_not_depend_on_does_not_make_it_stale(
 ) -> None:
     plan = await pair(rack)
     await change(rack, plan)
-    rack.service._state.epoch += 1  # as any change anywhere does
+    rack.service._state.next_epoch()  # as any change anywhere does
     done = await rack.service.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     light = rack.aggregators.light()
@@ -255,7 +255,7 @@ async def test_a_plan_for_room_keeps_to_where_the_light_is_now(rack: Rack) -> No
 
 async def test_a_plan_that_was_saved_before_is_for_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
-    rack.service._state.epoch += 1
+    rack.service._state.next_epoch()
     with pytest.raises(ServiceError, match="does not say which jobs it counts on"):
         await rack.service.apply(plan, wait_s=60)
     rack.service._state.epoch -= 1

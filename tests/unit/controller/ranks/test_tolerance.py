@@ -9,7 +9,7 @@ from controller.fabric import dark_time
 from controller.jobs.admission import spec_of
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
-from controller.ranks.tolerance import IB_MARGIN, ib_budget_s, judge
+from controller.ranks.tolerance import IB_MARGIN, check_dark_time, ib_budget_s
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
@@ -57,7 +57,7 @@ def test_the_emitted_budget_is_four_times_the_longest_bulk() -> None:
 def test_verdicts(
     request_: dict[str, object], policy: Policy, dark_s: float, verdict: str, moved: Policy
 ) -> None:
-    found = judge(job(**request_), policy, dark_s)
+    found = check_dark_time(job(**request_), policy, dark_s)
     assert (found.verdict, found.policy) == (verdict, moved)
     assert bool(found.reason) is (verdict != "ok")
 

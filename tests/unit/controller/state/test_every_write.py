@@ -18,6 +18,7 @@ from tests.unit.controller.base.test_failpoints import Homes, check, settle, sto
 from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.state.owing import owes
 
 MOST = 60
 """Commits of a story are fewer; each telling ends when no commit is left to fail."""
@@ -66,7 +67,7 @@ async def told(folder: Path, fault: Fault, after: int) -> bool:
     await settle(rack)
     seen.append({e.name: e.home for e in await rack.service.endpoints()})
     before = {job.name: job.state for job in await rack.service.jobs()}
-    await rack.until(lambda: not rack.service.journal.behind)
+    await rack.until(lambda: not owes(rack.service.journal))
     await crash(rack)
     await rack.up()
     await settle(rack)

@@ -16,6 +16,7 @@ from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
 from tests.unit.controller.disk import FAULTS, Disk, Fault
+from tests.unit.controller.state.owing import owes
 
 RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)
 
@@ -77,7 +78,7 @@ async def test_what_was_refused_never_happens(desk: Desk, fault: Fault) -> None:
     desk.disk.release()
     await desk.journal.flush()
     await desk.submit(replace(RED, name="blue"))
-    assert not desk.journal.behind
+    assert not owes(desk.journal)
     assert set(await desk.durable()) == {"blue"}
 
 
@@ -97,10 +98,10 @@ async def test_what_happened_is_written_as_soon_as_the_disk_lets(desk: Desk, fau
     desk.events.add("info", "job/red", "JobCompleted", "")
     with pytest.raises(ServiceError):
         await desk.journal.record(PutJob(desk.jobs["red"]))
-    assert desk.journal.behind and desk.journal.error
+    assert owes(desk.journal) and desk.journal.error
     desk.disk.release()
     await desk.journal.flush()
-    assert not desk.journal.behind and not desk.journal.error
+    assert not owes(desk.journal) and not desk.journal.error
     assert (await desk.durable())["red"].state == "completed"
 
 
@@ -144,10 +145,10 @@ async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(desk: Desk)
     desk.undecided.add("red")
     desk.jobs["red"] = replace(RED, image="image:2")
     await desk.submit(replace(RED, name="blue"))
-    assert desk.journal.behind
+    assert owes(desk.journal)
     desk.undecided.discard("red")
     await desk.submit(replace(RED, image="image:2"))
-    assert not desk.journal.behind
+    assert not owes(desk.journal)
     assert (await desk.durable())["red"].image == "image:2"
 
 

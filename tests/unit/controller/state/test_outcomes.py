@@ -20,6 +20,7 @@ from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import scattered, submit
+from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]
 """With ``torn`` the store finds out that the write is there: nothing is refused."""
@@ -178,7 +179,7 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
     rack.engine.sick = {"gpu5": "its GPU is lost"}
     rack.service._watch._unfit["gpu5"] = 100
     await rack.until(lambda: "gpu5" in rack.service._state.quarantine)
-    await rack.until(lambda: not rack.service._state.journal.behind)
+    await rack.until(lambda: not owes(rack.service._state.journal))
     rack.engine.sick = {}
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
