@@ -10,12 +10,12 @@ from scheduler.model import Fabric, Request
 from scheduler.policy.budgets import PauseBudget, free_at, why_not
 
 KEPT_PAUSES = 100
-"""Of one job; enough for any budget of pauses per hour that makes sense."""
+"""Of one job; enough for any sensible budget of pauses per hour."""
 
 
 @dataclass(slots=True, frozen=True)
 class LeftAlone:
-    """Why a job is left alone; ``until`` None is for as long as things are as they are."""
+    """Why a job is left alone; ``until`` is None when no end is known."""
 
     reason: str
     until: float | None = None
@@ -70,5 +70,5 @@ def scheduler_request(job: JobRecord) -> Request:
 
 
 def without(fabric: Fabric, promised: Iterable[str]) -> Fabric:
-    """Return the fabric without endpoints that are promised to somebody."""
+    """Return the fabric without endpoints that are promised to another job."""
     return replace(fabric, unavailable=fabric.unavailable | frozenset(promised))

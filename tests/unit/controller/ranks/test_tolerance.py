@@ -73,7 +73,7 @@ async def test_a_plan_that_a_job_does_not_bear_is_refused_with_the_reason(rack: 
     with pytest.raises(ServiceError) as caught:
         await rack.service.apply(plan, wait_s=1)
     assert (caught.value.code, caught.value.object) == ("conflict", "job/red")
-    assert "it bears 0.001 s" in caught.value.message
+    assert "it tolerates 0.001 s" in caught.value.message
     assert len(rack.switch.applied) == asked
 
 
