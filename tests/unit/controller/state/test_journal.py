@@ -1,4 +1,4 @@
-"""The journal over a real database on a disk that misbehaves: every outcome is known in the end."""
+"""The journal over a real database on a faulty disk: every outcome is known in the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Desk:
         return {job.name: job for job in loaded.jobs}
 
     async def submit(self, job: JobRecord) -> None:
-        """Make a job durable, or take it back."""
+        """Make a job durable, or roll it back."""
         self.jobs[job.name] = job
         self.undecided.add(job.name)
         try:
@@ -82,7 +82,7 @@ async def test_what_was_refused_never_happens(desk: Desk, fault: Fault) -> None:
     assert set(await desk.durable()) == {"blue"}
 
 
-async def test_a_commit_that_landed_although_the_disk_said_no_is_acknowledged(desk: Desk) -> None:
+async def test_a_commit_that_is_durable_despite_an_error_is_acknowledged(desk: Desk) -> None:
     await desk.store.load()
     desk.disk.fault, desk.disk.times = "torn", 1
     await desk.submit(RED)
@@ -90,7 +90,9 @@ async def test_a_commit_that_landed_although_the_disk_said_no_is_acknowledged(de
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
-async def test_what_happened_is_written_as_soon_as_the_disk_lets(desk: Desk, fault: Fault) -> None:
+async def test_what_happened_is_written_as_soon_as_the_disk_allows(
+    desk: Desk, fault: Fault
+) -> None:
     await desk.store.load()
     await desk.submit(RED)
     desk.disk.fault = fault
@@ -105,8 +107,8 @@ async def test_what_happened_is_written_as_soon_as_the_disk_lets(desk: Desk, fau
     assert (await desk.durable())["red"].state == "completed"
 
 
-async def test_nothing_is_handed_to_a_disk_that_is_late(desk: Desk) -> None:
-    """Who waited for their turn in vain is told that nothing was changed, and that is so."""
+async def test_nothing_is_handed_to_a_late_disk(desk: Desk) -> None:
+    """A write that timed out waiting for its turn is told that nothing was changed."""
     await desk.store.load()
     desk.disk.fault = "slow"
     with pytest.raises(OutcomeUnknownError):
@@ -122,7 +124,7 @@ async def test_nothing_is_handed_to_a_disk_that_is_late(desk: Desk) -> None:
     assert set(await desk.durable()) == {"after"}
 
 
-async def test_nothing_old_is_written_over_something_newer(desk: Desk) -> None:
+async def test_an_old_row_never_overwrites_a_newer_one(desk: Desk) -> None:
     await desk.store.load()
     await desk.submit(RED)
     desk.disk.fault = "full"
@@ -136,7 +138,7 @@ async def test_nothing_old_is_written_over_something_newer(desk: Desk) -> None:
 
 
 async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(desk: Desk) -> None:
-    """The first submit failed, the same name comes again, and others' writes go before it."""
+    """The first submit failed, the same name is submitted again, and other writes go first."""
     await desk.store.load()
     desk.disk.fault = "slow"
     with pytest.raises(ServiceError):
@@ -152,7 +154,7 @@ async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(desk: Desk)
     assert (await desk.durable())["red"].image == "image:2"
 
 
-async def test_a_caller_that_goes_away_leaves_no_half(desk: Desk) -> None:
+async def test_a_cancelled_caller_leaves_no_partial_change(desk: Desk) -> None:
     await desk.store.load()
     desk.disk.fault = "slow"
     caller = asyncio.create_task(desk.submit(RED))
@@ -166,7 +168,7 @@ async def test_a_caller_that_goes_away_leaves_no_half(desk: Desk) -> None:
     assert not await desk.durable()
 
 
-async def test_a_key_that_was_not_begun_is_taken_back(desk: Desk) -> None:
+async def test_a_key_whose_change_did_not_begin_is_rolled_back(desk: Desk) -> None:
     await desk.store.load()
     begun = KeptAnswer("id", "print", 1.0)
     desk.disk.fault = "slow"
@@ -190,7 +192,7 @@ async def test_the_answer_to_a_key_is_owed_until_it_is_kept(desk: Desk) -> None:
     assert kept is not None and kept.status == 201
 
 
-async def test_an_event_is_written_once_however_often_it_is_tried(desk: Desk) -> None:
+async def test_an_event_is_written_once_after_any_number_of_attempts(desk: Desk) -> None:
     await desk.store.load()
     for _ in range(3):
         desk.disk.fault, desk.disk.times = "lost", 1

@@ -1,7 +1,7 @@
-"""A whole controller on a disk that misbehaves: nothing told is lost, nothing refused happens.
+"""A whole controller on a faulty disk: nothing reported is lost, nothing refused happens.
 
-Each story ends with the disk mended and a restart of the controller: what people were told before
-must be what they see then.
+Each test ends with the disk repaired and the controller restarted: users must then see what was
+reported to them before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.unit.controller.service.test_service import scattered, submit
 from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]
-"""With ``torn`` the store finds out that the write is there: nothing is refused."""
+"""With ``torn`` the store finds that the write is durable: nothing is refused."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def mended(rack: Rack) -> None:
-    """Mend the disk and wait until the controller has gone on by itself."""
+    """Repair the disk and wait until the controller is healthy again by itself."""
     rack.disk.release()
 
     async def well() -> bool:
@@ -48,7 +48,7 @@ async def restarted(rack: Rack) -> None:
 
 
 def faulty_from(rack: Rack, point: str, fault: Fault) -> Callable[[str], Awaitable[None]]:
-    """Return a hook that lets the disk fail from ``point`` on."""
+    """Return a hook that makes the disk fail from ``point`` on."""
 
     async def hook(passed: str) -> None:
         if passed == point:
@@ -123,7 +123,7 @@ async def test_a_cancel_is_answered_when_it_is_durable(rack: Rack, fault: Fault)
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
-async def test_a_waiting_job_whose_cancel_was_refused_goes_on_waiting(
+async def test_a_waiting_job_whose_cancel_was_refused_continues_to_wait(
     rack: Rack, fault: Fault
 ) -> None:
     await submit(rack, "green", 6)
@@ -149,7 +149,9 @@ async def test_endpoints_of_a_job_that_ended_on_a_full_disk_are_given_again(
     for rank in range(6):
         rack.engine.exit("red", rank, 0)
     await rack.until(lambda: rack.service._state.store_error)
-    assert (await rack.service.job("red")).state == "running", "an end is told when it is durable"
+    assert (await rack.service.job("red")).state == "running", (
+        "an end is announced when it is durable"
+    )
     await mended(rack)
     await rack.state("red", "completed")
     await rack.state("blue", "running")
