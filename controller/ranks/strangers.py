@@ -35,7 +35,7 @@ def still_spared(
     return spared if left == spared else left
 
 
-def told(strange: Mapping[str, str]) -> str:
+def describe_strangers(strange: Mapping[str, str]) -> str:
     """Describe which containers live where and what to do about them; empty for none."""
     if not strange:
         return ""
@@ -44,6 +44,6 @@ def told(strange: Mapping[str, str]) -> str:
         by_job[job].append(endpoint)
     jobs = "; ".join(f"{job} on {', '.join(ends)}" for job, ends in sorted(by_job.items()))
     return (
-        f"containers of unknown jobs live: {jobs}. They go on with their flows and their endpoints"
-        " are not used. Restore the store that knows them, or stop them on their servers"
+        f"containers of unknown jobs live: {jobs}. They keep running with their flows, and their"
+        " endpoints are not used. Restore the store that knows them, or stop them on their servers"
     )

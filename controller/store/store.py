@@ -2,7 +2,7 @@
 
 SQLAlchemy Core over SQLite in WAL mode with ``synchronous=FULL``: an acknowledged commit
 survives a power cut. The schema uses nothing that PostgreSQL lacks. One ``commit`` is one
-database transaction, hence one durable write, whatever the number of records in it.
+database transaction, hence one durable write, regardless of the number of records.
 """
 
 from __future__ import annotations

@@ -216,14 +216,14 @@ def _put_answer(db: sa.Connection, write: PutAnswer) -> None:
     if count <= write.most and size <= write.most_bytes:
         return
     by_age = sa.select(ANSWERS.c.id, ANSWERS.c.size).order_by(ANSWERS.c.at, ANSWERS.c.id)
-    gone = []
+    removed = []
     for ident, own in db.execute(by_age):
         if (count <= write.most and size <= write.most_bytes) or ident == answer.id:
             break
-        gone.append({"old": ident})
+        removed.append({"old": ident})
         count, size = count - 1, size - own
-    if gone:
-        db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), gone)
+    if removed:
+        db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), removed)
 
 
 def read_answer(row: sa.Row[Any]) -> KeptAnswer:
@@ -255,16 +255,18 @@ def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], 
     """Replace the rows that differ; delete before inserting, because endpoints swap ports."""
     have = {row.endpoint: (row.aggregator, row.port) for row in db.execute(sa.select(ATTACHMENTS))}
     want = {endpoint: (at.aggregator, at.port) for endpoint, at in attachments.items()}
-    gone = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
-    come = [
+    removed = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
+    added = [
         {"endpoint": endpoint, "aggregator": at[0], "port": at[1], "epoch": epoch}
         for endpoint, at in want.items()
         if have.get(endpoint) != at
     ]
-    if gone:
-        db.execute(ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), gone)
-    if come:
-        db.execute(ATTACHMENTS.insert(), come)
+    if removed:
+        db.execute(
+            ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), removed
+        )
+    if added:
+        db.execute(ATTACHMENTS.insert(), added)
 
 
 def read_job(text: str) -> JobRecord:

@@ -54,7 +54,7 @@ Entry = tuple[set[str], Transaction, list[Instruction]]
 """What a phase waits for, the transaction in it, and what it orders."""
 
 ATTEMPTS = 3
-"""How often a step that cannot be rolled back is tried before the transaction goes on."""
+"""How often an irreversible step is tried before the transaction continues without it."""
 
 AWAY_ATTEMPTS = 30
 """How often to wait for a switch that vanished after the cut: ten minutes or more in all."""

@@ -55,15 +55,15 @@ async def test_an_agents_report_of_a_rank_elsewhere_ends_nothing(
     taken = {rank.endpoint for rank in red.ranks}
     spare = next(e.name for e in rack.site.endpoints if e.name not in taken)
     first = rack.engine.statuses["red", 0]
-    lie = replace(first, endpoint=spare, state=RankState.EXITED, exit_code=1)
+    forged = replace(first, endpoint=spare, state=RankState.EXITED, exit_code=1)
     observe, rounds = rack.engine.observe, 0
 
-    async def lied() -> list[RankStatus]:
+    async def forged_reports() -> list[RankStatus]:
         nonlocal rounds
         rounds += 1
-        return [*await observe(), lie, replace(lie, rank=99)]
+        return [*await observe(), forged, replace(forged, rank=99)]
 
-    monkeypatch.setattr(rack.engine, "observe", lied)
+    monkeypatch.setattr(rack.engine, "observe", forged_reports)
 
     async def asked() -> int:
         return rounds
@@ -82,7 +82,7 @@ async def test_figures_of_a_rank_elsewhere_are_ignored(
     (mine, _) = [sample async for sample in rack.engine.telemetry()]
     ended = asyncio.Event()
 
-    async def lied() -> AsyncIterator[RankSample]:
+    async def forged_reports() -> AsyncIterator[RankSample]:
         yield replace(mine, endpoint="gpu9", utilisation=0.0)
         yield replace(mine, job="unknown")
         yield replace(mine, rank=99)
@@ -90,7 +90,7 @@ async def test_figures_of_a_rank_elsewhere_are_ignored(
         ended.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(rack.engine, "telemetry", lied)
+    monkeypatch.setattr(rack.engine, "telemetry", forged_reports)
     telemetry = Telemetry(rack.service._state, rack.aggregators, rack.engine)
     running = asyncio.create_task(telemetry.run_samples())
     async with asyncio.timeout(60):

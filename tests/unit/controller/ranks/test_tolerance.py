@@ -87,5 +87,5 @@ async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
     done = await rack.service.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") in rack.engine.calls
-    told = [e for e in await rack.service.events(0, 1000) if e.reason == "Downgraded"]
-    assert {e.object for e in told} == {f"job/{b.job}" for b in plan.budgets}
+    downgraded = [e for e in await rack.service.events(0, 1000) if e.reason == "Downgraded"]
+    assert {e.object for e in downgraded} == {f"job/{b.job}" for b in plan.budgets}

@@ -30,10 +30,10 @@ async def test_the_latest_ended_jobs_and_all_others_are_kept(
     left = ["long", "waits", "job-4"]
     assert [job.name for job in await service.jobs()] == left
 
-    async def told() -> bool:
+    async def up_to_date() -> bool:
         return not await mirror.differences()
 
-    await rack.until(told)
+    await rack.until(up_to_date)
     await mirror.stop()
     await rack.down()
     service = await rack.up()

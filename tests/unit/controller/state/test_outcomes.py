@@ -90,7 +90,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
             return (await rack.service.transaction(first.id)).finished_at is not None
 
         await rack.until(over)
-    told = await rack.service.transaction(first.id)
+    reported = await rack.service.transaction(first.id)
     await mended(rack)
     again = await rack.service.make_plan(PlanRequest())
     if again.moves:
@@ -100,7 +100,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     await restarted(rack)
     assert len(rack.switch.applied) == applied, "no light was moved by the restart"
     assert {e.name: e.home for e in await rack.service.endpoints()} == homes
-    assert (await rack.service.transaction(first.id)).state == told.state
+    assert (await rack.service.transaction(first.id)).state == reported.state
     assert (await rack.service.job("red")).excess_span == 0
     assert "Recovered" not in {e.reason for e in rack.service._state.events.since(0, 10_000)}
 

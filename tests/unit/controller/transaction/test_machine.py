@@ -197,7 +197,7 @@ def test_path_that_does_not_qualify_rolls_back_and_names_the_port() -> None:
     assert [o.job for o in walk.all if isinstance(o, ResumeJob)] == ["red"]
 
 
-def test_neither_path_quarantines_the_endpoint_and_fails_its_job() -> None:
+def test_an_endpoint_with_neither_path_is_quarantined_and_its_job_fails() -> None:
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
     walk.say(NotQualified(step, "gpu0", "no answer")).say(Qualified(step, "gpu9", 51.0))
@@ -271,7 +271,7 @@ def test_abort_after_the_paths_are_proven_changes_nothing(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.DONE])
-def test_deadline_in_every_phase_ends(phase: Phase) -> None:
+def test_a_deadline_ends_every_phase(phase: Phase) -> None:
     walk = Walk().to(phase)
     for _ in range(30):
         if walk.tx.phase is Phase.DONE:
