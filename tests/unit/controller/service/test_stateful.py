@@ -69,7 +69,7 @@ FAST = {
     mover: {"FLUSH_AGAIN_S": 0.02},
     executor: {
         "QUALIFY_TIMEOUT_S": 0.15,
-        "LOOK_AFTER_S": 0.1,
+        "OBSERVE_AFTER_S": 0.1,
         "PROBE_TIMEOUT_S": 0.02,
         "RETURN_WAIT_S": 0.2,
         "AWAY_PAUSE_S": 0.02,
