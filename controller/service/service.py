@@ -28,7 +28,7 @@ from controller.jobs.watch import JobWatch
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
@@ -263,7 +263,7 @@ class Service:
 
     async def _recover(self) -> None:
         """Job loops start only when it is known what runs and where the light is."""
-        await asyncio.gather(self._switches_read(), look(self._state, self._engine))
+        await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
         self._watch.note_strangers()  # before a job could be placed on what they hold
         self._recovery.begin()
         self._state.ready = True
