@@ -8,20 +8,20 @@ from controller.transaction.circuits import Rewiring
 from ocs_driver.base import Capabilities
 
 CONTROL_S = 0.02
-"""Our own share of a dark time: read-back, flows and probes of one transaction."""
+"""The controller's share of a dark time: read-back, flows and probes of one transaction."""
 
 
 USUAL_CIRCUIT_S = 0.025
 
 
 USUAL_BULK_S = 0.2
-"""A MEMS switch of the Calient S series; used for switches that were never asked."""
+"""Of a MEMS switch of the Calient S series; used for switches of unknown capabilities."""
 
 
 def predicted_dark_time_s(
     rewiring: Rewiring, capabilities: Mapping[str, Capabilities | None]
 ) -> float:
-    """Return the longest switch's bulk time plus our own share; 0 when no light is cut."""
+    """Return the longest bulk time plus the controller's share; 0 when no light is cut."""
     times = [
         _bulk_s(max(len(change.delete), len(change.make)), capabilities.get(change.switch))
         for change in rewiring.changes

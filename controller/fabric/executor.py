@@ -1,7 +1,7 @@
-"""Performs a transaction's instructions with the real devices and feeds the answers back.
+"""Performs a transaction's instructions on the real devices and returns the answers as events.
 
-The only place where a transaction touches the world. Every call has a time-out, every error
-becomes the event that says so, and optical switches work in parallel.
+A transaction acts on devices only here. Every call has a time-out, every error becomes the event
+that reports it, and optical switches work in parallel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.devices.engine import (
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
-from controller.fabric.quiet import Stillness
+from controller.fabric.quiet import QuietWatch
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.state.state import State
@@ -83,27 +83,27 @@ _KILLED, _TERMINATED = 128 + 9, 128 + 15
 log = structlog.get_logger(__name__)
 
 SETTLE_LIMIT_S = 0.25
-"""How long frozen ranks may wait for acknowledgements: longer than Linux ever puts one off."""
+"""How long frozen ranks may wait for acknowledgements: longer than Linux ever delays one."""
 RESTART_GRACE_S = 10.0
-"""Time a ``restart`` job has after SIGTERM that names none for its checkpoint."""
+"""Time after SIGTERM for a ``restart`` job that states none for its checkpoint."""
 SWITCH_TIMEOUT_S = 8.0
 CONFIRM_TIMEOUT_S = 4.0
-"""How long the agents may take to say that this controller still commands them."""
+"""How long the agents may take to confirm that this controller still commands them."""
 QUALIFY_TIMEOUT_S = 4.0
 FIRST_PROBE_S = 0.005
-"""Time-out of a path's first probe: most are whole by now, and the others soon will be."""
+"""Time-out of a path's first probe: most paths work by then, and the others soon will."""
 PROBE_TIMEOUT_S = 0.05
-"""Each next probe waits twice as long, up to this, until the path answers or QUALIFY_TIMEOUT_S
-is over. An answer that comes after the time-out of its probe is taken by the next one."""
-LOOK_AFTER_S = 0.5
-"""Without an answer for so long: does the container still run?"""
+"""Each further probe waits twice as long, up to this, until the path answers or QUALIFY_TIMEOUT_S
+is over. An answer that arrives after the time-out of its probe counts for the next probe."""
+OBSERVE_AFTER_S = 0.5
+"""After this long without an answer, check whether the container still runs."""
 RETURN_WAIT_S = 20.0
-"""On the way back: how long one attempt waits for a switch that vanished; the machine repeats."""
+"""When rolling back: how long one attempt waits for a vanished switch; the machine repeats it."""
 AWAY_PAUSE_S = 2.0
 
 
 class Executor:
-    """Carries out single instructions; ``controller.fabric.runner`` gives them out."""
+    """Carries out single instructions; ``controller.fabric.runner`` hands them out."""
 
     def __init__(
         self,
@@ -124,24 +124,24 @@ class Executor:
         self._starter = starter
         self._ender = ender
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
-        """Per transaction: the step whose endpoints are held for probing; asked for once a step."""
-        self._looking: asyncio.Task[None] | None = None
-        self._stillness = Stillness(self._attached, aggregators)
+        """Per transaction: the step whose endpoints are held for probing; requested once a step."""
+        self._observing: asyncio.Task[None] | None = None
+        self._quiet = QuietWatch(self._attached, aggregators)
 
     def _attached(self, endpoint: str) -> AttachPoint | None:
         return self._state.attachments.get(endpoint)
 
     def forget(self, ident: str) -> None:
-        """Drop what was kept for a transaction."""
+        """Drop the data kept for a transaction."""
         self._holds.pop(ident, None)
-        self._stillness.forget(ident)
+        self._quiet.forget(ident)
 
     async def perform(
         self, tx: Transaction, order: Instruction, clock: SteadyClock
     ) -> Event | None:
         """Carry out one instruction; errors become events.
 
-        A controller that was replaced touches nothing: all it does then is to write its own log.
+        A controller that was replaced touches no device: it only writes its own log.
         """
         lost = self._state.command_lost
         if lost and not isinstance(order, WriteLog | SetDeadline):
@@ -154,7 +154,7 @@ class Executor:
         except (ServiceError, *DEVICE_ERRORS) as error:
             return _failure(order, str(error) or "time-out")
         except Exception as error:
-            # Whatever breaks here must not leave frozen jobs behind: the transaction turns back.
+            # No error may leave frozen jobs behind: the transaction rolls back.
             log.exception("instruction_broke", transaction=tx.id, instruction=repr(order))
             return _failure(order, f"internal error: {type(error).__name__}")
 
@@ -169,12 +169,12 @@ class Executor:
                 await self._intent.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
-                await self._stillness.await_lull(tx, order)
+                await self._quiet.await_lull(tx, order)
                 event = Lull(order.step)
             case QuiesceJob():
                 event = await self._quiesce(order)
             case AwaitQuiet():
-                await self._stillness.await_quiet(tx, order)
+                await self._quiet.await_quiet(tx, order)
                 event = Quiet(order.step)
             case Drain():
                 async with failpoints.around("drain"):
@@ -230,8 +230,8 @@ class Executor:
     async def _forbidden(self, order: Switch) -> NotSwitched | None:
         """Ask the agents of the touched servers whether a newer controller has taken over.
 
-        Switches know no term: without this a controller that was asleep would go on here.
-        Returns the event when it has, or when no agent answers: light must not be touched.
+        Switches do not know terms: without this check a suspended controller would continue here.
+        Returns the event when one has, or when no agent answers: light must not be touched then.
         """
         change = order.change
         endpoints = {link.endpoint for link in (*change.delete, *change.make)}
@@ -246,9 +246,9 @@ class Executor:
         return None
 
     async def _light_is_free(self, tx: Transaction) -> None:
-        """Look, before anything is touched, whether the switches would refuse the change.
+        """Check, before anything is touched, that the switches would accept the change.
 
-        A circuit of somebody else may be so new that the plan could not know it. OcsError.
+        A foreign circuit may be newer than the plan. OcsError when a switch would refuse.
         """
         checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
         await asyncio.gather(*checks)
@@ -266,7 +266,7 @@ class Executor:
                     change.switch, delete, make, deadline_s=SWITCH_TIMEOUT_S
                 )
         except (OcsTimeout, TimeoutError):
-            # Sent, outcome unknown: the map decides, never a second try in the blind.
+            # Sent, outcome unknown: read the map; never repeat a change without that.
             try:
                 async with asyncio.timeout(SWITCH_TIMEOUT_S):
                     seen = await self._switches.read(change.switch)
@@ -275,7 +275,7 @@ class Executor:
                 return NotSwitched(order.step, change.switch, reason, began, away=True)
             if _as_asked(seen, change):
                 return Switched(order.step, change.switch, began)
-            reason = f"{change.switch} did not answer and its map is not as asked"
+            reason = f"{change.switch} did not answer and its map differs from the request"
             return NotSwitched(order.step, change.switch, reason, began)
         except OcsUnreachable as error:  # nothing was sent
             return NotSwitched(order.step, change.switch, str(error), away=True)
@@ -288,48 +288,48 @@ class Executor:
         return NotSwitched(order.step, change.switch, reason, began, suspects)
 
     async def _switch_back(self, order: Switch, clock: SteadyClock) -> Event:
-        """Make the old circuits; wait, bounded, for a switch that vanished meanwhile."""
+        """Restore the old circuits; wait, bounded, for a switch that has vanished."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETURN_WAIT_S):
                 await self._switches.back(order.change.switch)
         event = await self._switch(order, clock)
         if isinstance(event, NotSwitched) and event.away:
-            await asyncio.sleep(AWAY_PAUSE_S)  # its session has yet to notice
+            await asyncio.sleep(AWAY_PAUSE_S)  # its session has not noticed yet
         return event
 
     async def _qualify(self, tx: Transaction, order: Qualify, clock: SteadyClock) -> Event:
-        """Circuit state was read back by the switch step; here a packet has to come through."""
+        """Prove the path with a packet; the switch step has read back the circuit state."""
         point, name = order.point, order.endpoint
         try:
             await self._held(tx, order.step)
             end = time.monotonic() + QUALIFY_TIMEOUT_S
-            look_at = end - QUALIFY_TIMEOUT_S + LOOK_AFTER_S
+            observe_at = end - QUALIFY_TIMEOUT_S + OBSERVE_AFTER_S
             wait_s = FIRST_PROBE_S
             while True:
-                # Once more when the time is over: it may be us who stood still, not the path.
+                # Once more when the time is over: this process may have stalled, not the path.
                 last = time.monotonic() >= end
                 if await self._reached(name, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
                     return Qualified(order.step, name, clock())
                 if last:
                     break
                 wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)
-                if time.monotonic() >= look_at:  # its container may have ended meanwhile
-                    await self._look_again()
-                    look_at = time.monotonic() + LOOK_AFTER_S
+                if time.monotonic() >= observe_at:  # its container may have ended meanwhile
+                    await self._observe_again()
+                    observe_at = time.monotonic() + OBSERVE_AFTER_S
         except (ServiceError, *DEVICE_ERRORS) as error:
-            # Nothing is known against the port: its aggregator cannot be asked.
+            # The port is not to blame: its aggregator cannot be asked.
             return NotQualified(order.step, name, str(error) or "time-out", blame=False)
         what = "no answer through" if self._intent.answers(name) else "no carrier on"
         return NotQualified(order.step, name, f"{name}: {what} {point.aggregator}/{point.port}")
 
-    async def _look_again(self) -> None:
-        """Read the containers afresh: once for all paths that wait for it."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._intent.look())
-        await asyncio.shield(self._looking)
+    async def _observe_again(self) -> None:
+        """Observe the containers again: once for all paths that wait for it."""
+        if self._observing is None or self._observing.done():
+            self._observing = asyncio.ensure_future(self._intent.observe())
+        await asyncio.shield(self._observing)
 
     async def _held(self, tx: Transaction, step: int) -> None:
-        """Let probes through at the new places; one change of flows for all paths of a step."""
+        """Let probes through at the new places; one flow change for all paths of a step."""
         known = self._holds.get(tx.id)
         if known is None or known[0] != step:
             task = asyncio.ensure_future(self._intent.hold(tx.endpoints, tx.target))
@@ -341,7 +341,7 @@ class Executor:
 
     async def _reached(self, endpoint: str, point: AttachPoint, wait_s: float) -> bool:
         if not self._intent.answers(endpoint):
-            # Nobody holds the NIC's address: light and carrier are all there is to see.
+            # No container has the NIC's address: only light and carrier can be checked.
             if self._intent.port_up(point):
                 return True
             await asyncio.sleep(wait_s)
@@ -375,14 +375,14 @@ def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:
 
 
 def _given_up(order: Instruction, reason: str) -> Event | None:
-    """Return the event for an instruction that is not carried out any more: nobody is to blame."""
+    """Return the event for an instruction that is dropped; it blames no device."""
     if isinstance(order, Qualify):
         return NotQualified(order.step, order.endpoint, reason, blame=False)
     return _failure(order, reason)
 
 
 def _failure(order: Instruction, reason: str) -> Event | None:
-    """Return the event that says ``order`` did not succeed."""
+    """Return the event that reports the failure of ``order``."""
     event: Event | None = None
     match order:
         case WriteLog():
@@ -409,15 +409,15 @@ def _failure(order: Instruction, reason: str) -> Event | None:
 
 
 def unwritten(job: str, ended: Iterable[RankStatus], grace_s: float) -> str:
-    """Say which rank did not finish its checkpoint and why; empty when all have."""
+    """Return which rank did not finish its checkpoint and why; empty when all did."""
     for rank in sorted(ended, key=lambda status: status.rank):
         code = rank.exit_code
         if code in (None, 0, _TERMINATED):
             continue
         what = (
-            f"was killed after {grace_s:g} s, its checkpoint not finished; raise checkpoint_grace_s"
+            f"was killed after {grace_s:g} s before its checkpoint ended; raise checkpoint_grace_s"
             if code == _KILLED and not rank.oom
-            else f"ended with {code} while it wrote its checkpoint; see `lightloom logs {job}`"
+            else f"exited with code {code} during its checkpoint; see `lightloom logs {job}`"
         )
         return f"rank {rank.rank} of {job} {what}"
     return ""

@@ -1,8 +1,8 @@
-"""Python's garbage collector, kept from long pauses while light is dark.
+"""Defers Python's full garbage collections while endpoints are dark.
 
-A full collection looks at every object of the process, a fifth of a second at a site of 4,096
-endpoints, and may come at any allocation. While a transaction runs it is put off; collections of
-what is new go on.
+A full collection visits every object of the process, which takes a fifth of a second at a site of
+4,096 endpoints, and may start at any allocation. It is deferred while a transaction runs;
+collections of young objects continue.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 NEVER = 1 << 30
 
 _usual: list[tuple[int, int, int]] = []
-"""The thresholds as they were, once for each block that is under way."""
+"""The thresholds as they were, once for each active block."""
 
 
 @contextmanager
-def full_collections_put_off() -> Iterator[None]:
-    """Have no full collection until the block, and every other one, has ended."""
+def full_collections_deferred() -> Iterator[None]:
+    """Defer full collections until this block and all others have ended."""
     _usual.append(_usual[0] if _usual else gc.get_threshold())
     young, middle, _ = _usual[0]
     gc.set_threshold(young, middle, NEVER)

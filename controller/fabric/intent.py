@@ -1,6 +1,6 @@
-"""The intent on the fabric: where light is to be, what is held, and aggregators equal to it.
+"""The fabric's intent: where light belongs, which endpoints are held, and the flows for both.
 
-What a transaction changes in the state goes through here.
+Transactions change the fabric's state through this module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from controller.base import failpoints
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AggregatorError, Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
@@ -21,22 +21,22 @@ from controller.transaction.model import Cause, HeldJob, Phase, Transaction
 
 
 class FabricIntent:
-    """Changes the intent as transactions go on, and keeps the aggregators equal to it."""
+    """Changes the intent as transactions proceed, and keeps the aggregators equal to it."""
 
     def __init__(self, state: State, aggregators: Aggregators, engine: ExecutionEngine) -> None:
         self._state = state
         self._aggregators = aggregators
         self._engine = engine
-        self._looked: Sequence[RankStatus] = ()
-        self._inhabited: Mapping[str, tuple[str, int]] = {}
-        """Endpoints with a live container, its job and epoch, as of ``_looked``."""
+        self._observed: Sequence[RankStatus] = ()
+        self._occupied: Mapping[str, tuple[str, int]] = {}
+        """Endpoints with a live container, its job and epoch, as of ``_observed``."""
         self._unheld: set[str] = set()
-        """Endpoints to be held whose flows are not known to be on every aggregator yet."""
+        """Endpoints to be held whose flows may still be missing on an aggregator."""
 
     async def converge(self, needed: frozenset[str] = frozenset()) -> None:
         """Bring all aggregators to the intent. ServiceError when one in ``needed`` is away.
 
-        An aggregator that is away follows when it comes back.
+        Any other aggregator that is away follows when it reconnects.
         """
         self._state.require_command()
         try:
@@ -49,7 +49,7 @@ class FabricIntent:
     async def write_log(self, tx: Transaction) -> None:
         """Make the transaction durable; at commit together with everything it changed.
 
-        ServiceError when the store refuses: what was to begin does not, and the end stays owed.
+        ServiceError when the store refuses: then nothing begins, or the end stays owed.
         """
         state = self._state
         running = state.running[tx.id]
@@ -61,7 +61,7 @@ class FabricIntent:
                 try:
                     await state.commit(entry, facts)
                 except (OutcomeUnknownError, asyncio.CancelledError):
-                    running.admitted = True  # perhaps
+                    running.admitted = True  # the store may have it
                     raise
             running.admitted = True
             return
@@ -81,7 +81,7 @@ class FabricIntent:
     async def hold(
         self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
     ) -> None:
-        """Drop the endpoints' traffic and admit probes where they are going to be."""
+        """Drop the endpoints' traffic and admit probes at their future places."""
         state = self._state
         if self._unheld.isdisjoint(endpoints) and all(
             e in state.held and state.held[e] == target[e] for e in endpoints
@@ -108,35 +108,35 @@ class FabricIntent:
             state.held.pop(endpoint, None)
             self._unheld.discard(endpoint)
         if changed or (tx.quarantine and tx.attempt == 0):
-            state.epoch += 1
+            state.next_epoch()
         await self.converge(involved | state.aggregators_of(tx.endpoints))
 
-    async def look(self) -> None:
-        """Read the containers afresh."""
-        await look(self._state, self._engine)
+    async def observe(self) -> None:
+        """Observe the containers again."""
+        await observe_containers(self._state, self._engine)
 
     def answers(self, endpoint: str) -> bool:
         """Whether a container holds the endpoint's NIC."""
         state = self._state
-        if self._looked is not state.statuses:
-            self._looked = state.statuses
+        if self._observed is not state.statuses:
+            self._observed = state.statuses
             live = (RankState.RUNNING, RankState.PAUSED)
-            self._inhabited = {
-                s.endpoint: (s.job, s.epoch) for s in self._looked if s.state in live
+            self._occupied = {
+                s.endpoint: (s.job, s.epoch) for s in self._observed if s.state in live
             }
-        name, epoch = self._inhabited.get(endpoint, ("", 0))
+        name, epoch = self._occupied.get(endpoint, ("", 0))
         job = state.jobs.get(name)
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
             return False
-        # One that a transaction stops itself does not answer.
+        # A job that a transaction has stopped does not answer.
         return not any(name in running.stopped for running in state.moving().values())
 
     def port_up(self, point: AttachPoint) -> bool:
-        """Whether the aggregator sees a carrier; True when it never said."""
+        """Whether the aggregator sees a carrier; True when it has not reported."""
         return self._aggregators.carrier(point.aggregator).get(point.port, True)
 
     def changed(self, tx: Transaction) -> None:
-        """Keep the transaction's latest state."""
+        """Store the transaction's latest state."""
         self._state.running[tx.id].tx = tx
         if tx.phase is Phase.DONE:
             self._state.wake.set()

@@ -15,12 +15,12 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.fabric.executor import Executor
-from controller.fabric.gc_pause import full_collections_put_off
+from controller.fabric.gc_pause import full_collections_deferred
 from controller.fabric.intent import FabricIntent
 from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
-from controller.ranks.tolerance import Verdict, judge
+from controller.ranks.tolerance import DarkTimeCheck, check_dark_time
 from controller.state.records import JobRecord, TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import (
@@ -45,7 +45,7 @@ from scheduler.model import Policy
 log = structlog.get_logger(__name__)
 
 FLUSH_AGAIN_S = 0.5
-"""Between two attempts to write the end of a transaction that may not be told before."""
+"""Between two attempts to write the end of a transaction, which is not announced before."""
 
 
 class Mover:
@@ -77,11 +77,11 @@ class Mover:
         plan_id: str | None = None,
         rewiring: Rewiring | None = None,
     ) -> Running:
-        """Lock what moves and return the transaction, not yet carried out.
+        """Lock the moving endpoints and return the transaction, not yet carried out.
 
-        ``rewiring`` is that of the moves, where the caller has just worked it out.
+        ``rewiring`` is that of the moves, when the caller has just computed it.
         ServiceError ``conflict`` when another transaction or a starting job is in the way, or
-        there is no port; ``unavailable`` when a device does not answer.
+        no port is free; ``unavailable`` when a device does not answer.
         """
         state = self._state
         state.require_command()
@@ -93,9 +93,9 @@ class Mover:
         for name in sorted({at for at in moves.values() if at} | state.aggregators_of(moves)):
             self._require(name, state.connections.aggregators(), "aggregator")
         touched = [e for e in moves if state.attachments.get(e) != rewiring.attachments.get(e)]
-        verdicts = self.verdicts(rewiring)
-        if cause is not Cause.HOMES:  # what is put back is dark already
-            self._require_borne(verdicts)
+        checks = self.dark_time_checks(rewiring)
+        if cause is not Cause.HOMES:  # the endpoints are dark already
+            self._require_tolerated(checks)
         state.transactions += 1
         tx = Transaction(
             id=f"t{state.transactions}",
@@ -105,18 +105,18 @@ class Mover:
                 Path(e, state.attachments.get(e), rewiring.attachments.get(e)) for e in touched
             ),
             changes=rewiring.changes,
-            jobs=self._held_jobs(touched, verdicts),
+            jobs=self._held_jobs(touched, checks),
         )
         running = Running(tx, plan_id, SteadyClock(state.clock))
         state.running[tx.id] = running
         return running
 
     def call_off(self, running: Running, why: str) -> None:
-        """End a begun transaction that is not going to be carried out."""
+        """End a begun transaction without carrying it out."""
         tx = replace(running.tx, phase=Phase.DONE, back=True, reasons=(why,))
         running.tx = tx
         record = transaction_record(running, self._state.epoch, running.clock())
-        ended = replace(record, result="it was not begun: nothing moved")
+        ended = replace(record, result="it was not carried out: nothing moved")
         self._state.finish(ended, tx.changes)
         self._drop(running)
 
@@ -125,7 +125,7 @@ class Mover:
         running.ended.set()
 
     async def carry_out(self, running: Running) -> Transaction:
-        """Run a begun transaction to its end; never raises for what a device does."""
+        """Run a begun transaction to its end; never raises for a device's error."""
         state, tx = self._state, running.tx
         what = f"transaction/{tx.id}"
         if tx.cause is Cause.REGROUP:
@@ -133,7 +133,7 @@ class Mover:
             text = f"{len(tx.paths)} endpoints move, {jobs} touched"
             state.events.add("info", what, "RegroupStarted", text)
         try:
-            with full_collections_put_off():
+            with full_collections_deferred():
                 tx = await run(
                     tx, self._executor, self._intent.changed, running.clock, running.commands
                 )
@@ -152,10 +152,9 @@ class Mover:
         return tx
 
     async def _written(self, running: Running, end: PutTransaction) -> None:
-        """Wait until the store has the end, which holds nothing back but its being told.
+        """Wait until the store has the end; only the announcement waits for it.
 
-        A restart before that would end the transaction by what the log says, which may be another
-        end than this one.
+        A restart before that would end the transaction as the log says, which may differ.
         """
         journal = self._state.journal
         journal.owe(end)
@@ -184,9 +183,9 @@ class Mover:
     def rewired(
         self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
     ) -> Rewiring:
-        """Return the circuits that the moves ask for now. ServiceError ``conflict``: none.
+        """Return the circuits for the moves now. ServiceError ``conflict`` when there are none.
 
-        ``besides`` are free ports that are not to be used all the same.
+        ``besides`` are free ports that must not be used either.
         """
         state = self._state
         try:
@@ -197,7 +196,7 @@ class Mover:
             ) from None
 
     def busy_jobs(self) -> dict[str, str]:
-        """Return the jobs whose light must not be moved now, and what is being done with them."""
+        """Return the jobs whose light must not move now, each with what is being done with it."""
         state = self._state
         busy = {
             job.name: doing
@@ -210,7 +209,7 @@ class Mover:
         return busy
 
     def doing(self, name: str) -> str:
-        """What is being done with a job that must not be moved meanwhile; empty for nothing."""
+        """Return what is being done with a job that must not move meanwhile; empty for nothing."""
         if self._ender.is_ending(name):
             return "is ending"
         handled = self._state.handled.get(name)
@@ -219,7 +218,7 @@ class Mover:
     def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
         state = self._state
         locked, holders, busy = state.locked(), state.holders(), self.busy_jobs()
-        if cause is not Cause.HOMES:  # which is how a recovery brings them back
+        if cause is not Cause.HOMES:  # a recovery restores them this way
             busy.update(dict.fromkeys(state.owed_jobs, "is not recovered yet"))
         for endpoint in moves:
             if endpoint in locked:
@@ -247,46 +246,49 @@ class Mover:
                 hint=f"see `lightloom get {'switches' if kind == 'switch' else 'aggregators'}`",
             )
 
-    def verdicts(self, rewiring: Rewiring) -> dict[str, Verdict]:
-        """Return how each job whose light is cut bears it, by name."""
+    def dark_time_checks(self, rewiring: Rewiring) -> dict[str, DarkTimeCheck]:
+        """Return, by name, what the dark time means for each job whose light is cut."""
         state, holders = self._state, self._state.holders()
         known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
         dark_s = predicted_dark_time_s(rewiring, known)
         cut = [link.endpoint for change in rewiring.changes for link in change.delete]
         jobs = {job.name: job for e in cut if (job := holders.get(e))}
-        return {name: judge(job, Policy(job.request.policy), dark_s) for name, job in jobs.items()}
+        return {
+            name: check_dark_time(job, Policy(job.request.policy), dark_s)
+            for name, job in jobs.items()
+        }
 
     @staticmethod
-    def _require_borne(verdicts: Mapping[str, Verdict]) -> None:
-        for verdict in verdicts.values():
-            if verdict.verdict == "refused":
+    def _require_tolerated(checks: Mapping[str, DarkTimeCheck]) -> None:
+        for check in checks.values():
+            if check.verdict == "refused":
                 raise ServiceError(
                     "conflict",
-                    f"job {verdict.job} would be {verdict.reason}",
-                    object=f"job/{verdict.job}",
+                    f"job {check.job} would be {check.reason}",
+                    object=f"job/{check.job}",
                     hint="move fewer circuits at once, or raise the job's dark_tolerance_s",
                 )
 
     def _held_jobs(
-        self, endpoints: Sequence[str], verdicts: Mapping[str, Verdict]
+        self, endpoints: Sequence[str], checks: Mapping[str, DarkTimeCheck]
     ) -> tuple[HeldJob, ...]:
         holders = self._state.holders()
         jobs = {job.name: job for e in endpoints if (job := holders.get(e))}
         return tuple(
             HeldJob(
                 job.name,
-                self._policy(job, verdicts.get(job.name)),
+                self._policy(job, checks.get(job.name)),
                 job.endpoints,
                 job.request.checkpoint_grace_s,
             )
             for job in jobs.values()
         )
 
-    def _policy(self, job: JobRecord, verdict: Verdict | None) -> Policy:
+    def _policy(self, job: JobRecord, check: DarkTimeCheck | None) -> Policy:
         if job.state == "paused":
-            return Policy.LIVE  # frozen already by its owner, and must stay so
-        if verdict is None:
+            return Policy.LIVE  # its owner has frozen it, and it must stay frozen
+        if check is None:
             return Policy(job.request.policy)
-        if verdict.verdict == "downgraded":
-            self._state.events.add("warning", f"job/{job.name}", "Downgraded", verdict.reason)
-        return verdict.policy
+        if check.verdict == "downgraded":
+            self._state.events.add("warning", f"job/{job.name}", "Downgraded", check.reason)
+        return check.policy

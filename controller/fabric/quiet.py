@@ -1,9 +1,9 @@
-"""When a job's traffic stands still: the moment to freeze it, and the moment to cut its light.
+"""Watches port counters for the moment to freeze a job and the moment to cut its light.
 
-Port counters are all there is to see. A job that pauses between two bursts is frozen in such a
-lull; after the freeze the ports must have stood still for a while, because bytes still in flight
-when the light goes cost a retransmission time-out each. What has not moved since the lull has
-stood still for as long as the freeze took.
+Only port counters can be observed. A job that pauses between two bursts is frozen in such a lull.
+After the freeze its ports must be quiet for a while, because bytes still in flight when the light
+is cut cost a retransmission time-out each. A port whose counters have not changed since the lull
+has been quiet for as long as the freeze took.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from scheduler.model import Policy
 
 LULL_S = 0.02
 LULL_LIMIT_S = 3.0
-"""A job's steps have a pause in which its ranks only compute; it costs nothing to wait for it."""
+"""A job's steps have a pause in which its ranks only compute; waiting for it costs nothing."""
 QUIET_S = 0.03
-"""Counters that stand still this long: in-flight bytes have landed (or there were none)."""
+"""Counters unchanged for this long: bytes in flight have arrived (or there were none)."""
 QUIET_LIMIT_S = 0.3
-STILL_BYTES = 4096
-"""A port that counts no more than this stands still: a few acknowledgements and heartbeats."""
+QUIET_BYTES = 4096
+"""A port that counts no more than this is quiet: a few acknowledgements and heartbeats."""
 POLL_S = 0.01
 
 
-class Stillness:
-    """Watches the ports of the jobs that are to be frozen, one transaction apart from another."""
+class QuietWatch:
+    """Watches the ports of jobs that are to be frozen, separately for each transaction."""
 
     def __init__(
         self, attached: Callable[[str], AttachPoint | None], aggregators: Aggregators
     ) -> None:
-        """``attached`` says where an endpoint is now."""
+        """``attached`` returns where an endpoint is now."""
         self._attached = attached
         self._aggregators = aggregators
         self._lulls: dict[str, tuple[float, Mapping[AttachPoint, int]]] = {}
-        """Per transaction: when its job's lull ended, and what the ports had counted by then."""
+        """Per transaction: when its job's lull ended, and the ports' counters at that time."""
 
     def forget(self, ident: str) -> None:
-        """Drop what was kept for a transaction."""
+        """Drop the counters kept for a transaction."""
         self._lulls.pop(ident, None)
 
     async def await_lull(self, tx: Transaction, order: AwaitLull) -> None:
-        """Wait for a lull of the order's job; note what all jobs to be frozen have counted then."""
-        await self._await_still(order.endpoints, LULL_S, LULL_LIMIT_S)
+        """Wait for a lull of the order's job; record the counters of all jobs to be frozen."""
+        await self._await_unchanged(order.endpoints, LULL_S, LULL_LIMIT_S)
         frozen = [e for job in tx.jobs if job.policy is Policy.PAUSE for e in job.endpoints]
         with contextlib.suppress(*DEVICE_ERRORS):
             self._lulls[tx.id] = (time.monotonic(), await self._counted(self._points(frozen)))
 
     async def await_quiet(self, tx: Transaction, order: AwaitQuiet) -> None:
-        """Wait until the frozen ports stand still. What stood still since the lull is quiet now."""
+        """Wait until the frozen ports are quiet; the time since the lull counts."""
         since, counted = self._lulls.get(tx.id, (0.0, {}))
         points = self._points(order.endpoints)
         known = [counted[p] for p in points if p in counted]
         begin = (since, known) if len(known) == len(points) else None
-        await self._await_still(order.endpoints, QUIET_S, QUIET_LIMIT_S, begin)
+        await self._await_unchanged(order.endpoints, QUIET_S, QUIET_LIMIT_S, begin)
 
-    async def _await_still(
+    async def _await_unchanged(
         self,
         endpoints: Sequence[str],
-        still_s: float,
+        quiet_s: float,
         limit_s: float,
         begin: tuple[float, list[int]] | None = None,
     ) -> None:
-        """Return when the endpoints' ports stand still for ``still_s``, or after ``limit_s``.
+        """Return when the endpoints' ports have been quiet for ``quiet_s``, or after ``limit_s``.
 
-        ``begin``: what they had counted at an earlier moment (monotonic seconds).
+        ``begin``: their counters at an earlier moment (monotonic seconds).
         """
         points = self._points(endpoints)
         end = time.monotonic() + limit_s
@@ -84,9 +84,9 @@ class Stillness:
                 return
             seen = [counted[point] for point in points]
             now = time.monotonic()
-            if not last or any(b - a > STILL_BYTES for a, b in zip(last, seen, strict=True)):
+            if not last or any(b - a > QUIET_BYTES for a, b in zip(last, seen, strict=True)):
                 last, since = seen, now
-            elif now - since >= still_s:
+            elif now - since >= quiet_s:
                 return
             await asyncio.sleep(POLL_S)
 

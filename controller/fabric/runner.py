@@ -1,6 +1,6 @@
-"""Runs one transaction to its end: events into the pure machine, its instructions to the executor.
+"""Runs one transaction: passes events to the pure machine and its instructions to the executor.
 
-Any number may run at a time, as long as their endpoints are disjoint.
+Any number of transactions may run at a time, as long as their endpoints are disjoint.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ async def run(
     clock: SteadyClock,
     commands: asyncio.Queue[Event] | None = None,
 ) -> Transaction:
-    """Carry ``tx`` to its end and return it.
+    """Run ``tx`` to its end and return it.
 
-    ``changed`` is told every state; ``commands`` takes an operator's AbortAsked. All times of the
-    transaction are the ``clock``'s.
+    ``changed`` is called with every state; ``commands`` carries an operator's AbortAsked. All times
+    of the transaction come from ``clock``.
     """
     inbox = commands if commands is not None else asyncio.Queue()
     work = _Run(executor, changed, clock, inbox)
-    grace_s = 0.0  # cancelled: the controller stops, and the next start finds what is left
+    grace_s = 0.0  # cancelled: the controller stops, and the next start handles what remains
     try:
         tx = await work.until_done(tx)
         grace_s = LEFTOVER_GRACE_S
@@ -65,7 +65,7 @@ class _Run:
         self._clock = clock
         self._inbox = inbox
         self._later: deque[Event] = deque()
-        """Taken out of the inbox, and not handled yet."""
+        """Taken from the inbox and not handled yet."""
         self._calls: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.Task[None]] = set()
 
@@ -83,7 +83,7 @@ class _Run:
         return tx
 
     async def _next(self) -> Event:
-        """Return the next event; proofs that have come in together are one."""
+        """Return the next event; proofs that arrived together are merged."""
         event = self._later.popleft() if self._later else await self._inbox.get()
         if not isinstance(event, Qualified):
             return event
@@ -100,8 +100,8 @@ class _Run:
         if any(isinstance(order, SetDeadline) for order in orders):  # a new step begins
             for timer in self._timers:
                 timer.cancel()
-            # A call of an overdue step may still be at work on the device; let it end first,
-            # so that what undoes it does not overtake it.
+            # A call of an overdue step may still be running on the device; let it end first,
+            # so that the call that reverts it does not overtake it.
             if self._calls:
                 await asyncio.wait(self._calls, timeout=LEFTOVER_GRACE_S)
         for order in orders:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from controller.state.queue import Hint, Look
+from controller.state.queue import Hint, QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import scheduler_request
 from scheduler.model import Fabric, Job, Policy
@@ -108,7 +108,7 @@ def decide_and_explain(
     promises: Mapping[str, Promise] = MappingProxyType({}),
     held: frozenset[str] = frozenset(),
     now: float,
-) -> tuple[Decisions, Look]:
+) -> tuple[Decisions, QueueReport]:
     """Decide which jobs start now, and explain why the others wait.
 
     ``movable`` tells which running jobs a regroup may touch; the hints respect it. ``promises``
@@ -130,7 +130,7 @@ def decide_and_explain(
             busy = sum(index.owner[index.number[m.endpoint]] is not None for m in found.moves)
             hints[hold.job] = Hint(len(found.moves), busy, found.others, found.others_gpus)
     positions = {name: at for at, name in enumerate(holds, 1)}
-    return decisions, Look(holds, positions, hints)
+    return decisions, QueueReport(holds, positions, hints)
 
 
 def _after(fabric: Fabric, decisions: Decisions) -> FabricIndex:

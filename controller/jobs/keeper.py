@@ -205,7 +205,7 @@ class JobKeeper:
             if placement.moves:
                 moves = {move.endpoint: move.target for move in placement.moves}
                 moving = self._mover.begin(Cause.PLACEMENT, moves)
-            state.epoch += 1
+            state.next_epoch()
             state.change(
                 job.name,
                 state="starting",
@@ -266,7 +266,7 @@ class JobKeeper:
             exit_codes=(),
             started_at=None,
         )
-        self._state.epoch += 1
+        self._state.next_epoch()
         await self._ender.keep(name)
         try:
             await self._intent.converge()

@@ -11,7 +11,7 @@ from typing import Protocol
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.jobs import decisions
-from controller.state.queue import Look
+from controller.state.queue import QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
 from controller.state.state import State
@@ -76,7 +76,7 @@ class QueueKeeper:
         """
         state = self._state
         if not any(job.state == "pending" for job in state.jobs.values()):
-            state.queue = Look()
+            state.queue = QueueReport()
             return
         now = state.clock()
         fabric = without(state.fabric(), state.promised_endpoints())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.jobs.restarts import JobRestarter
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.strangers import still_spared, strangers
 from controller.state.records import JobRecord, Quarantine
@@ -46,7 +46,7 @@ class JobWatch:
 
     async def observe(self) -> None:
         """Observe once, and end or restart the jobs whose containers ended."""
-        if not await look(self._state, self._engine):
+        if not await observe_containers(self._state, self._engine):
             return
         await self._note_unfit()
         by_job: dict[str, list[RankStatus]] = {}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.fabric.dark_time import predicted_dark_time_s
-from controller.ranks.tolerance import Verdict
+from controller.ranks.tolerance import DarkTimeCheck
 from controller.schema.plans import (
     BoundView,
     BudgetView,
@@ -34,7 +34,7 @@ def plan_view(
     rewiring: Rewiring,
     flows: FlowChangesView,
     capabilities: Mapping[str, Capabilities | None],
-    budgets: Iterable[Verdict],
+    budgets: Iterable[DarkTimeCheck],
 ) -> PlanView:
     """Return the plan's document, with a new id."""
     return PlanView(

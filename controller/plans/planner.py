@@ -28,7 +28,7 @@ from controller.schema.plans import (
     TransactionView,
 )
 from controller.state.records import JobRecord
-from controller.state.scheduling import Alone, left_alone, pinned, scheduler_request, without
+from controller.state.scheduling import LeftAlone, left_alone, pinned, scheduler_request, without
 from controller.state.state import State
 from controller.state.transactions import Running
 from controller.telemetry.steps import StepMeter
@@ -117,7 +117,7 @@ class Planner:
             homes=fabric.homes,
             rewiring=rewiring,
             flows=await self._flow_changes(rewiring),
-            budgets=self._mover.verdicts(rewiring).values(),
+            budgets=self._mover.dark_time_checks(rewiring).values(),
             capabilities={s.name: self._switches.capabilities(s.name) for s in state.site.switches},
         )
         extra: dict[str, object] = {
@@ -385,7 +385,7 @@ class Planner:
 
 
 def _left_alone_views(
-    fabric: Fabric, plan: Plan, alone: Mapping[str, Alone], *, all_jobs: bool
+    fabric: Fabric, plan: Plan, alone: Mapping[str, LeftAlone], *, all_jobs: bool
 ) -> list[LeftAloneView]:
     """Return the jobs left alone although they stay scattered; with ``all_jobs``, all of them."""
     bound = SpanBound(fabric.site)

@@ -1,4 +1,4 @@
-"""Calls of the execution engine for one job, with the errors that people understand."""
+"""Calls the execution engine and translates its errors for users."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from controller.state.state import State
 log = structlog.get_logger(__name__)
 
 OBSERVE_TIMEOUT_S = 30.0
-"""Longer than the engine waits for one server that hangs: the others are still worth seeing."""
+"""Longer than the engine waits for a server that hangs: the others are still observed."""
 
 IMAGE_TIMEOUT_S = 2.0
-"""For the question whether any server may fetch an image."""
+"""For the check whether any server may fetch an image."""
 
 _CODES: dict[str, ErrorCode] = {
     "invalid": "invalid",
@@ -39,7 +39,7 @@ _CODES: dict[str, ErrorCode] = {
 
 
 def refusal(job: str, error: EngineError) -> ServiceError:
-    """Return what an engine's error means for a job."""
+    """Translate an engine's error for a job."""
     code = _CODES.get(error.code, "failed")
     return ServiceError(code, str(error), object=f"job/{job}", hint=error.hint)
 
@@ -66,7 +66,7 @@ async def freeze(engine: ExecutionEngine, job: str) -> None:
 
 
 async def thaw(engine: ExecutionEngine, job: str) -> None:
-    """Let all containers of a job go on. ServiceError."""
+    """Thaw all containers of a job. ServiceError."""
     async with failpoints.around("thaw"):
         await _bounded(job, engine.thaw(job))
 
@@ -86,8 +86,8 @@ async def _bounded(job: str, call: Coroutine[Any, Any, object]) -> None:
         ) from None
 
 
-async def look(state: State, engine: ExecutionEngine) -> bool:
-    """Read all containers into the state; False when that was not possible."""
+async def observe_containers(state: State, engine: ExecutionEngine) -> bool:
+    """Read the status of all containers into the state; False when that was not possible."""
     try:
         async with asyncio.timeout(OBSERVE_TIMEOUT_S):
             seen = await engine.observe()
@@ -101,8 +101,8 @@ async def look(state: State, engine: ExecutionEngine) -> bool:
 def _credible(state: State, status: RankStatus) -> bool:
     """Return False for a rank that the intent has on another endpoint.
 
-    An agent speaks for its own endpoints only; one that has been taken over must not end other
-    servers' jobs by what it says of their ranks.
+    An agent reports only its own endpoints; a compromised one must not end other servers' jobs
+    by what it reports about their ranks.
     """
     job = state.jobs.get(status.job)
     if job is None or not job.holding or job.epoch != status.epoch:

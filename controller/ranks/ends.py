@@ -1,4 +1,4 @@
-"""How jobs end: stop what still runs, give the endpoints back, say why."""
+"""Ends jobs: stops their containers, releases their endpoints and records why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 40.0
 WRITE_AGAIN_S = 1.0
 """Between two attempts to make an end durable."""
 
-_WORDS: dict[JobState, str] = {
+_REASONS: dict[JobState, str] = {
     "completed": "JobCompleted",
     "failed": "JobFailed",
     "cancelled": "JobCancelled",
@@ -34,21 +34,21 @@ _WORDS: dict[JobState, str] = {
 
 @dataclass(slots=True)
 class _Ending:
-    """A job on its way out. Several callers may wait for it."""
+    """A job that is ending. Several callers may wait for it."""
 
     state: JobState
     reason: str
     tried: asyncio.Future[ServiceError | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Answered once the end was handed to the store: why it is not durable yet, or None."""
+    """Set once the end was handed to the store: why it is not durable yet, or None."""
 
 
 _STOPPING = ServiceError("unavailable", "the controller is stopping")
 
 
 class JobEnder:
-    """Ends jobs, each of them once. People see an end when it is durable, not before."""
+    """Ends each job once. An end becomes visible when it is durable, not before."""
 
     def __init__(
         self, state: State, aggregators: Aggregators, engine: ExecutionEngine, tasks: Tasks
@@ -60,19 +60,19 @@ class JobEnder:
         self._ending: dict[str, _Ending] = {}
 
     def is_ending(self, name: str) -> bool:
-        """Whether the job is on its way out."""
+        """Whether the job is ending."""
         return name in self._ending
 
     def later(self, name: str, state: JobState, reason: str) -> None:
-        """Begin to end a job; the first reason stays."""
+        """Begin to end a job; the first reason counts."""
         self._begun(name, state, reason)
 
     async def end(self, name: str, state: JobState, reason: str) -> ServiceError | None:
-        """Stop the containers, then record the end and give the endpoints back.
+        """Stop the containers, then record the end and release the endpoints.
 
-        Joins an end that is under way. Returns why the end is not durable yet: of a job that held
-        endpoints it is written as soon as the store takes it, and a job that only waited goes on
-        waiting.
+        Joins an end that is under way. Returns why the end is not durable yet: for a job that held
+        endpoints it is written as soon as the store accepts it, and a job that only waited
+        continues to wait.
         """
         return await asyncio.shield(self._begun(name, state, reason).tried)
 
@@ -90,7 +90,7 @@ class JobEnder:
             stopped = job.holding
             if stopped and (problem := await self.stop(job)):
                 reason = f"{reason}; {problem}" if reason else problem
-            self._state.epoch += 1
+            self._state.next_epoch()
             ended = self._ended(name, ending.state, reason)
             while error := await self._refusal(ended):
                 if not ending.tried.done():
@@ -103,18 +103,18 @@ class JobEnder:
             if not ending.tried.done():
                 ending.tried.set_result(None)
         finally:
-            del self._ending[name]  # from here on the name may be another job's
+            del self._ending[name]  # from here on the name may belong to another job
             if not ending.tried.done():
                 ending.tried.set_result(_STOPPING)
         severity: Severity = "error" if ended.state == "failed" else "info"
         text = reason or "all ranks exited with code 0"
-        self._state.events.add(severity, f"job/{name}", _WORDS[ending.state], text)
+        self._state.events.add(severity, f"job/{name}", _REASONS[ending.state], text)
         self._state.journal.owe(DropJobs(self._state.forget_ended()))
         try:
             async with failpoints.around("flows"):
                 self._state.require_command()
                 await self._aggregators.converge(self._state.forwarding())
-        except ServiceError as error:  # the aggregators are asked again by the watch for drift
+        except ServiceError as error:  # the drift watch converges the aggregators again
             log.error("flows_of_an_ended_job_stay", job=name, error=error.message)
         finally:
             self._state.wake.set()
@@ -129,7 +129,7 @@ class JobEnder:
         return None
 
     async def stop(self, job: JobRecord, *, tell: bool = True) -> str:
-        """Stop a job's containers; return what went wrong, in words. ``tell`` people of it."""
+        """Stop a job's containers; return what went wrong. ``tell`` also records an event."""
         try:
             async with failpoints.around("stop"), asyncio.timeout(STOP_TIMEOUT_S):
                 await self._engine.stop(job.name, STOP_GRACE_S)
@@ -141,11 +141,11 @@ class JobEnder:
         return ""
 
     async def save(self, name: str) -> None:
-        """Make what is going to be done with a job durable, and the epoch. ServiceError."""
+        """Make an intention for a job durable, with the epoch. ServiceError."""
         await self._saved(self._state.jobs[name])
 
     async def keep(self, name: str) -> None:
-        """Make durable what has become of a job; what the store does not take now stays owed."""
+        """Make a job's present record durable; it stays owed when the store refuses."""
         try:
             async with failpoints.around("save-job"):
                 await self._state.record(PutJob(self._state.jobs[name]), self._state.facts())

@@ -1,4 +1,4 @@
-"""What a rank's program finds in its environment: who it is and where the others are. Pure.
+"""Builds the environment of a rank's program: its identity and its peers' addresses. Pure.
 
 Written for TensorFlow (``TF_CONFIG``, tf.distribute.cluster_resolver.TFConfigClusterResolver),
 for PyTorch (``env://`` of torch.distributed, and ``PET_*``, which ``torchrun`` reads where a flag
@@ -26,7 +26,7 @@ MASTER_PORT = 29500
 """PyTorch's own default."""
 
 PREFIX = "LIGHTLOOM_"
-"""Names that are lightloom's alone."""
+"""Names reserved for lightloom."""
 
 _RANKS = "it follows from the job's ranks"
 OWNED: Mapping[str, str] = {
@@ -41,12 +41,12 @@ OWNED: Mapping[str, str] = {
 }
 """Variables that a job may not set, and why."""
 ADJUSTABLE: Mapping[str, Rule] = {"MASTER_PORT": number(1024, 65535), **NCCL_RULES}
-"""Variables of ours that a job may set to another value, and which values are sound."""
+"""Variables of lightloom that a job may override, and the valid values."""
 
 
 @dataclass(slots=True, frozen=True)
 class Refusal:
-    """A variable of a job that can not be had, why, and what to do instead."""
+    """A variable that a job cannot set, why, and what to do instead."""
 
     name: str
     reason: str
@@ -54,9 +54,9 @@ class Refusal:
 
 
 def refusals(own: Mapping[str, str], *, dark_s: float | None = None) -> list[Refusal]:
-    """Return what is wrong with the variables a job brings along; empty when all is well.
+    """Return the variables of a job that are refused; empty when all are accepted.
 
-    ``dark_s`` is the dark time that the job says it bears: NCCL settings that give up earlier
+    ``dark_s`` is the dark time that the job states it tolerates: NCCL settings that give up earlier
     contradict it.
     """
     found = []
@@ -68,7 +68,7 @@ def refusals(own: Mapping[str, str], *, dark_s: float | None = None) -> list[Ref
         elif name in ADJUSTABLE and (wrong := ADJUSTABLE[name].wrong(value)):
             found.append(Refusal(name, wrong, "correct it, or leave it out"))
     if not found and dark_s is not None:
-        found += _too_impatient(own, dark_s)
+        found += _timeout_too_short(own, dark_s)
     return found
 
 
@@ -84,13 +84,13 @@ def environment(
     """Return the environment of ``rank``. ``addresses`` are in rank order.
 
     ``dark_s`` is the longest dark time that will be planned for the job while it is awake.
-    ``own`` adds to what is set here; in its place go sound values of ADJUSTABLE alone, also where
-    nobody asked :func:`refusals`.
+    ``own`` adds variables; it replaces only those of ADJUSTABLE, and only with valid values, even
+    when :func:`refusals` was not called.
     """
     size = len(addresses)
-    sound = {name: own[name] for name, rule in ADJUSTABLE.items() if _sound(own, name, rule)}
-    port = sound.get("MASTER_PORT", str(MASTER_PORT))
-    retries = int(sound.get("NCCL_IB_RETRY_CNT", IB_RETRIES))
+    valid = {name: own[name] for name, rule in ADJUSTABLE.items() if _is_valid(own, name, rule)}
+    port = valid.get("MASTER_PORT", str(MASTER_PORT))
+    retries = int(valid.get("NCCL_IB_RETRY_CNT", IB_RETRIES))
     ours = {
         "LIGHTLOOM_JOB": job,
         "LIGHTLOOM_RANK": str(rank),
@@ -106,14 +106,14 @@ def environment(
         for name, value in own.items()
         if name not in OWNED and name not in ADJUSTABLE and not name.startswith(PREFIX)
     }
-    return {**free, **ours, **sound}
+    return {**free, **ours, **valid}
 
 
-def _sound(own: Mapping[str, str], name: str, rule: Rule) -> bool:
+def _is_valid(own: Mapping[str, str], name: str, rule: Rule) -> bool:
     return name in own and not rule.wrong(own[name])
 
 
-def _too_impatient(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
+def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
     budget = ib_budget_s(own)
     if "NCCL_IB_TIMEOUT" not in own or budget is None or budget >= IB_MARGIN * dark_s:
         return []
@@ -126,12 +126,14 @@ def _too_impatient(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
 
 def _tf_config(rank: int, addresses: Sequence[str]) -> str:
     workers = [f"{address}:{WORKER_PORT}" for address in addresses]
-    told = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
-    return json.dumps(told, separators=(",", ":"))  # a large job fills what a variable may hold
+    config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+    return json.dumps(
+        config, separators=(",", ":")
+    )  # a large job nears the size limit of a variable
 
 
 def _torch(rank: int, addresses: Sequence[str], port: str) -> dict[str, str]:
-    """One process a container: each rank is a node of its own, with one local process."""
+    """One process per container: each rank is a node of its own, with one local process."""
     place, size = str(rank), str(len(addresses))
     return {
         "MASTER_ADDR": addresses[0],

@@ -1,6 +1,6 @@
-"""NCCL's environment: which NIC, which GID, how patient, which ring. Pure.
+"""NCCL's environment: its NIC, GID, time-outs and ring. Pure.
 
-**Patience.** A queue pair gives a message up after ``retries`` tries of 4.096 µs · 2^timeout each
+**Time-outs.** A queue pair gives up a message after ``retries`` tries of 4.096 µs · 2^timeout each
 (InfiniBand Architecture Specification, local ACK timeout; ``NCCL_IB_TIMEOUT``,
 ``NCCL_IB_RETRY_CNT``). With ``dark_s``, the longest dark time planned for the job while it is
 awake, and 7 retries, the most that the three bits hold::
@@ -8,14 +8,14 @@ awake, and 7 retries, the most that the three bits hold::
     timeout = ceil(log2(4 · dark_s / (4.096e-6 · retries))),  at least 18, at most 31 (five bits)
 
 Four times the dark time, because retries start late and overlap, and a NIC may wait longer or
-shorter than it is told (the specification leaves it a factor of four). Not longer than that,
-because what is lost in the dark is sent again only when a try has run out: 0.27 s at 16, 1.07 s at
-18, 4.3 s at 20. Never below 18, NCCL's default from 2.14 to 2.22: congestion, too, wants patience.
-A job that says nothing of its dark time gets 20, NCCL's default since 2.23.
+shorter than configured (the specification allows a factor of four). Not longer than that, because
+what is lost in the dark is sent again only when a try has timed out: 0.27 s at 16, 1.07 s at 18,
+4.3 s at 20. Never below 18, NCCL's default from 2.14 to 2.22, because congestion also needs time.
+A job that states no dark time gets 20, NCCL's default since 2.23.
 
 **Ring.** NCCL joins hosts in rank order. ``NCCL_HOSTID`` makes every rank a host of its own, also
 two on one server, because they see neither each other's GPU nor each other's memory;
-``NCCL_ALGO=Ring`` keeps to the ring that the scheduler has laid.
+``NCCL_ALGO=Ring`` keeps to the ring that the scheduler has chosen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NCCL_RULES: Mapping[str, Rule] = {
     "NCCL_IB_RETRY_CNT": number(1, 7),
     "NCCL_ALGO": anything(),
 }
-"""What a job may set otherwise. Its patience is read again before every move of its light."""
+"""Variables that a job may override. Its time-outs are read before every move of its light."""
 
 NCCL_OWNED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -48,7 +48,7 @@ NCCL_OWNED: Mapping[str, str] = {
     "NCCL_IB_TC": "the aggregators' lossless class is fixed",
     "NCCL_HOSTID": "every rank is a host of its own",
 }
-"""What a job may not set, and why."""
+"""Variables that a job may not set, and why."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +59,7 @@ class Network:
     rdma: str | None = None
     """The RDMA device; empty where there is none, None where only the container knows."""
     gid_index: int | None = None
-    """Entry of the GID table that is RoCEv2 over IPv4; None lets NCCL (2.21 and newer) look."""
+    """Entry of the GID table for RoCEv2 over IPv4; None lets NCCL (2.21 and newer) find it."""
     dscp: int = ROCE_DSCP
     """Code point of the lossless class."""
 
@@ -76,7 +76,7 @@ def nccl_environment(
 ) -> dict[str, str]:
     """Return NCCL's variables for the rank whose name is ``host``.
 
-    ``retries`` is the job's own number of tries where it brought one.
+    ``retries`` is the job's own number of tries, when it sets one.
     """
     found = {
         "NCCL_SOCKET_IFNAME": f"={network.interface}",

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Rule:
-    """What is wrong with a value, in words; empty when nothing is."""
+    """Checks a value; ``wrong`` returns what is wrong with it, empty for a valid one."""
 
     wrong: Callable[[str], str]
 
 
 def number(low: int, high: int) -> Rule:
-    """Whole decimal numbers from ``low`` to ``high``."""
+    """Accept whole decimal numbers from ``low`` to ``high``."""
 
     def wrong(value: str) -> str:
         fine = value.isascii() and value.isdecimal() and low <= int(value[:12]) <= high
-        return "" if fine else f"{value[:40]!r} is no whole number from {low} to {high}"
+        return "" if fine else f"{value[:40]!r} is not a whole number from {low} to {high}"
 
     return Rule(wrong)
 
 
 def anything() -> Rule:
-    """Whatever the framework makes of it."""
+    """Accept any value; the framework interprets it."""
     return Rule(lambda value: "")

@@ -1,4 +1,4 @@
-"""What the execution engine needs to start the ranks of a job. Pure."""
+"""Builds what the execution engine needs to start the ranks of a job. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def rank_specs(
 ) -> list[RankSpec]:
     """Return everything the engine needs to start each rank of a placed job.
 
-    EngineError when the site file does not name one of its endpoints any more.
+    EngineError when the site file no longer names one of its endpoints.
     """
     for name in job.endpoints:
         if name not in cables:
-            text = "the site file does not name it any more"
+            text = "the site file no longer names it"
             raise EngineError([EngineFault("not_found", f"endpoint/{name}", text)])
     placed = [cables[name] for name in job.endpoints]
     addresses = [cable.ip for cable in placed]

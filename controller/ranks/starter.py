@@ -1,4 +1,4 @@
-"""Starts the ranks of a placed job, and starts them again for other endpoints."""
+"""Starts the ranks of a placed job, and restarts them under a new epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START_TIMEOUT_S = 60.0
 
 
 class RankStarter:
-    """Starts containers; what is to run where is decided by others."""
+    """Starts containers; its callers decide what runs where."""
 
     def __init__(self, state: State, engine: ExecutionEngine, ender: JobEnder) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class RankStarter:
         await self._ender.keep(name)
 
     async def restart(self, job: str) -> None:
-        """Start a stopped job again under a new epoch, ranks ordered for where its endpoints are.
+        """Start a stopped job again under a new epoch, with ranks ordered by its endpoints' homes.
 
         ServiceError when the job is ending, or its ranks do not start.
         """
@@ -55,7 +55,7 @@ class RankStarter:
         endpoints = record.endpoints
         if record.request.rank_order is RankOrder.AGGREGATOR:
             endpoints = ring.order(endpoints, state.homes())
-        state.epoch += 1
+        state.next_epoch()
         state.change(
             job,
             state="starting",

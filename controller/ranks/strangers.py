@@ -1,8 +1,8 @@
-"""Containers of ours that belong to no job the controller knows: of a lost or an older store. Pure.
+"""Containers of jobs that the controller does not know, from a lost or an older store. Pure.
 
-They are never stopped, their endpoints are not used, and their flows stay. What an agent has not
-told yet may be such a container, so the rules of an endpoint stay until its server has said that
-none lives there.
+They are never stopped, their endpoints are not used, and their flows stay. A server that has not
+reported yet may run such a container, so the rules of an endpoint stay until its server has
+reported that none runs there.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def still_spared(
     cables: Mapping[str, EndpointCable],
     answering: Mapping[str, bool],
 ) -> frozenset[str]:
-    """Return those of the ``spared`` endpoints that may still be held; the same set when all.
+    """Return those of the ``spared`` endpoints that may still be held; the same set when all may.
 
-    ``answering`` are the servers that were heard in this look, ``strange`` what was found there.
+    ``answering`` are the servers that answered this observation, ``strange`` what they reported.
     """
     left = frozenset(e for e in spared if e in strange or not answering.get(cables[e].server))
     return spared if left == spared else left
 
 
-def told(strange: Mapping[str, str]) -> str:
-    """Say which containers live where and what to do about them; empty for none."""
+def describe_strangers(strange: Mapping[str, str]) -> str:
+    """Describe which containers live where and what to do about them; empty for none."""
     if not strange:
         return ""
     by_job: dict[str, list[str]] = defaultdict(list)
@@ -44,6 +44,6 @@ def told(strange: Mapping[str, str]) -> str:
         by_job[job].append(endpoint)
     jobs = "; ".join(f"{job} on {', '.join(ends)}" for job, ends in sorted(by_job.items()))
     return (
-        f"containers of unknown jobs live: {jobs}. They go on with their flows and their endpoints"
-        " are not used. Restore the store that knows them, or stop them on their servers"
+        f"containers of unknown jobs live: {jobs}. They keep running with their flows, and their"
+        " endpoints are not used. Restore the store that knows them, or stop them on their servers"
     )

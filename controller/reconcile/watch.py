@@ -13,7 +13,7 @@ from controller.devices.engine import FREEZE_TIMEOUT_S, ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift import LightDrift, LossDetector, is_mass, light_drift, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
@@ -186,7 +186,7 @@ class DriftWatch:
     async def _containers(self) -> None:
         """Correct the jobs whose containers are wrong in two rounds in a row."""
         state = self._state
-        if not await look(state, self._engine):
+        if not await observe_containers(state, self._engine):
             return
         jobs = [
             job

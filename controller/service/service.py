@@ -28,7 +28,7 @@ from controller.jobs.watch import JobWatch
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
-from controller.ranks.calls import look
+from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
@@ -269,7 +269,7 @@ class Service:
 
     async def _recover(self) -> None:
         """Start the job loops once the containers and the circuits are known."""
-        await asyncio.gather(self._switches_read(), look(self._state, self._engine))
+        await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
         self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
         self._state.ready = True

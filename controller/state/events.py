@@ -1,4 +1,4 @@
-"""The log of what happened, for people: bounded in memory, flushed with the next durable write."""
+"""The event log for users: bounded in memory, written with the next durable write."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MARKERS = frozenset(
         "RegroupRolledBack",
     }
 )
-"""Reasons that deserve a line in a plot over time."""
+"""Reasons that plots over time show as markers."""
 
 
 class EventLog:
-    """Events with growing ids; the store takes what it has not seen yet."""
+    """Events with increasing ids; the store takes those it does not have yet."""
 
     def __init__(self, clock: Callable[[], float], epoch: Callable[[], int]) -> None:
         self._clock = clock
@@ -39,12 +39,12 @@ class EventLog:
         self._last = 0
 
     def restore(self, events: Iterable[Event]) -> None:
-        """Take over what the store holds; ids go on from there."""
+        """Take over the stored events; ids continue from there."""
         self._kept.extend(events)
         self._last = self._kept[-1].id if self._kept else 0
 
     def add(self, severity: Severity, obj: str, reason: str, message: str) -> Event:
-        """Record one event and say it in the program's log too."""
+        """Record one event, and write it to the program's log too."""
         self._last += 1
         event = Event(self._last, self._clock(), severity, obj, reason, message, self._epoch())
         self._kept.append(event)
@@ -58,7 +58,7 @@ class EventLog:
         return self._last
 
     def newer(self, ident: int) -> list[Event]:
-        """Return the kept events above ``ident``, oldest first; cheap when they are few."""
+        """Return the kept events above ``ident``, oldest first; cheap when there are few."""
         found: list[Event] = []
         for event in reversed(self._kept):
             if event.id <= ident:
@@ -69,33 +69,29 @@ class EventLog:
     def since(self, ident: int, limit: int) -> list[Event]:
         """Return at most ``limit`` events above ``ident``, oldest first; for 0 the latest ones.
 
-        A reader that was too slow gets a ``Resync`` first: what it missed is not kept.
+        A reader that is too slow gets a ``Resync`` first: the events it missed are no longer kept.
         """
         if ident <= 0:
             return list(self._kept)[-limit:]
         newer = [event for event in self._kept if event.id > ident]
         if newer and (gone := newer[0].id - ident - 1) > 0:
-            text = f"{gone} events are no longer kept: read the lists afresh"
+            text = f"{gone} events are no longer kept: read the lists again"
             at = newer[0]
             newer.insert(
                 0, Event(at.id - 1, at.time, "warning", "controller", "Resync", text, at.epoch)
             )
         return newer[:limit]
 
-    def about(self, obj: str, limit: int = 20) -> list[Event]:
-        """Return the latest events of one object, oldest first."""
-        return [event for event in self._kept if event.object == obj][-limit:]
-
     def markers(self, after: float) -> list[Event]:
-        """Return the events worth a line in a plot since ``after`` (epoch seconds)."""
+        """Return the events since ``after`` (epoch seconds) that plots show as markers."""
         return [e for e in self._kept if e.time >= after and e.reason in MARKERS]
 
     def take_unwritten(self) -> list[Event]:
-        """Hand over what is not durable yet."""
+        """Remove and return the events that are not durable yet."""
         taken = list(self._unwritten)
         self._unwritten.clear()
         return taken
 
     def give_back(self, events: Iterable[Event]) -> None:
-        """Keep events for the next write: this one did not happen."""
+        """Keep events for the next write, because this one failed."""
         self._unwritten.extendleft(reversed(list(events)))

@@ -1,15 +1,15 @@
-"""The journal: carries what the state wants durable to the store, one commit at a time.
+"""The journal: writes the state's changes to the store, one commit at a time.
 
 An outcome of the store is known or looked up, never guessed:
 
 - ``commit`` makes an intention durable before anything acts on it. When the store refuses, the
-  intention does not exist and the caller takes it back. When the store does not answer in time
-  the outcome is not known: the caller takes the intention back all the same, and the next commit
-  rewrites its rows as memory has them then, whether or not the late write landed.
+  intention does not exist and the caller rolls it back. When the store does not answer in time
+  the outcome is unknown: the caller rolls the intention back too, and the next commit rewrites
+  its rows as memory has them then, whether or not the late write succeeded.
 - ``record`` is for what has happened already (a transaction ended, containers stopped). It cannot
-  be taken back: what is not written now stays owed and goes with the next commit.
-- At most one commit is under way. While one is late nothing else is handed to the store, so
-  whatever waited for its turn in vain is known not to have been written.
+  be rolled back: what is not written now stays owed and goes with the next commit.
+- At most one commit is under way. While one is late nothing else is handed to the store, so a
+  write that timed out waiting for its turn is known not to have been written.
 
 Rows are idempotent: writing one twice, or after a newer one was written, is harmless, because an
 owed row is read from memory at the moment when it is written.
@@ -57,17 +57,17 @@ ATTACHMENTS: Key = ("attachments", "")
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _Row:
-    """A row that is owed; compared by identity, so that one owed again is told apart."""
+    """A row that is owed; compared by identity, so that one owed again is distinct."""
 
     write: Write | None
-    """None: as the state has it when it is written."""
+    """None: taken from the state when it is written."""
 
 
 class Durable(Protocol):
     """A database that keeps the state; ``controller.store`` implements it."""
 
     async def load(self) -> Loaded:
-        """Return all that is kept, checked. ServiceError when it is damaged or unreadable."""
+        """Return everything kept, checked. ServiceError when it is damaged or unreadable."""
 
     async def commit(self, *writes: Write) -> None:
         """Make all ``writes`` durable together, or none. ServiceError, OutcomeUnknownError."""
@@ -85,7 +85,7 @@ class Journal:
     def __init__(
         self, store: Durable, events: EventLog, row: Callable[[Key], Write | None]
     ) -> None:
-        """``row`` returns a row of the state as memory has it now; None: it is not decided yet."""
+        """``row`` returns a row as memory has it now; None while it is not decided yet."""
         self._store = store
         self._events = events
         self._row = row
@@ -97,16 +97,11 @@ class Journal:
         self.error = ""
         """Why the last commit failed; empty when it did not."""
 
-    @property
-    def behind(self) -> bool:
-        """Whether something that happened is not durable yet, or an outcome is not known."""
-        return bool(self._owed) or self._late is not None
-
     async def commit(self, *writes: Write) -> None:
-        """Make ``writes`` durable with all that is owed and all events so far.
+        """Make ``writes`` durable with everything owed and all events so far.
 
-        ServiceError when they are not and never will be; OutcomeUnknownError when that is not
-        known, in which case the next commit makes their rows what memory says then.
+        ServiceError when they are not and never will be; OutcomeUnknownError when that is
+        unknown, in which case the next commit writes their rows as memory has them then.
         """
         try:
             async with self._my_turn():
@@ -116,12 +111,12 @@ class Journal:
             raise
 
     async def record(self, *writes: Write) -> None:
-        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        """Make durable what has happened. On ServiceError it is not durable yet and stays owed."""
         self.owe(*writes)
         await self.commit()
 
     async def flush(self) -> None:
-        """Write what is owed; after a failure, also find out whether the store works again."""
+        """Write everything owed; after a failure, also check whether the store works again."""
         await (self.record(PutFacts({})) if self.error else self.commit())
 
     async def answer(self, ident: str) -> KeptAnswer | None:
@@ -129,7 +124,7 @@ class Journal:
         return await self._store.answer(ident)
 
     def owe(self, *writes: Write) -> None:
-        """Let ``writes`` go with the next commit."""
+        """Add ``writes`` to the next commit."""
         for write in writes:
             for key in keys(write):
                 self._owed.pop(key, None)  # the latest comes last
@@ -137,7 +132,7 @@ class Journal:
 
     @asynccontextmanager
     async def _my_turn(self) -> AsyncIterator[None]:
-        """Wait until no other commit is under way and it is known how the last one ended."""
+        """Wait until no other commit is under way and the outcome of the last one is known."""
         deadline = time.monotonic() + TURN_TIMEOUT_S
         try:
             async with asyncio.timeout(TURN_TIMEOUT_S):
@@ -152,7 +147,7 @@ class Journal:
             self._turn.release()
 
     async def _learn(self, late: asyncio.Task[None], deadline: float) -> None:
-        """Wait for the late commit, and look up how it ended where it cannot tell itself."""
+        """Wait for the late commit, and look up its outcome when it does not know that itself."""
         await asyncio.wait({late}, timeout=max(0.0, deadline - time.monotonic()))
         if not late.done():
             raise _busy()
@@ -178,7 +173,7 @@ class Journal:
                 "timeout",
                 f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
                 object="store",
-                hint="look at the disk; what was asked is taken back as soon as it answers",
+                hint="check the disk; the request is rolled back as soon as it answers",
             ) from None
         except BaseException as error:
             unknown = isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
@@ -192,7 +187,7 @@ class Journal:
     def _not_written(
         self, writes: Iterable[Write], events: Sequence[Event], *, late: asyncio.Task[None] | None
     ) -> None:
-        """Owe the rows that other commits, or this one when it lands late, may change."""
+        """Owe the rows that other commits, or a late success of this one, may change."""
         self._events.give_back(events)
         self._late = late
         if late is not None:
@@ -203,14 +198,14 @@ class Journal:
                     self.owe(write if _is_end(write) else DropAnswer(keys(write)[0][1]))
                 continue
             if isinstance(write, PutTransaction):
-                continue  # its keeper records how it ended
+                continue  # its end is recorded later
             for key in keys(write):
                 if late is not None or self._row(key) is not None:
                     self._owed[key] = _Row(None)
 
 
 def keys(write: Write) -> list[Key]:
-    """Return the rows that ``write`` sets; events have ids of their own and are no rows."""
+    """Return the rows that ``write`` sets; events have their own ids and are not rows."""
     found: list[Key] = []
     match write:
         case PutFacts():
@@ -237,7 +232,7 @@ def keys(write: Write) -> list[Key]:
 
 
 def _is_end(write: PutAnswer | DropAnswer) -> bool:
-    """Whether a key's change is over: only a key whose change was not begun is taken back."""
+    """Whether a key's change is over: only a key whose change has not begun is rolled back."""
     return isinstance(write, DropAnswer) or write.answer.status is not None
 
 
@@ -246,5 +241,5 @@ def _busy() -> ServiceError:
         "unavailable",
         "the store is still busy with an earlier write; nothing was changed",
         object="store",
-        hint="look at the disk; try again in a moment",
+        hint="check the disk; try again in a moment",
     )

@@ -1,4 +1,4 @@
-"""What the last look at the queue found. Values."""
+"""The result of a scheduling round of the queue. Values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.queue.model import (
 
 @dataclass(slots=True, frozen=True)
 class Hint:
-    """A regroup that would let a job in; counts of endpoints."""
+    """A regroup that would let a job start; counts of endpoints."""
 
     moves: int
     running_moves: int
@@ -21,11 +21,11 @@ class Hint:
 
 
 @dataclass(slots=True, frozen=True)
-class Look:
-    """What one look at the queue found of those who wait."""
+class QueueReport:
+    """What one scheduling round found about the waiting jobs."""
 
     holds: Mapping[str, Hold] = field(default_factory=dict)
-    """In the order of the queue."""
+    """Why each job waits, in the order of the queue."""
     positions: Mapping[str, int] = field(default_factory=dict)
-    """In the queue, from 1."""
+    """Place in the queue, from 1."""
     hints: Mapping[str, Hint] = field(default_factory=dict)

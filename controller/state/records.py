@@ -1,4 +1,4 @@
-"""The frozen values of the controller's own state: what the store keeps and the service changes."""
+"""The frozen records of the controller's state: the store keeps and the service replaces them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class JobRecord:
     reason: str = ""
     endpoints: tuple[str, ...] = ()
     epoch: int = 0
-    """Epoch of its containers' names."""
+    """Epoch in its containers' names."""
     restarts: int = 0
     failures: int = 0
-    """Deaths of ranks that its restart policy had to deal with."""
+    """Failures of ranks that its restart policy handled."""
     started_at: float | None = None
     finished_at: float | None = None
     exit_codes: tuple[int | None, ...] = ()
@@ -75,9 +75,9 @@ class JobRecord:
     final_homes: tuple[str | None, ...] = ()
     """Where the endpoints were when the job ended, in rank order; empty before."""
     reserved_at: float | None = None
-    """Since when it has been the first that waits in the queue; None when it never was."""
+    """Since when it has been first in the queue; None when it never was."""
     pauses: Mapping[str, float] = field(default_factory=dict)
-    """When its light was moved, by transaction; the latest ones."""
+    """When its light was moved, by transaction; only the latest."""
 
     @property
     def holding(self) -> bool:
@@ -92,7 +92,7 @@ class JobRecord:
 
 @dataclass(slots=True, frozen=True)
 class Event:
-    """Something worth telling people; ``id`` grows by one and is never used twice."""
+    """An event for users; ``id`` increases by one and is never used twice."""
 
     id: int
     time: float

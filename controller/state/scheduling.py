@@ -10,12 +10,12 @@ from scheduler.model import Fabric, Request
 from scheduler.policy.budgets import PauseBudget, free_at, refusal_reason
 
 KEPT_PAUSES = 100
-"""Of one job; enough for any budget of pauses per hour that makes sense."""
+"""Of one job; enough for any sensible budget of pauses per hour."""
 
 
 @dataclass(slots=True, frozen=True)
-class Alone:
-    """Why a job is left alone; ``until`` None is for as long as things are as they are."""
+class LeftAlone:
+    """Why a job is left alone; ``until`` is None when no end is known."""
 
     reason: str
     until: float | None = None
@@ -23,22 +23,22 @@ class Alone:
 
 def left_alone(
     jobs: Iterable[JobRecord], budget: PauseBudget, now: float, *, force: bool = False
-) -> dict[str, Alone]:
+) -> dict[str, LeftAlone]:
     """Return the jobs with endpoints that no plan may touch; ``force`` ignores budgets."""
-    found: dict[str, Alone] = {}
+    found: dict[str, LeftAlone] = {}
     for job in jobs:
         if not job.holding:
             continue
         if job.request.pinned:
-            found[job.name] = Alone("it is pinned by its owner")
+            found[job.name] = LeftAlone("it is pinned by its owner")
         elif job.state == "starting":
-            found[job.name] = Alone("it is starting")
+            found[job.name] = LeftAlone("it is starting")
         elif not force:
             pauses = sorted(job.pauses.values())
             reason = refusal_reason(budget, pauses, now)
             if reason:
                 at = free_at(budget, pauses, now)
-                found[job.name] = Alone(reason, None if at == float("inf") else at)
+                found[job.name] = LeftAlone(reason, None if at == float("inf") else at)
     return found
 
 
@@ -70,5 +70,5 @@ def scheduler_request(job: JobRecord) -> Request:
 
 
 def without(fabric: Fabric, promised: Iterable[str]) -> Fabric:
-    """Return the fabric without endpoints that are promised to somebody."""
+    """Return the fabric without endpoints that are promised to another job."""
     return replace(fabric, unavailable=fabric.unavailable | frozenset(promised))

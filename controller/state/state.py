@@ -1,7 +1,7 @@
-"""The controller's state: the intent and what is known of the world. Owned by the asyncio loop.
+"""The controller's state: the intent and what is known of the devices. Owned by the asyncio loop.
 
-Nothing but the service's keepers changes it, and they do so between two awaits, so every
-reader on the loop sees it whole.
+Only the service's parts change it, each time between two awaits, so every reader on the loop sees
+it consistent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.engine import RankStatus
 from controller.state.events import EventLog
 from controller.state.journal import Durable, Journal, Key
-from controller.state.queue import Look
+from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec, Quarantine, TransactionRecord
 from controller.state.transactions import KEPT_TRANSACTIONS, Running
 from controller.state.writes import (
@@ -38,9 +38,9 @@ from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
 KEPT_JOBS = 2000
+"""Ended jobs that can still be read; a controller runs for years."""
 KEPT_JOB_BYTES = 64 * 2**20
-"""Of the texts of jobs that ended, all together."""
-"""Jobs that ended and can still be looked at; a controller runs for years."""
+"""Of the texts of all ended jobs together."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,7 +53,7 @@ class Handled:
 
 @dataclass(slots=True)
 class Connections:
-    """Who answers now; the daemon fills in the functions of the real parts."""
+    """Which devices answer now; the daemon supplies the functions."""
 
     aggregators: Callable[[], frozenset[str]]
     switches: Callable[[], frozenset[str]]
@@ -72,67 +72,67 @@ class State:
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     """In the order of submission."""
     unsaved: set[str] = field(default_factory=set)
-    """Jobs that are being submitted: nothing is done with them before they are durable."""
+    """Jobs that are being submitted: nothing happens to them before they are durable."""
     handled: dict[str, Handled] = field(default_factory=dict)
-    """Jobs that an operator's order is being carried out on."""
+    """Jobs on which an operator's order is being carried out."""
     attachments: dict[str, AttachPoint] = field(default_factory=dict)
-    """Where every lit endpoint is."""
+    """Where every lit endpoint is attached."""
     held: dict[str, AttachPoint | None] = field(default_factory=dict)
     """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
     quarantine: dict[str, Quarantine] = field(default_factory=dict)
     detached: set[str] = field(default_factory=set)
-    """Endpoints that an operator darkened; they are not lit again on their own."""
+    """Endpoints that an operator darkened; they are not lit again automatically."""
     flapping: frozenset[str] = frozenset()
-    """Objects (``endpoint/gpu2``, ``aggregator/as0``) that come and go too often to be used."""
+    """Objects (``endpoint/gpu2``, ``aggregator/as0``) that flap too often to be used."""
     suspect: str = ""
-    """Why the controller suspects itself and repairs nothing; empty when it does not."""
+    """Why the controller distrusts its own view and repairs nothing; empty when it trusts it."""
     command_lost: str = ""
-    """Why this controller commands the site no more and touches no device; empty while it does."""
+    """Why this controller has lost command and touches no device; empty while it commands."""
     foreign_points: dict[str, frozenset[AttachPoint]] = field(default_factory=dict)
     foreign_endpoints: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Per optical switch: what circuits that are not ours hold. A key means: read once."""
+    """Per optical switch: what foreign circuits hold. A key means that it was read once."""
     squatted: frozenset[str] = frozenset()
-    """Endpoints held by containers that belong to no job we know."""
+    """Endpoints held by containers of unknown jobs."""
     strangers: Mapping[str, str] = field(default_factory=dict)
-    """Their jobs, by endpoint."""
+    """Those unknown jobs, by endpoint."""
     spared: frozenset[str] = frozenset()
-    """Endpoints that such a container may hold, as far as was seen since the start: what flows they
-    have stays."""
+    """Endpoints that such a container may hold, as far as observed since the start: their flows
+    stay."""
     unfit: Mapping[str, str] = field(default_factory=dict)
-    """Endpoints whose GPU or agent is not fit at this moment, and why."""
+    """Endpoints whose GPU or agent is unfit now, and why."""
     statuses: list[RankStatus] = field(default_factory=list)
     running: dict[str, Running] = field(default_factory=dict)
-    """Transactions whose end was not told yet; see ``moving``."""
+    """Transactions whose end is not announced yet; see ``moving``."""
     finished: dict[str, TransactionRecord] = field(default_factory=dict)
     """The latest transactions that ended, by id, oldest first; see ``finish``."""
     moved: dict[str, tuple[SwitchChange, ...]] = field(default_factory=dict)
-    """What each of them did with the light, as far as that is known."""
+    """The circuits that each of them changed, where that is known."""
     stalled: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Jobs that do not talk any more: since when it is known, and what was seen."""
+    """Jobs that have stopped communicating: since when that is known, and what was seen."""
     transactions: int = 0
     """Number of the last transaction."""
     owed_jobs: set[str] = field(default_factory=set)
     """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
-    queue: Look = field(default_factory=Look)
-    """What the last look at the queue found."""
+    queue: QueueReport = field(default_factory=QueueReport)
+    """The result of the last scheduling round."""
     promised: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Endpoints that a regroup under way makes room on, by the pending job they are for."""
+    """Endpoints that a regroup under way frees, by the pending job they are for."""
     looked_at: float | None = None
-    """When a trigger last led to a look for a regroup."""
+    """When a trigger last started a search for a regroup."""
     scheduled_at: float | None = None
-    """When the schedule did."""
+    """When the schedule last started one."""
     ready: bool = False
-    """The devices were seen once; jobs may start."""
+    """The devices have been observed once; jobs may start."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Set on every change that may let a waiting job run."""
     projects: Callable[[], Iterable[Project]] = field(init=False)
-    """Quotas and fair shares: of the site file, until people's accounts are open."""
+    """Quotas and fair shares: from the site file until the accounts are open."""
     _sizes: dict[str, tuple[JobSpec | None, int]] = field(default_factory=dict)
     """Per job that ended: its request and the bytes of its texts."""
     events: EventLog = field(init=False)
     journal: Journal = field(init=False)
     planner_site: Site = field(init=False)
-    """The site in the scheduler's words, every port counted."""
+    """The site as the scheduler's value, with every port counted."""
     cables: Mapping[str, EndpointCable] = field(init=False)
     """Every endpoint of the site by name."""
     optical: frozenset[str] = field(init=False)
@@ -148,10 +148,10 @@ class State:
         self.cables = {cable.name: cable for cable in self.site.endpoints}
 
     def restore(self, loaded: Loaded) -> None:
-        """Take over what the store holds."""
+        """Take over the stored state."""
         self.epoch = int(loaded.facts.get("epoch", "0"))
         self.jobs = {job.name: job for job in loaded.jobs}
-        cabled = self.attachments  # what is hard-wired is where the site file says
+        cabled = self.attachments  # hard-wired endpoints, from the site file
         taken = frozenset(cabled.values())
         self.attachments = cabled | {
             e: at
@@ -166,17 +166,21 @@ class State:
         self.detached = set(json.loads(loaded.facts.get("detached", "[]"))) & self.cables.keys()
         self.events.restore(loaded.events)
 
+    def next_epoch(self) -> None:
+        """Begin a new revision of the intent."""
+        self.epoch += 1
+
     @property
     def store_error(self) -> str:
         """Why the last durable write failed; empty when it did not."""
         return self.journal.error
 
     async def commit(self, *writes: Write) -> None:
-        """Make an intention durable, with all events so far. ServiceError: take it back."""
+        """Make an intention durable, with all events so far. On ServiceError, roll it back."""
         await self.journal.commit(*writes)
 
     async def record(self, *writes: Write) -> None:
-        """Make durable what has happened. ServiceError when it is not yet; it stays owed."""
+        """Make durable what has happened. On ServiceError it is not durable yet and stays owed."""
         await self.journal.record(*writes)
 
     def row(self, key: Key) -> Write | None:
@@ -196,11 +200,11 @@ class State:
         return None
 
     def placed(self) -> PutAttachments:
-        """Return where the light is, for a durable write: a copy, for the writer is a thread."""
+        """Return the attachments for a durable write: a copy, because another thread writes it."""
         return PutAttachments(dict(self.attachments), self.epoch)
 
     def facts(self) -> PutFacts:
-        """Return what is counted and marked outside the tables, for a durable write."""
+        """Return the counters and marks that have no table, for a durable write."""
         return PutFacts(
             {
                 "epoch": str(self.epoch),
@@ -214,7 +218,7 @@ class State:
     # --- jobs -----------------------------------------------------------------------------
 
     def put(self, job: JobRecord) -> JobRecord:
-        """Replace a job's record and wake who waits for a change."""
+        """Replace a job's record and wake the tasks that wait for a change."""
         self.jobs[job.name] = job
         self.wake.set()
         return job
@@ -224,11 +228,11 @@ class State:
         return self.put(self.replaced(name, **fields))
 
     def replaced(self, name: str, **fields: object) -> JobRecord:
-        """Return a job's record with other fields; changes nothing and wakes nobody."""
+        """Return a copy of a job's record with other fields; the state does not change."""
         return replace(self.jobs[name], **fields)  # type: ignore[arg-type]
 
     def forget_ended(self) -> tuple[str, ...]:
-        """Forget those of the jobs that ended first, beyond the latest; return their names."""
+        """Forget the oldest ended jobs beyond the limits; return their names."""
         ended = [job for job in self.jobs.values() if job.ended]
         ended.sort(key=lambda job: job.finished_at or job.submitted_at)
         left, gone = KEPT_JOB_BYTES, []
@@ -252,11 +256,11 @@ class State:
         return size
 
     def promised_endpoints(self) -> frozenset[str]:
-        """Return the endpoints that are kept for jobs a regroup under way lets in."""
+        """Return the endpoints reserved for jobs that a regroup under way makes room for."""
         return frozenset(e for endpoints in self.promised.values() for e in endpoints)
 
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
-        """Return a job's endpoints less those that have left the site file since it started."""
+        """Return a job's endpoints without those that have left the site file since it started."""
         return tuple(e for e in job.endpoints if e in self.cables)
 
     def holders(self) -> dict[str, JobRecord]:
@@ -275,12 +279,12 @@ class State:
         return None
 
     def finish(self, record: TransactionRecord, changes: tuple[SwitchChange, ...]) -> None:
-        """Keep the end of a transaction; beyond the latest ones the oldest is forgotten."""
+        """Keep the end of a transaction; forget the oldest ones beyond the limit."""
         self.finished.pop(record.id, None)
         self.finished[record.id] = record
         self.moved[record.id] = changes
         while len(self.finished) > KEPT_TRANSACTIONS:
-            # One that a restart interrupted stands here until it is known how it ended.
+            # One that a restart interrupted stays until its end is known.
             oldest = next(i for i, kept in self.finished.items() if kept.finished_at is not None)
             del self.finished[oldest]
             self.moved.pop(oldest, None)
@@ -288,10 +292,10 @@ class State:
     # --- fabric ---------------------------------------------------------------------------
 
     def relocate(self, places: Mapping[str, AttachPoint | None]) -> bool:
-        """Note where endpoints are, None for dark; return whether anything changed.
+        """Record where endpoints are, None for dark; return whether anything changed.
 
-        A port holds one fiber: whoever was there, as far as was known, is there no more. Somebody
-        may have taken the port of an endpoint that a transaction is moving away.
+        A port holds one fiber: any other endpoint recorded there is removed. A foreign change may
+        have taken the port of an endpoint that a transaction is moving away.
         """
         news = {e: at for e, at in places.items() if self.attachments.get(e) != at}
         taken = {at for at in news.values() if at is not None}
@@ -317,11 +321,11 @@ class State:
         return homes(self.site, self.attachments)
 
     def lose_command(self, reason: str) -> None:
-        """Know that a newer controller commands the site: this one touches no device any more."""
+        """Record that a newer controller commands the site: this one touches no device any more."""
         if self.command_lost:
             return
         self.command_lost = self.suspect = f"a newer controller commands the site: {reason}"
-        text = f"{self.command_lost}; this one changes no device any more: stop it"
+        text = f"{self.command_lost}; this one changes no device any more; stop it"
         self.events.add("error", "controller", "CommandLost", text)
 
     def require_command(self) -> None:
@@ -335,7 +339,7 @@ class State:
             )
 
     def locked(self) -> dict[str, str]:
-        """Return the transaction of every endpoint that one moves."""
+        """Return, by endpoint, the transaction that moves it."""
         return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
 
     def blocked_points(self) -> frozenset[AttachPoint]:
@@ -373,15 +377,15 @@ class State:
             elif endpoint.name in self.foreign_endpoints.get(device, frozenset()):
                 reason = f"its fiber is held by a foreign circuit on {device}"
             elif f"endpoint/{endpoint.name}" in self.flapping:
-                reason = "its link comes and goes"
+                reason = "its link is flapping"
             elif at is not None and f"aggregator/{at.aggregator}" in self.flapping:
-                reason = f"the session of aggregator {at.aggregator} comes and goes"
+                reason = f"the session of aggregator {at.aggregator} is flapping"
             elif endpoint.name in self.unfit:
                 reason = self.unfit[endpoint.name]
             elif endpoint.name in self.squatted:
-                reason = "held by a container that belongs to no known job"
+                reason = "held by a container of an unknown job"
             elif device in self.optical and device not in self.foreign_points:
-                reason = f"the circuits of {device} were not read yet"
+                reason = f"the circuits of {device} have not been read yet"
             else:
                 continue
             reasons[endpoint.name] = reason
@@ -415,7 +419,7 @@ class State:
         return Forwarding(self.epoch, attachments, jobs, frozenset(self.held), self.spared)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
-        """Return what the aggregators are to forward once ``target`` has come true."""
+        """Return what the aggregators are to forward once ``target`` is in place."""
         now = self.forwarding()
         places = {**now.attachments, **target}
         return replace(
@@ -430,7 +434,7 @@ class State:
         return frozenset(self.attachments[e].aggregator for e in endpoints if e in self.attachments)
 
     def _usable_site(self) -> Site:
-        """The site less the ports that are out of use; ports in use always count."""
+        """Return the site without the ports that are out of use; occupied ports always count."""
         site = self.planner_site
         dead = self.blocked_points() - set(self.attachments.values())
         if not dead:

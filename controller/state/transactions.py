@@ -31,7 +31,7 @@ from controller.transaction.model import (
 from scheduler.model import Policy
 
 KEPT_TRANSACTIONS = 200
-"""Finished ones; what a start reads must not grow with a site's age."""
+"""Finished ones; a start must not read more as a site gets older."""
 
 _SENTENCES = {
     Outcome.COMMITTED: "every path of the new epoch is proven",
@@ -42,21 +42,21 @@ _SENTENCES = {
 
 @dataclass(slots=True)
 class Running:
-    """A transaction under way: its pure state and what its view needs beside it."""
+    """A transaction under way: its pure state and what its view needs besides."""
 
     tx: Transaction
     plan_id: str | None
     clock: SteadyClock
-    """Of all times of this transaction."""
+    """The source of all times of this transaction."""
     started_at: float = field(init=False)
     commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
-    """An operator's way in: AbortAsked."""
+    """Carries an operator's AbortAsked."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the transaction has left the list of running ones."""
     admitted: bool = False
     """Whether the store has the transaction's beginning, or may have it."""
     written: bool = False
-    """Whether the store has its end: until then it is not told."""
+    """Whether the store has its end, which is not announced before."""
     stopped: frozenset[str] = field(init=False)
     """Jobs that the transaction stops and starts again."""
 
@@ -67,7 +67,7 @@ class Running:
 
 
 def intent_of(tx: Transaction) -> Intent:
-    """Return what recovery needs; at commit every path stands where ``target`` says."""
+    """Return what recovery needs; at commit every path is where ``target`` says."""
     proven = tx.phase is Phase.QUALIFY and not tx.back
     return Intent(
         before={p.endpoint: p.before for p in tx.paths},
@@ -85,9 +85,9 @@ def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
 
 
 def transaction_record(running: Running, epoch_after: int | None, now: float) -> TransactionRecord:
-    """Return a transaction as the log keeps it; with ``epoch_after``, as it ends.
+    """Return a transaction as the log keeps it; with ``epoch_after``, as ended.
 
-    Without, it is under way, whatever its phase: its end is told when the store has it.
+    Without it, it is under way in any phase: its end is announced when the store has it.
     """
     tx = running.tx
     ended = epoch_after is not None and tx.phase in (Phase.COMMIT, Phase.DONE)
@@ -125,7 +125,7 @@ def recovered_record(record: TransactionRecord, *, proven: bool, now: float) -> 
 
 
 def finished_reason(cause: Cause, outcome: Outcome) -> str:
-    """Return the event's word for the end of a transaction."""
+    """Return the event reason for the end of a transaction."""
     subject = "Regroup" if cause is Cause.REGROUP else "Rewiring"
     verb = {
         Outcome.COMMITTED: "Committed",
@@ -151,7 +151,7 @@ def _phases(tx: Transaction, end: float | None) -> tuple[PhaseRecord, ...]:
 
 @lru_cache(maxsize=4)
 def _moves(paths: tuple[Path, ...]) -> tuple[MoveRecord, ...]:
-    """Kept for the latest transactions, which are shown many times while they run."""
+    """Return the moves; cached, because a running transaction is shown many times."""
     return tuple(MoveRecord(p.endpoint, _home(p.before), _home(p.after)) for p in paths)
 
 

@@ -1,4 +1,4 @@
-"""What may be written to the store, and what is read from it at start. Values."""
+"""The writes to the store, and what is read from it at start. Values."""
 
 from __future__ import annotations
 
@@ -80,32 +80,32 @@ class DropQuarantine:
 
 @dataclass(slots=True, frozen=True)
 class KeptAnswer:
-    """What became of a change with an ``Idempotency-Key``."""
+    """The outcome of a change with an ``Idempotency-Key``."""
 
     id: str
     """Digest of caller and key."""
     print: str
     """Digest of the request."""
     at: float
-    """When it came, in seconds since 1970."""
+    """When the request arrived, in seconds since 1970."""
     status: int | None = None
     """None until it was answered."""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
-    """None when it was too long to keep, or secret."""
+    """None when it is too long to keep, or secret."""
 
 
 @dataclass(slots=True, frozen=True)
 class PutAnswer:
-    """Insert or replace what became of one change, and forget the oldest beyond the bounds."""
+    """Insert or replace the outcome of one change, and forget the oldest beyond the bounds."""
 
     answer: KeptAnswer
     oldest: float
-    """Those that came before are forgotten, in seconds since 1970."""
+    """Answers from before this are forgotten; in seconds since 1970."""
     most: int
-    """As many are kept."""
+    """Maximum number kept."""
     most_bytes: int
-    """So much of them in all."""
+    """Maximum total size kept."""
 
 
 @dataclass(slots=True, frozen=True)

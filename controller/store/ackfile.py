@@ -1,10 +1,10 @@
 """The number of the last acknowledged commit, beside the database.
 
-SQLite takes a damaged frame in its write-ahead log for the log's end, which is right for a tail
-that a crash tore, and drops every commit behind it without a word, which is not when those were
-acknowledged. This file tells the two apart: it is written after each commit is durable and never
-before, so that a database behind it has lost something. It is not synchronised itself: after a
-power cut it may be too old, which is harmless.
+SQLite takes a damaged frame in its write-ahead log for the end of the log, and silently drops every
+commit behind it. That is right for a tail torn by a crash, and wrong for acknowledged commits. This
+file distinguishes the two: it is written after each commit is durable and never before, so a
+database behind it has lost something. The file is not synchronised: after a power cut it may be too
+old, which is harmless.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AckFile:
         return int(number) if check == zlib.crc32(data[:8]) else 0
 
     def write(self, number: int) -> None:
-        """Replace the number. A disk that refuses is no error: a number too old is harmless."""
+        """Replace the number. A refusal by the disk is not an error: an old number is harmless."""
         data = struct.pack(">Q", number)
         try:
             if self._fd is None:

@@ -1,4 +1,4 @@
-"""Brings a database of an older schema to the present one, inside the caller's transaction."""
+"""Migrates a database of an older schema to the present one, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VIEW_ONLY = ("waiting_for", "how_to_stop")
 
 
 def migrate(db: sa.Connection, version: int) -> None:
-    """Migrate from ``version``, step by step. ValueError when a row is not what it should be."""
+    """Migrate from ``version``, step by step. ValueError when a row is damaged."""
     for step in range(version, max(_STEPS) + 1):
         _STEPS[step](db)
 
@@ -33,4 +33,4 @@ def _transactions_as_records(db: sa.Connection) -> None:
 
 
 _STEPS: Mapping[int, Callable[[sa.Connection], None]] = {1: _transactions_as_records}
-"""By the version that a step starts from."""
+"""By the version that each step starts from."""

@@ -2,7 +2,7 @@
 
 SQLAlchemy Core over SQLite in WAL mode with ``synchronous=FULL``: an acknowledged commit
 survives a power cut. The schema uses nothing that PostgreSQL lacks. One ``commit`` is one
-database transaction, hence one durable write, whatever the number of records in it.
+database transaction, hence one durable write, regardless of the number of records.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from controller.store.tables import (
 SCHEMA_VERSION = 2
 """1: transactions and jobs were kept as documents of the REST schema."""
 COMMITS = "commits"
-"""Fact that counts commits; compared with what was acknowledged."""
+"""Fact that counts commits; compared with the acknowledged number."""
 
 
 class Store:
@@ -68,7 +68,7 @@ class Store:
         """Durable writes since the start."""
 
     async def load(self) -> Loaded:
-        """Create what is missing and return everything. ServiceError when it is not readable."""
+        """Create missing tables and return everything. ServiceError when it is not readable."""
         loaded: Loaded = await self._call(self._load)
         return loaded
 
@@ -82,7 +82,7 @@ class Store:
         self.commits += 1
 
     async def look_up(self) -> None:
-        """Find out how a commit of unknown outcome ended. ServiceError while the disk fails."""
+        """Find out the outcome of an unknown commit. ServiceError while the disk fails."""
         await self._call(self._look_up)
 
     async def answer(self, ident: str) -> KeptAnswer | None:
@@ -100,14 +100,14 @@ class Store:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, function, *arguments)
-        except (ValueError, KeyError, TypeError) as error:  # a row that is no longer what it was
+        except (ValueError, KeyError, TypeError) as error:  # a damaged row
             raise self._damaged(f"{type(error).__name__}: {error}") from error
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise ServiceError(
                 "failed",
                 f"the store refused: {_cause(error)}",
                 object=f"store/{self._path}",
-                hint="free disk space and look at the disk; the controller goes on by itself",
+                hint="free disk space and check the disk; the controller then continues by itself",
             ) from error
 
     def _damaged(self, what: str) -> ServiceError:
@@ -115,8 +115,9 @@ class Store:
             "failed",
             f"the store is damaged: {what[:200]}",
             object=f"store/{self._path}",
-            hint="restore a copy, or move it away: jobs it does not know go on with their flows and"
-            " their endpoints are not used; agents then want --take-command (docs/reliability.md)",
+            hint="restore a copy, or move it away: unknown jobs keep their containers and flows,"
+            " and their endpoints are not used; agents then require --take-command"
+            " (docs/reliability.md)",
         )
 
     def _load(self) -> Loaded:
@@ -131,14 +132,14 @@ class Store:
             elif version > SCHEMA_VERSION:
                 raise ServiceError(
                     "failed",
-                    f"the store has schema {version}, this program speaks {SCHEMA_VERSION}",
+                    f"the store has schema {version}, this program uses {SCHEMA_VERSION}",
                     object=f"store/{self._path}",
-                    hint="start the program that wrote it",
+                    hint="start the version that wrote it",
                 )
             done = int(facts.get(COMMITS, "0"))
-            promised = self._acknowledged.read() if self._existed else 0
-            if done < promised:
-                raise self._damaged(f"it holds {done} commits, {promised} were acknowledged")
+            acknowledged = self._acknowledged.read() if self._existed else 0
+            if done < acknowledged:
+                raise self._damaged(f"it holds {done} commits, {acknowledged} were acknowledged")
             self._done = done
             self._acknowledged.write(done)
             upsert(db, FACTS, [{"key": "schema", "value": facts["schema"]}])
@@ -178,9 +179,9 @@ class Store:
     def _check_pages(self) -> None:
         with self._engine.connect() as db:
             if db.dialect.name == "sqlite":
-                verdict = db.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-                if verdict != "ok":
-                    raise self._damaged(str(verdict))
+                result = db.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                if result != "ok":
+                    raise self._damaged(str(result))
 
     def _commit(self, writes: Iterable[Write]) -> None:
         number = self._done + 1
@@ -189,7 +190,7 @@ class Store:
         except (sa.exc.DBAPIError, OSError) as error:
             if _refused(error):
                 raise
-            # A commit whose fsync failed may be in the log all the same.
+            # A commit whose fsync failed may still be in the log.
             try:
                 self._look_up()
             except (sa.exc.SQLAlchemyError, OSError) as again:
@@ -197,7 +198,7 @@ class Store:
                     "failed",
                     f"the store failed: {_cause(again)}",
                     object=f"store/{self._path}",
-                    hint="look at the disk; whether the write is durable is found out then",
+                    hint="check the disk; the controller then learns whether the write is durable",
                 ) from error
             if self._done != number:
                 raise
@@ -210,7 +211,7 @@ class Store:
             apply(db, PutFacts({COMMITS: str(number)}))
 
     def _look_up(self) -> None:
-        """Read which commit was the last, after everything in the log is on the disk for certain.
+        """Read the number of the last commit, once the whole log is certainly on the disk.
 
         The connection is a new one: after a failed fsync SQLite's own view of its log may differ
         from what a restart would find.
@@ -220,7 +221,7 @@ class Store:
             if db.dialect.name == "sqlite":
                 busy, *_ = db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
                 if busy:
-                    raise OSError("the write-ahead log could not be folded into the database")
+                    raise OSError("the write-ahead log could not be merged into the database")
             last = db.execute(sa.select(FACTS.c.value).where(FACTS.c.key == COMMITS))
             self._done = int(last.scalar() or 0)
 

@@ -116,7 +116,7 @@ KEPT_EVENTS = 10_000
 
 
 def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
-    """Carry out writes in their order; neighbouring jobs together, as a transaction writes them."""
+    """Carry out writes in order; consecutive jobs together, as a transaction writes them."""
     for jobs, group in groupby(writes, lambda write: isinstance(write, PutJob)):
         if jobs:
             latest = {write.job.name: write.job for write in group if isinstance(write, PutJob)}
@@ -200,7 +200,7 @@ def _put_jobs(db: sa.Connection, jobs: Sequence[JobRecord]) -> None:
         if job.holding
         for rank, endpoint in enumerate(job.endpoints)
     ]
-    if ranks:  # the state decides who holds an endpoint; an older row must not stand in its way
+    if ranks:  # the state decides who holds an endpoint; an older row must not prevent that
         theirs = ALLOCATIONS.delete().where(ALLOCATIONS.c.endpoint == sa.bindparam("of"))
         db.execute(theirs, [{"of": rank["endpoint"]} for rank in ranks])
         db.execute(ALLOCATIONS.insert(), ranks)
@@ -216,24 +216,24 @@ def _put_answer(db: sa.Connection, write: PutAnswer) -> None:
     if count <= write.most and size <= write.most_bytes:
         return
     by_age = sa.select(ANSWERS.c.id, ANSWERS.c.size).order_by(ANSWERS.c.at, ANSWERS.c.id)
-    gone = []
+    removed = []
     for ident, own in db.execute(by_age):
         if (count <= write.most and size <= write.most_bytes) or ident == answer.id:
             break
-        gone.append({"old": ident})
+        removed.append({"old": ident})
         count, size = count - 1, size - own
-    if gone:
-        db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), gone)
+    if removed:
+        db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), removed)
 
 
 def read_answer(row: sa.Row[Any]) -> KeptAnswer:
-    """Read an answer back. ValueError, KeyError or TypeError when it is not one any more."""
+    """Read an answer back. ValueError, KeyError or TypeError when the row is damaged."""
     headers = tuple((str(name), str(value)) for name, value in json.loads(row.headers))
     return KeptAnswer(row.id, row.print, row.at, row.status, headers, row.body)
 
 
 def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Delete and insert: the one way to replace a row that every database has."""
+    """Delete and insert: the way to replace a row that every database supports."""
     (key,) = table.primary_key.columns
     latest = {row[key.name]: row for row in rows}
     if latest:
@@ -252,23 +252,25 @@ def _write_job(job: JobRecord) -> str:
 
 
 def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], epoch: int) -> None:
-    """Replace what differs. All that goes is gone before anything comes: ports change hands."""
+    """Replace the rows that differ; delete before inserting, because endpoints swap ports."""
     have = {row.endpoint: (row.aggregator, row.port) for row in db.execute(sa.select(ATTACHMENTS))}
     want = {endpoint: (at.aggregator, at.port) for endpoint, at in attachments.items()}
-    gone = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
-    come = [
+    removed = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
+    added = [
         {"endpoint": endpoint, "aggregator": at[0], "port": at[1], "epoch": epoch}
         for endpoint, at in want.items()
         if have.get(endpoint) != at
     ]
-    if gone:
-        db.execute(ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), gone)
-    if come:
-        db.execute(ATTACHMENTS.insert(), come)
+    if removed:
+        db.execute(
+            ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), removed
+        )
+    if added:
+        db.execute(ATTACHMENTS.insert(), added)
 
 
 def read_job(text: str) -> JobRecord:
-    """Read a job back. ValueError, KeyError or TypeError when it is not one any more."""
+    """Read a job back. ValueError, KeyError or TypeError when the row is damaged."""
     body = json.loads(text)
     spec = body["request"]
     spec |= {name: kind(spec[name]) for name, kind in _SPEC_KINDS.items() if name in spec}
@@ -288,7 +290,7 @@ _SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def read_transaction(text: str) -> TransactionRecord:
-    """Read a transaction back. ValueError, KeyError or TypeError when it is not one any more."""
+    """Read a transaction back. ValueError, KeyError or TypeError when the row is damaged."""
     body = json.loads(text)
     body["phases"] = tuple(PhaseRecord(**phase) for phase in body["phases"])
     body["moves"] = tuple(MoveRecord(**move) for move in body["moves"])
@@ -311,7 +313,7 @@ def _write_intent(intent: Intent) -> str:
 
 
 def read_intent(text: str) -> Intent:
-    """Read an intent back. ValueError, KeyError or TypeError when it is not one any more."""
+    """Read an intent back. ValueError, KeyError or TypeError when the row is damaged."""
     body = json.loads(text)
 
     def points(side: Mapping[str, list[Any] | None]) -> dict[str, AttachPoint | None]:

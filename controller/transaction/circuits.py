@@ -1,8 +1,8 @@
-"""From homes to light: which circuits of which optical switch carry a set of attachments.
+"""Maps homes to circuits: which circuits of which optical switch carry a set of attachments.
 
 Pure. A plan names aggregators; here it becomes ports. All free ports between one aggregator
-and one optical switch are equal, so the matching is trivial: keep what is right, and take the
-lowest free port for what moves.
+and one optical switch are equal, so the matching is trivial: keep correct circuits, and take the
+lowest free port for each endpoint that moves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SwitchChange:
     make: tuple[Link, ...]
 
     def undone(self) -> SwitchChange:
-        """Return the change that takes this one back."""
+        """Return the change that reverts this one."""
         return SwitchChange(self.switch, delete=self.make, make=self.delete)
 
 
@@ -92,7 +92,7 @@ def homes(site: CabledSite, attachments: Mapping[str, AttachPoint]) -> dict[str,
 
 
 class Cabling:
-    """The fibers of a site, ready to be asked often."""
+    """The fibers of a site, indexed for repeated lookups."""
 
     def __init__(self, site: CabledSite) -> None:
         self._endpoints = {e.name: e.fiber for e in site.endpoints}
@@ -106,7 +106,7 @@ class Cabling:
     def link(self, endpoint: str, point: AttachPoint) -> Link | None:
         """Return the circuit that puts ``endpoint`` on ``point``.
 
-        None when the endpoint is hard-wired, or the site has the endpoint or the port no more.
+        None when the endpoint is hard-wired, or the site no longer has the endpoint or the port.
         """
         fiber = self._endpoints.get(endpoint)
         far = self._aggregators.get(point.aggregator, {}).get(point.port)
@@ -115,7 +115,7 @@ class Cabling:
         return Link(fiber.device, fiber.port, far.port, endpoint, point.aggregator, point.port)
 
     def first_free(self, endpoint: str, target: str, taken: set[AttachPoint]) -> Link:
-        """Return the circuit to the lowest free port of ``target``. RewiringError without one."""
+        """Return the circuit to the lowest free port of ``target``. RewiringError: none is free."""
         if target not in self._aggregators:
             raise RewiringError(f"the site has no aggregator {target}", target)
         switch = self._endpoints[endpoint].device
@@ -126,7 +126,7 @@ class Cabling:
 
 
 def recognise(site: CabledSite, switch: str, circuits: Iterable[tuple[str, str]]) -> Recognised:
-    """Read the meaning of ``circuits`` (duplex, either orientation) of one optical switch."""
+    """Interpret the ``circuits`` (duplex, either orientation) of one optical switch."""
     endpoints = {e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch}
     points = {
         far.port: AttachPoint(aggregator.name, port)
@@ -158,7 +158,7 @@ def rewire(
     moves: Mapping[str, str | None],
     blocked: frozenset[AttachPoint] = frozenset(),
 ) -> Rewiring:
-    """Return the circuits to delete and to make so that every move comes true.
+    """Return the circuits to delete and to make for all moves.
 
     ``moves`` names the target aggregator per endpoint, None to darken it; ``blocked`` are
     aggregator ports that must not be used (quarantine, foreign circuits, other transactions).
@@ -204,7 +204,7 @@ def changes_between(
 ) -> tuple[SwitchChange, ...]:
     """Return the circuits that lead from ``before`` to ``after``, which name the same endpoints.
 
-    What the site no longer has is left out: the two may come from an old log.
+    Endpoints and ports that the site no longer has are left out: an old log may name them.
     """
     cabling = Cabling(site)
     sides: list[dict[str, list[Link]]] = []
@@ -226,7 +226,7 @@ def changes_between(
 
 
 def is_ours(circuit: Circuit) -> bool:
-    """Whether a circuit belongs to us, as its driver says; ours are always duplex."""
+    """Whether a circuit is ours, as its driver reports; ours are always duplex."""
     return circuit.duplex and circuit.belongs_to(GROUP)
 
 

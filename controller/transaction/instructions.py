@@ -1,4 +1,4 @@
-"""The instructions a regroup transaction gives; ``controller.fabric.executor`` carries them out."""
+"""The instructions of a regroup transaction; ``controller.fabric.executor`` carries them out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WriteLog:
 
 @dataclass(slots=True, frozen=True)
 class AwaitLull:
-    """Wait, bounded, until the running job on these endpoints sends next to nothing."""
+    """Wait, bounded, until the running job on these endpoints sends almost nothing."""
 
     step: int
     endpoints: tuple[str, ...]
@@ -33,12 +33,12 @@ class QuiesceJob:
     job: str
     policy: Policy
     checkpoint_s: float | None = None
-    """``restart``: its ranks must end with 0 within this time; None lets them end as they will."""
+    """``restart``: its ranks must exit with 0 within this time; None accepts any exit."""
 
 
 @dataclass(slots=True, frozen=True)
 class AwaitQuiet:
-    """Wait, bounded, until the port counters of these endpoints stand still."""
+    """Wait, bounded, until the port counters of these endpoints stop changing."""
 
     step: int
     endpoints: tuple[str, ...]
@@ -46,7 +46,7 @@ class AwaitQuiet:
 
 @dataclass(slots=True, frozen=True)
 class Drain:
-    """Hold the traffic of these endpoints, and let probes through at ``target``."""
+    """Hold the traffic of these endpoints, and admit probes at ``target``."""
 
     step: int
     endpoints: tuple[str, ...]
@@ -72,7 +72,7 @@ class Qualify:
 
 @dataclass(slots=True, frozen=True)
 class Route:
-    """Install the flows for ``target`` (None is dark) and let the held traffic go."""
+    """Install the flows for ``target`` (None is dark) and release the held traffic."""
 
     step: int
     target: Mapping[str, AttachPoint | None]

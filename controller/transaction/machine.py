@@ -2,9 +2,9 @@
 
 admit → quiesce → drain → switch → qualify → route → resume → commit → done
 
-A failure in quiesce or drain, in switch or qualify, or an operator's abort before the paths
-are proven, turns the transaction ``back``: the old circuits are made again and qualified, the
-old flows go in, the jobs resume, and the new ports that did not carry light are quarantined.
+After a failure in quiesce, drain, switch or qualify, or an operator's abort before the paths
+are proven, the transaction goes ``back``: the old circuits are restored and qualified, the old
+flows are installed, the jobs resume, and the new ports that did not carry light are quarantined.
 
 Invariants, checked by ``validate`` after every event in the tests:
 
@@ -12,12 +12,12 @@ Invariants, checked by ``validate`` after every event in the tests:
    traffic of the moving endpoints.
 2. A job resumes only when each of its moving endpoints has a proven path, or the light was
    never touched; a job with a lost endpoint is failed, never resumed. (An old path whose
-   aggregator cannot be asked counts as found again: losing the controller's session to an
-   aggregator costs no path, and its flows are put right when it comes back.)
+   aggregator cannot be asked counts as restored: losing the controller's session to an
+   aggregator costs no path, and its flows are repaired when it reconnects.)
 3. ``committed`` means that every path of the new epoch is proven.
-4. After the new paths are proven and logged, the transaction never turns back.
-5. An optical switch that vanished after the cut is waited for, AWAY_ATTEMPTS times, before
-   what it carried counts as lost: most come back, and then the old circuits are made again.
+4. After the new paths are proven and logged, the transaction never goes back.
+5. The transaction waits for an optical switch that vanished after the cut, AWAY_ATTEMPTS times,
+   before its paths count as lost: most come back, and then the old circuits are restored.
 6. Every state but ``done`` waits for something, and one DeadlinePassed ends each wait with a
    bounded number of repetitions: every sequence of events ends.
 """
@@ -60,7 +60,7 @@ def begin(tx: Transaction, now: float) -> Result:
 
 
 def handle(tx: Transaction, event: Event, now: float) -> Result:
-    """Return the state after ``event`` and what to do about it. Stale events change nothing."""
+    """Return the state after ``event`` and its instructions. Stale events change nothing."""
     if tx.phase is Phase.DONE:
         return tx, []
     if isinstance(event, AbortAsked):
@@ -73,7 +73,7 @@ def handle(tx: Transaction, event: Event, now: float) -> Result:
 
 
 def abortable(tx: Transaction) -> bool:
-    """Say whether an AbortAsked would still turn the transaction back."""
+    """Return whether an AbortAsked would still send the transaction back."""
     return (
         not tx.back
         and tx.phase is not Phase.DONE
@@ -89,7 +89,7 @@ def _abort_asked(tx: Transaction, event: AbortAsked) -> Result:
 
 
 def _deadline(tx: Transaction, now: float) -> Result:
-    """What still waits has failed."""
+    """Fail everything that has not answered."""
     reason = f"no answer from {', '.join(sorted(tx.waiting))} in {tx.phase}"
     state = replace(tx, reasons=with_reason(tx.reasons, reason))
     if tx.phase is Phase.ADMIT:
@@ -107,7 +107,7 @@ def _deadline(tx: Transaction, now: float) -> Result:
 
 
 def validate(tx: Transaction) -> None:
-    """Assert the invariants of one state; AssertionError names the first that is broken."""
+    """Assert the invariants of one state; AssertionError names the first violated one."""
     if (tx.phase is Phase.DONE) is not (tx.outcome is not None):
         raise AssertionError("done and only done has an outcome")
     if tx.phase is not Phase.DONE and not tx.waiting:

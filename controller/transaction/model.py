@@ -1,7 +1,7 @@
-"""The words of a regroup transaction: its state and the events it takes.
+"""The values of a regroup transaction: its state and the events it handles.
 
 Everything is frozen. ``step`` numbers every phase entry: an instruction carries it, the event
-that answers it carries it back, and an event of an older step is stale and changes nothing.
+that answers it returns it, and an event of an older step is stale and changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Path:
-    """One endpoint's way before and after; None is dark."""
+    """One endpoint's attachment before and after; None is dark."""
 
     endpoint: str
     before: AttachPoint | None
@@ -66,7 +66,7 @@ class HeldJob:
     policy: Policy
     endpoints: tuple[str, ...]
     checkpoint_s: float | None = None
-    """Longest time its checkpoint takes; None asks for no proof that it was written."""
+    """Longest time its checkpoint takes; None requires no proof that it was written."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,7 +80,7 @@ class PhaseTime:
 
 @dataclass(slots=True, frozen=True)
 class Transaction:
-    """Everything a transaction knows. Mutated by ``machine.handle`` alone."""
+    """The state of a transaction. Only ``machine.handle`` advances it."""
 
     id: str
     cause: Cause
@@ -91,14 +91,14 @@ class Transaction:
     jobs: tuple[HeldJob, ...] = ()
     phase: Phase = Phase.ADMIT
     back: bool = False
-    """The transaction is on its way back to the old paths."""
+    """The transaction is going back to the old paths."""
     step: int = 0
     attempt: int = 0
     """Repetitions of the present phase."""
     waiting: frozenset[str] = frozenset()
-    """What has not answered yet: names of jobs, switches or endpoints, or a single word."""
+    """What has not answered yet: names of jobs, switches or endpoints, or a key of ``phases``."""
     abort: bool = False
-    """An operator asked to stop; honoured at the next moment that can be taken back."""
+    """An operator asked to stop; honoured at the next moment that can be rolled back."""
     quiesced: tuple[str, ...] = ()
     """Jobs that were told to freeze or stop, and must be resumed."""
     settled: frozenset[str] = frozenset()
@@ -114,11 +114,11 @@ class Transaction:
     away: frozenset[str] = frozenset()
     """Switches that did not answer in the present phase."""
     unclear: frozenset[str] = frozenset()
-    """Endpoints whose path could not be looked at in the present phase."""
+    """Endpoints whose path could not be checked in the present phase."""
     suspects: tuple[AttachPoint, ...] = ()
     """Aggregator ports whose new path did not qualify."""
     lost: tuple[str, ...] = ()
-    """Endpoints with neither path."""
+    """Endpoints that have neither their new nor their old path."""
     stuck_jobs: tuple[str, ...] = ()
     """Jobs that did not resume."""
     reasons: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class Transaction:
 
     @property
     def ending(self) -> Outcome:
-        """The outcome that the way so far implies."""
+        """The outcome that the state so far implies."""
         if not self.back:
             return Outcome.COMMITTED
         return Outcome.QUARANTINED if self.lost else Outcome.ROLLED_BACK
@@ -169,14 +169,14 @@ class Transaction:
 
 @dataclass(slots=True, frozen=True)
 class Written:
-    """The intent log has it."""
+    """The intent log has the entry."""
 
     step: int
 
 
 @dataclass(slots=True, frozen=True)
 class NotWritten:
-    """The intent log does not have it."""
+    """The intent log does not have the entry."""
 
     step: int
     reason: str
@@ -184,7 +184,7 @@ class NotWritten:
 
 @dataclass(slots=True, frozen=True)
 class Lull:
-    """The job pauses to compute, or waiting longer is not worth it."""
+    """The job pauses to compute, or the wait for that is over."""
 
     step: int
 
@@ -193,7 +193,7 @@ class Lull:
 class JobQuiesced:
     """All containers of the job are frozen (or stopped).
 
-    ``settled``: all that they had sent was seen to be acknowledged, so nothing is in flight.
+    ``settled``: everything they sent was seen to be acknowledged, so nothing is in flight.
     """
 
     step: int
@@ -212,7 +212,7 @@ class JobNotQuiesced:
 
 @dataclass(slots=True, frozen=True)
 class Quiet:
-    """The counters stand still, or waiting longer is not worth it."""
+    """The counters have stopped changing, or the wait for that is over."""
 
     step: int
 
@@ -226,7 +226,7 @@ class Drained:
 
 @dataclass(slots=True, frozen=True)
 class NotDrained:
-    """Some aggregator does not."""
+    """Some aggregator does not hold it."""
 
     step: int
     reason: str
@@ -234,7 +234,7 @@ class NotDrained:
 
 @dataclass(slots=True, frozen=True)
 class Switched:
-    """The switch's map, read back, is as asked. ``broken_at`` is None when nothing was deleted."""
+    """The map, read back, matches the request. ``broken_at`` is None when nothing was deleted."""
 
     step: int
     switch: str
@@ -243,9 +243,9 @@ class Switched:
 
 @dataclass(slots=True, frozen=True)
 class NotSwitched:
-    """The switch's map is not as asked, or not known. ``suspects`` were refused by the device.
+    """The map differs from the request, or is unknown. ``suspects`` were refused by the device.
 
-    ``away``: it does not answer at all, so what it carries may still be what it was asked for.
+    ``away``: the switch does not answer at all, so it may still carry what was requested.
     """
 
     step: int
@@ -267,7 +267,7 @@ class Qualified:
 
 @dataclass(slots=True, frozen=True)
 class AllQualified:
-    """Several endpoints' paths are proven, each at its time: as so many ``Qualified``."""
+    """Several endpoints' paths are proven, each at its time: one ``Qualified`` for each."""
 
     step: int
     at: Mapping[str, float]
@@ -275,7 +275,7 @@ class AllQualified:
 
 @dataclass(slots=True, frozen=True)
 class NotQualified:
-    """The endpoint's path carries nothing; without ``blame`` it could not be looked at."""
+    """The endpoint's path carries nothing; without ``blame`` it could not be checked."""
 
     step: int
     endpoint: str
@@ -292,7 +292,7 @@ class Routed:
 
 @dataclass(slots=True, frozen=True)
 class NotRouted:
-    """Some aggregator does not have them; it gets them when it comes back."""
+    """Some aggregator does not have them; it gets them when it reconnects."""
 
     step: int
     reason: str
@@ -317,14 +317,14 @@ class JobNotResumed:
 
 @dataclass(slots=True, frozen=True)
 class DeadlinePassed:
-    """The step took longer than its budget: what still waits has failed."""
+    """The step exceeded its budget: everything that has not answered has failed."""
 
     step: int
 
 
 @dataclass(slots=True, frozen=True)
 class AbortAsked:
-    """An operator wants the transaction taken back."""
+    """An operator wants the transaction rolled back."""
 
     who: str = "operator"
 

@@ -1,6 +1,6 @@
-"""The phases of a transaction: what each orders, which answers it takes, what follows it. Pure.
+"""The phases of a transaction: the instructions, answers and successor of each. Pure.
 
-``PHASES`` is the one place that lists them. The rules that bind them all stand in
+``PHASES`` is the one place that lists them. The rules common to all are in
 ``controller.transaction.machine``.
 """
 
@@ -54,10 +54,10 @@ Entry = tuple[set[str], Transaction, list[Instruction]]
 """What a phase waits for, the transaction in it, and what it orders."""
 
 ATTEMPTS = 3
-"""How often a step that cannot be taken back is tried before the transaction goes on without."""
+"""How often an irreversible step is tried before the transaction continues without it."""
 
 AWAY_ATTEMPTS = 30
-"""How often a switch that vanished after the cut is waited for: ten minutes and more in all."""
+"""How often to wait for a switch that vanished after the cut: ten minutes or more in all."""
 
 LULL = "lull"
 QUIET = "quiet"
@@ -67,24 +67,24 @@ FLOWS = "flows"
 
 @dataclass(slots=True, frozen=True)
 class PhaseRules:
-    """All that makes a phase."""
+    """Defines one phase."""
 
     enter: Callable[[Transaction], Entry]
     """A phase that waits for nothing is left at once."""
     on: Callable[[Transaction, Event, float], Result]
-    """Takes an answer of the present step."""
+    """Handles an answer to the present step."""
     leave: Callable[[Transaction, float], Result]
-    """Says what follows when everything has answered."""
+    """Decides what follows when everything has answered."""
     deadline_s: float
     """Longest time of one attempt. Generous: the executor's own time-outs come first, and they
-    add up: a durable write waits for its turn (10 s) and for the disk (10 s); a drain for
-    another one's flows (8 s) and for its own; a way back for a switch that is away (20 s), for
+    add up: a durable write waits for its turn (10 s) and for the disk (10 s); a drain for another
+    transaction's flows (8 s) and for its own; a rollback for a switch that is away (20 s), for
     its change (28 s) and for its map (8 s)."""
     abortable: bool = False
     """Whether an operator can still turn the transaction back."""
 
 
-# --- what all phases share ----------------------------------------------------------------
+# --- common to all phases ----------------------------------------------------------------
 
 
 def enter(tx: Transaction, phase: Phase, now: float, *, attempt: int = 0) -> Result:
@@ -115,12 +115,12 @@ def deadline_s(tx: Transaction) -> float:
 
 
 def advance(tx: Transaction, now: float) -> Result:
-    """Everything the phase waited for has answered."""
+    """Leave the phase: everything it waited for has answered."""
     return PHASES[tx.phase].leave(tx, now)
 
 
 def answered(tx: Transaction, key: str, now: float, reason: str | None = None) -> Result:
-    """Take ``key`` off the waiting list; with a reason it has failed."""
+    """Remove ``key`` from ``waiting``; with a reason, it has failed."""
     if key not in tx.waiting:
         return tx, []
     state = replace(
@@ -133,7 +133,7 @@ def answered(tx: Transaction, key: str, now: float, reason: str | None = None) -
 
 
 def with_reason(reasons: tuple[str, ...], reason: str) -> tuple[str, ...]:
-    """A step that is repeated fails for the same reason; it is worth telling once."""
+    """Add a reason once: a repeated step fails for the same reason again."""
     return reasons if reason in reasons else (*reasons, reason)
 
 
@@ -146,12 +146,12 @@ def _again(tx: Transaction) -> bool:
 
 
 def turned(tx: Transaction) -> Transaction:
-    """Return the transaction on its way back."""
+    """Return the transaction going back to the old paths."""
     return replace(tx, back=True)
 
 
 def finish(tx: Transaction) -> Result:
-    """End the transaction with the outcome that its way so far implies."""
+    """End the transaction with the outcome that its state implies."""
     return replace(tx, phase=Phase.DONE, waiting=frozenset(), outcome=tx.ending), []
 
 
@@ -188,7 +188,7 @@ def _commit(tx: Transaction) -> Entry:
 
 
 def _broken_jobs(tx: Transaction) -> frozenset[str]:
-    """Jobs that own an endpoint with no path left."""
+    """Return the jobs that own an endpoint with no path left."""
     return frozenset(job.name for job in tx.jobs if set(job.endpoints) & set(tx.lost))
 
 
@@ -197,7 +197,7 @@ def _on_commit(tx: Transaction, event: Event, now: float) -> Result:
         case Written():
             return finish(tx)
         case NotWritten(reason=reason):
-            # The paths are proven and logged as such; recovery finds the same end.
+            # The paths are proven and logged as such; a recovery reaches the same end.
             return finish(replace(tx, reasons=(*tx.reasons, reason)))
     return tx, []
 
@@ -210,7 +210,7 @@ def _after_commit(tx: Transaction, _now: float) -> Result:
 
 
 def _quiesce(tx: Transaction) -> Entry:
-    """The largest job that will be frozen chooses the moment; jobs that restart need none."""
+    """Wait for a lull of the largest job to be frozen; jobs that restart need none."""
     frozen = [job for job in tx.jobs if job.policy is Policy.PAUSE]
     if not frozen:
         return quiesce_jobs(tx)
@@ -219,7 +219,7 @@ def _quiesce(tx: Transaction) -> Entry:
 
 
 def quiesce_jobs(tx: Transaction) -> Entry:
-    """Freeze or stop all jobs at once: one that waits for another one's lull only loses time."""
+    """Freeze or stop all jobs at once: waiting for another job's lull only loses time."""
     jobs = [job for job in tx.jobs if job.policy is not Policy.LIVE]
     names = tuple(job.name for job in jobs)
     orders: list[Instruction] = [
@@ -245,7 +245,7 @@ def _on_quiesce(tx: Transaction, event: Event, now: float) -> Result:
 
 
 def after_lull(tx: Transaction, now: float) -> Result:
-    """Freeze the jobs: the moment has come, or an abort ends the wait for it."""
+    """Freeze the jobs at the lull; after an abort, only end the wait for it."""
     if LULL not in tx.waiting or tx.abort:
         return answered(tx, LULL, now)
     waiting, state, orders = quiesce_jobs(tx)
@@ -253,10 +253,10 @@ def after_lull(tx: Transaction, now: float) -> Result:
 
 
 def _await_quiet(tx: Transaction, now: float) -> Result:
-    """Bytes still in flight when the light goes cost a retransmission time-out each."""
+    """Wait for bytes in flight: each lost one costs a retransmission time-out."""
     frozen = {job.name: job.endpoints for job in tx.jobs if job.policy is Policy.PAUSE}
-    restless = [name for name in tx.quiesced if name in frozen and name not in tx.settled]
-    endpoints = tuple(e for name in restless for e in frozen[name])
+    unsettled = [name for name in tx.quiesced if name in frozen and name not in tx.settled]
+    endpoints = tuple(e for name in unsettled for e in frozen[name])
     if not endpoints:
         return enter(replace(tx, waiting=frozenset()), Phase.DRAIN, now)
     return replace(tx, waiting=frozenset({QUIET})), [AwaitQuiet(tx.step, endpoints)]
@@ -371,7 +371,7 @@ def _proven(tx: Transaction, at: Mapping[str, float], now: float) -> Result:
 
 
 def suspected(tx: Transaction, endpoints: set[str]) -> Transaction:
-    """Note that these endpoints' new ports may not carry light; on the way back nothing is."""
+    """Suspect the new ports of these endpoints; going back, suspect none."""
     if tx.back:
         return tx
     ports = tuple(p.after for p in tx.paths if p.endpoint in endpoints and p.after is not None)
@@ -390,7 +390,7 @@ def _after_qualify(tx: Transaction, now: float) -> Result:
 
 
 def _log_proven(tx: Transaction) -> Result:
-    """The point of no return: from here on a crash converges to the new epoch."""
+    """Log the point of no return: from here on a crash converges to the new epoch."""
     logged = replace(tx, step=tx.step + 1, waiting=frozenset({LOG}))
     deadline = SetDeadline(logged.step, PHASES[Phase.ADMIT].deadline_s)
     return logged, [deadline, WriteLog(logged.step)]

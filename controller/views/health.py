@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from controller.devices.switches import Switches
-from controller.ranks.strangers import told
+from controller.ranks.strangers import describe_strangers
 from controller.schema.live import DeviceHealthView, HealthView
 from controller.state.state import State
 
@@ -45,7 +45,7 @@ class HealthViews:
             devices=devices,
             emulated=self._emulated(),
             suspect=state.suspect,
-            strangers=told(state.strangers),
+            strangers=describe_strangers(state.strangers),
             store_error=state.store_error,
         )
 

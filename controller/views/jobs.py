@@ -25,7 +25,7 @@ from controller.schema.jobs import (
     WaitView,
 )
 from controller.schema.live import TopRowView, TopView
-from controller.state.queue import Look
+from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec
 from controller.state.state import State, spread
 from controller.telemetry.rates import mean, total
@@ -359,7 +359,7 @@ def _conditions(
     return conditions
 
 
-def wait_view(job: JobRecord, queue: Look) -> WaitView | None:
+def wait_view(job: JobRecord, queue: QueueReport) -> WaitView | None:
     """Return why a pending job waits; None until the queue has been evaluated."""
     hold = queue.holds.get(job.name)
     if hold is None:

@@ -1,4 +1,4 @@
-"""A controller that wakes after its heir took over: switches know no term, so agents are asked."""
+"""A controller resumes after its successor took over: switches know no term, so it asks agents."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ __all__ = ["password"]
 LIMIT_S = 60.0
 
 
-async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_path: Path) -> None:
+async def test_a_controller_that_resumes_in_switch_after_its_successor_took_over(
+    tmp_path: Path,
+) -> None:
     async with (
         agent_rig(tmp_path / "agent") as agent,
-        agent.controller(raw(agent.directory / "controller", CONTROLLER)) as heir,
+        agent.controller(raw(agent.directory / "controller", CONTROLLER)) as successor,
         rack_on(KINDS[0], tmp_path / "state") as rack,
     ):
         agent.engine.command(1)
-        heir.command(2)
+        successor.command(2)
         rack.engine.confirm_command = agent.engine.confirm_command  # type: ignore[method-assign]
         await rack.up()
         await scattered(rack)
@@ -39,8 +41,8 @@ async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_pa
         journal.clear()
 
         async def wake(servers: Iterable[str], timeout_s: float) -> None:
-            """Between the drain and the light, this controller sleeps and its heir starts."""
-            await heir.observe()
+            """Between drain and switch, this controller is suspended and its successor starts."""
+            await successor.observe()
             flows.update(rack.aggregators.programs)
             await agent.engine.confirm_command(servers, LIMIT_S)
 
@@ -61,8 +63,10 @@ async def test_a_controller_that_wakes_in_switch_after_its_heir_took_over(tmp_pa
         assert refused.value.code == "forbidden"
         rack.service._drift.suspect()
         assert "newer controller" in (await rack.service.queries.health()).suspect
-        assert rack.aggregators.programs == flows, "not even flows were changed"
-        assert (await rack.service.queries.job("red")).state == "running", "its heir knows better"
+        assert rack.aggregators.programs == flows, "no flows were changed either"
+        assert (await rack.service.queries.job("red")).state == "running", (
+            "only its successor decides about jobs"
+        )
 
 
 async def test_every_change_of_light_is_confirmed_with_the_servers_it_touches(rack: Rack) -> None:
@@ -74,7 +78,7 @@ async def test_every_change_of_light_is_confirmed_with_the_servers_it_touches(ra
     assert rack.engine.confirmed == [tuple(sorted(touched))]
 
 
-async def test_light_stays_while_no_agent_says_who_commands(
+async def test_light_stays_while_no_agent_confirms_command(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scattered(rack)
@@ -96,7 +100,7 @@ async def test_light_stays_while_no_agent_says_who_commands(
     assert (await rack.service.queries.health()).status == "ok"
 
 
-async def test_a_freeze_that_is_refused_for_a_newer_controller_says_so_too(
+async def test_a_freeze_refused_for_a_newer_controller_reports_lost_command(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(job: str, settle_s: float = 0.0) -> bool | None:

@@ -1,4 +1,4 @@
-"""F22: transactions on disjoint endpoints run side by side; those that overlap are refused."""
+"""Transactions on disjoint endpoints run concurrently; overlapping ones are refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.unit.controller.service.test_service import submit
 TO_AS1, DARK = AttachRequest(aggregator="as1"), AttachRequest(aggregator=None)
 
 
-def hold_back(rack: Rack) -> asyncio.Event:
-    """Let no optical change through until the event is set."""
+def block_switch(rack: Rack) -> asyncio.Event:
+    """Block optical changes until the event is set."""
     go, apply = asyncio.Event(), rack.switch.apply
 
     async def later(*args: object, **kwargs: object) -> object:
@@ -34,8 +34,8 @@ async def ended(rack: Rack, *idents: str) -> list[str]:
     return [(await rack.service.queries.transaction(ident)).state for ident in idents]
 
 
-async def test_disjoint_transactions_run_side_by_side(rack: Rack) -> None:
-    go = hold_back(rack)
+async def test_disjoint_transactions_run_concurrently(rack: Rack) -> None:
+    go = block_switch(rack)
     first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
     second = await rack.service.commands.attach("gpu5", DARK, wait_s=0)
 
@@ -53,8 +53,8 @@ async def test_disjoint_transactions_run_side_by_side(rack: Rack) -> None:
 
 
 async def test_two_transactions_never_choose_the_same_port(rack: Rack) -> None:
-    """as1 has one free port: who comes second is refused before a device is touched."""
-    go = hold_back(rack)
+    """as1 has one free port: the second transaction is refused before a device is touched."""
+    go = block_switch(rack)
     first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
@@ -67,7 +67,7 @@ async def test_two_transactions_never_choose_the_same_port(rack: Rack) -> None:
 async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"])
     await rack.state("red", "running")
-    go = hold_back(rack)
+    go = block_switch(rack)
     first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
     for endpoint, to in (("gpu0", "as1"), ("gpu2", "as0")):
         with pytest.raises(ServiceError) as caught:
@@ -79,7 +79,7 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
 
 
 async def test_many_operators_at_once_lose_no_update(rack: Rack) -> None:
-    """Of all that ask for the same move, one gets it and everyone else a conflict."""
+    """Of all requests for the same move, one succeeds and the others get a conflict."""
     plans = [rack.service.commands.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
     results = await asyncio.gather(*plans, return_exceptions=True)
     refused = [r for r in results if isinstance(r, ServiceError)]

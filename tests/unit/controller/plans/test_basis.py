@@ -226,7 +226,7 @@ INDEPENDENT: list[tuple[str, Change]] = [
 async def test_an_independent_change_does_not_make_a_plan_stale(rack: Rack, change: Change) -> None:
     plan = await pair(rack)
     await change(rack, plan)
-    rack.service._state.epoch += 1  # as any change anywhere does
+    rack.service._state.next_epoch()  # as any change anywhere does
     done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     light = rack.aggregators.light()
@@ -258,8 +258,8 @@ async def test_a_plan_for_room_uses_the_present_homes(rack: Rack) -> None:
 
 async def test_a_plan_without_a_basis_is_valid_at_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
-    rack.service._state.epoch += 1
-    with pytest.raises(ServiceError, match="does not say which jobs it depends on"):
+    rack.service._state.next_epoch()
+    with pytest.raises(ServiceError, match="does not say which jobs it counts on"):
         await rack.service.commands.apply(plan, wait_s=60)
     rack.service._state.epoch -= 1
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"

@@ -1,4 +1,4 @@
-"""What a rank finds in its environment, and what a job may not put there."""
+"""The environment of a rank, and the variables that a job may not set."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def of(rank: int, own: dict[str, str] | None = None, **more: object) -> dict[str
     return environment("red", rank, ADDRESSES, own or {}, **given)  # type: ignore[arg-type]
 
 
-def test_tensorflow_finds_its_ring_in_rank_order() -> None:
+def test_tensorflow_gets_its_ring_in_rank_order() -> None:
     assert json.loads(of(1)["TF_CONFIG"]) == {
         "cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345", "10.0.0.3:12345"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
-def test_torch_finds_its_place_with_and_without_its_launcher() -> None:
+def test_torch_gets_its_rank_with_and_without_its_launcher() -> None:
     env = of(2)
     assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("2", "3", "0")
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", "29500")
@@ -45,13 +45,13 @@ def test_torch_finds_its_place_with_and_without_its_launcher() -> None:
     assert (env["PET_MASTER_ADDR"], env["PET_MASTER_PORT"]) == ("10.0.0.1", "29500")
 
 
-def test_every_rank_names_one_master_and_is_a_host_of_its_own() -> None:
+def test_all_ranks_name_one_master_and_each_is_its_own_host() -> None:
     all_ = [of(rank) for rank in range(3)]
     assert {env["MASTER_ADDR"] for env in all_} == {"10.0.0.1"}
     assert [env["NCCL_HOSTID"] for env in all_] == ["red-0", "red-1", "red-2"]
 
 
-def test_nccl_finds_the_one_nic() -> None:
+def test_nccl_gets_the_only_nic() -> None:
     stand_in = of(0, network=Network(rdma=""))
     assert stand_in["NCCL_SOCKET_IFNAME"] == "=e0"
     assert stand_in["GLOO_SOCKET_IFNAME"] == "e0"
@@ -82,7 +82,7 @@ def test_the_time_out_stays_inside_its_five_bits() -> None:
 
 @pytest.mark.parametrize("retries", range(1, 8))
 @pytest.mark.parametrize("dark_s", [0.1, 0.5, 4.0, 20.0])
-def test_fewer_retries_are_made_up_for(retries: int, dark_s: float) -> None:
+def test_fewer_retries_get_a_longer_time_out(retries: int, dark_s: float) -> None:
     env = of(0, {"NCCL_IB_RETRY_CNT": str(retries)}, dark_s=dark_s)
     budget = ib_budget_s(env)
     assert env["NCCL_IB_RETRY_CNT"] == str(retries)
@@ -100,8 +100,10 @@ def test_fewer_retries_are_made_up_for(retries: int, dark_s: float) -> None:
         {"env": {"NCCL_IB_TIMEOUT": "19"}},
     ],
 )
-def test_a_job_bears_what_its_moves_are_planned_for(request_: dict[str, object]) -> None:
-    """What the tolerance promises to a plan is what the environment makes NCCL bear."""
+def test_a_job_tolerates_the_dark_time_its_moves_are_planned_for(
+    request_: dict[str, object],
+) -> None:
+    """The environment makes NCCL tolerate what the tolerance promises to a plan."""
     asked = JobRequest.model_validate({"name": "red", "count": 2, **request_})
     job = JobRecord("red", spec_of(asked), "image", 0.0, endpoints=("gpu0", "gpu2"))
     site = load_site(PAPER)
@@ -110,16 +112,16 @@ def test_a_job_bears_what_its_moves_are_planned_for(request_: dict[str, object])
         budget = ib_budget_s(spec.env)
         assert budget is not None
         assert budget >= IB_MARGIN * awake_tolerance(job)[0]
-        assert spec.env["NCCL_IB_DISABLE"] == "1", "the stand-in has no RDMA device"
+        assert spec.env["NCCL_IB_DISABLE"] == "1", "the emulated GPU has no RDMA device"
 
 
-def test_the_agent_lets_all_of_it_through() -> None:
+def test_the_agent_accepts_every_variable() -> None:
     names = of(0, network=Network(rdma="mlx5_0", gid_index=3)).keys()
     assert [name for name in names if not environment_allowed(name)] == []
 
 
 @pytest.mark.parametrize("name", sorted(OWNED))
-def test_what_follows_from_the_ranks_is_not_the_jobs_to_set(name: str) -> None:
+def test_a_job_may_not_set_what_follows_from_its_ranks(name: str) -> None:
     (refusal,) = refusals({name: "1"})
     assert refusal.name == name
     assert refusal.reason
@@ -146,13 +148,13 @@ def test_lightlooms_own_names_are_refused() -> None:
         ("NCCL_IB_RETRY_CNT", "-1"),
     ],
 )
-def test_unsound_values_are_refused_and_never_get_through(name: str, value: str) -> None:
+def test_invalid_values_are_refused_and_never_used(name: str, value: str) -> None:
     (refusal,) = refusals({name: value})
     assert refusal.name == name
     assert of(0, {name: value})[name] == of(0)[name]
 
 
-def test_what_a_job_may_choose_it_gets() -> None:
+def test_a_job_gets_the_values_it_may_choose() -> None:
     chosen = {"MASTER_PORT": "4000", "NCCL_IB_TIMEOUT": "21", "NCCL_ALGO": "Tree", "SEED": "7"}
     assert refusals(chosen) == []
     env = of(0, chosen)
@@ -161,11 +163,11 @@ def test_what_a_job_may_choose_it_gets() -> None:
     assert {"MASTER_PORT", "NCCL_IB_TIMEOUT", "NCCL_ALGO"} <= ADJUSTABLE.keys()
 
 
-def test_patience_that_contradicts_the_stated_dark_time_is_refused() -> None:
+def test_a_time_out_that_contradicts_the_stated_dark_time_is_refused() -> None:
     (refusal,) = refusals({"NCCL_IB_TIMEOUT": "14"}, dark_s=2.0)
     assert "0.47 s" in refusal.reason
     assert refusals({"NCCL_IB_TIMEOUT": "19"}, dark_s=2.0) == []
-    assert refusals({"NCCL_IB_TIMEOUT": "14"}) == [], "its moves are judged by its own figure"
+    assert refusals({"NCCL_IB_TIMEOUT": "14"}) == [], "its moves are checked against its own figure"
 
 
 async def test_a_job_with_a_refused_variable_is_not_queued(rack: Rack) -> None:
@@ -199,7 +201,7 @@ def test_limits_reach_every_rank() -> None:
         assert spec.limits == RankLimits(1.5, 2**30, None, 5_000_000, 5_000_000)
 
 
-def test_the_class_is_the_sites() -> None:
+def test_the_traffic_class_comes_from_the_site() -> None:
     assert of(0, network=Network(dscp=46))["NCCL_IB_TC"] == "184"
     site = replace(load_site(PAPER), dscp=46)
     assert network(site, site.endpoints[0]).dscp == 46

@@ -1,4 +1,4 @@
-"""A server that takes connections and never answers must not hide the others."""
+"""A server that accepts connections and never answers must not hide the others."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
-async def test_a_black_holed_server_does_not_hold_up_the_look(tmp_path: Path) -> None:
-    """Its time-outs are the real ones, which a busy machine does not reach."""
+async def test_a_black_holed_server_does_not_delay_the_observation(tmp_path: Path) -> None:
+    """The time-outs are the real ones, which a busy machine does not reach."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         address = f"127.0.0.1:{hole.getsockname()[1]}"
         async with agent_rig(tmp_path) as rig:
@@ -45,28 +45,28 @@ async def test_a_black_holed_server_does_not_hold_up_the_look(tmp_path: Path) ->
                 await engine.close()
 
 
-async def test_what_an_agent_says_of_a_rank_elsewhere_ends_nothing(
+async def test_an_agents_report_of_a_rank_elsewhere_ends_nothing(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that was taken over says that others' ranks have died, on an endpoint of its own."""
+    """A compromised server reports that others' ranks have died, on its own endpoint."""
     await submit(rack, "red", 2, restart="on-failure")
     await rack.state("red", "running")
     red = await rack.service.queries.job("red")
     taken = {rank.endpoint for rank in red.ranks}
     spare = next(e.name for e in rack.site.endpoints if e.name not in taken)
     first = rack.engine.statuses["red", 0]
-    lie = replace(first, endpoint=spare, state=RankState.EXITED, exit_code=1)
-    look, looks = rack.engine.observe, 0
+    forged = replace(first, endpoint=spare, state=RankState.EXITED, exit_code=1)
+    observe, rounds = rack.engine.observe, 0
 
-    async def lied() -> list[RankStatus]:
-        nonlocal looks
-        looks += 1
-        return [*await look(), lie, replace(lie, rank=99)]
+    async def forged_reports() -> list[RankStatus]:
+        nonlocal rounds
+        rounds += 1
+        return [*await observe(), forged, replace(forged, rank=99)]
 
-    monkeypatch.setattr(rack.engine, "observe", lied)
+    monkeypatch.setattr(rack.engine, "observe", forged_reports)
 
     async def asked() -> int:
-        return looks
+        return rounds
 
     await until(asked, lambda count: count >= 5)
     job = await rack.service.queries.job("red")
@@ -74,7 +74,7 @@ async def test_what_an_agent_says_of_a_rank_elsewhere_ends_nothing(
     assert [rank.exit_code for rank in job.ranks] == [None, None]
 
 
-async def test_figures_of_a_rank_elsewhere_are_not_taken(
+async def test_figures_of_a_rank_elsewhere_are_ignored(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await submit(rack, "red", 2)
@@ -82,7 +82,7 @@ async def test_figures_of_a_rank_elsewhere_are_not_taken(
     (mine, _) = [sample async for sample in rack.engine.telemetry()]
     ended = asyncio.Event()
 
-    async def lied() -> AsyncIterator[RankSample]:
+    async def forged_reports() -> AsyncIterator[RankSample]:
         yield replace(mine, endpoint="gpu9", utilisation=0.0)
         yield replace(mine, job="unknown")
         yield replace(mine, rank=99)
@@ -90,7 +90,7 @@ async def test_figures_of_a_rank_elsewhere_are_not_taken(
         ended.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(rack.engine, "telemetry", lied)
+    monkeypatch.setattr(rack.engine, "telemetry", forged_reports)
     telemetry = Telemetry(rack.service._state, rack.aggregators, rack.engine)
     running = asyncio.create_task(telemetry.run_samples())
     async with asyncio.timeout(60):

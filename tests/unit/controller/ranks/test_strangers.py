@@ -1,4 +1,4 @@
-"""A controller whose store was moved away: what lives goes on, and nothing is taken from it."""
+"""A controller whose store was moved away: live containers keep running and keep their flows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES: dict[str, dict[RuleKey, FlowRule]] = {}
 
 
 class Tabled(FakeAggregators):
-    """Has tables that outlive the controller, and changes them by the difference."""
+    """Has flow tables that survive the controller, and changes them by the difference."""
 
     async def install(self, programs: Mapping[str, FlowProgram], *, deadline_s: float) -> None:
         await super().install(programs, deadline_s=deadline_s)
@@ -41,7 +41,7 @@ def tabled(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> Rack:
 
 
 def rules_of(rack: Rack, *endpoints: str) -> set[tuple[str, RuleKey, object]]:
-    """What is in the tables for these endpoints' traffic; probes come and go with the light."""
+    """Return the rules for these endpoints' traffic, without the probes', which change."""
     cables = [rack.site.endpoint(name) for name in endpoints]
     mine = {address for cable in cables for address in (cable.mac, cable.ip)}
     return {
@@ -54,7 +54,7 @@ def rules_of(rack: Rack, *endpoints: str) -> set[tuple[str, RuleKey, object]]:
 
 
 async def lose_store(rack: Rack) -> None:
-    """Stop, move the store away as the hint used to say, and start again."""
+    """Stop, and move the store away as its hint says."""
     await rack.down()
     for file in rack.state_dir.glob("controller.sqlite*"):
         file.rename(rack.state_dir / f"lost-{file.name}")
@@ -63,7 +63,7 @@ async def lose_store(rack: Rack) -> None:
 
 
 async def start_on_nothing(rack: Rack, **more: bool) -> None:
-    """As ``Rack.up``, for a site that is not whole."""
+    """Start as ``Rack.up`` does, for a site that is not healthy."""
     whole = rack._whole
     rack._whole = lambda: ready(rack)  # type: ignore[method-assign]
     try:
@@ -77,7 +77,7 @@ async def ready(rack: Rack) -> bool:
 
 
 async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
-    """Its blocks used to go with the store: a network cut under running containers."""
+    """A lost store must not cut the network of running containers."""
     rack = tabled
     await rack.down()
     await rack.up()
@@ -93,7 +93,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
-    assert rack.engine.calls == calls, "nothing was stopped or frozen"
+    assert rack.engine.calls == calls, "no container was stopped or frozen"
     health = await rack.service.queries.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
@@ -118,7 +118,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     await rack.until(rack._whole)
 
 
-async def test_what_an_agent_that_is_away_may_have_stays_until_it_answers(tabled: Rack) -> None:
+async def test_flows_under_an_unreachable_agent_stay_until_it_answers(tabled: Rack) -> None:
     rack = tabled
     await rack.down()
     await rack.up()
@@ -135,7 +135,7 @@ async def test_what_an_agent_that_is_away_may_have_stays_until_it_answers(tabled
     assert rules_of(rack, "gpu0", "gpu2") == before
 
 
-async def test_taking_command_is_later_than_every_controller_before(rack: Rack) -> None:
+async def test_taking_command_uses_a_later_term_than_all_earlier_controllers(rack: Rack) -> None:
     first = rack.engine.term
     await rack.down()
     await rack.up()
@@ -159,7 +159,7 @@ async def test_a_known_jobs_endpoints_are_never_spared(rack: Rack) -> None:
     assert rack.service._state.strangers == {}
 
 
-async def test_silence_of_an_agent_lifts_nothing(rack: Rack) -> None:
+async def test_an_agent_that_does_not_answer_releases_nothing(rack: Rack) -> None:
     cables = rack.service._state.cables
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
@@ -173,7 +173,7 @@ async def test_silence_of_an_agent_lifts_nothing(rack: Rack) -> None:
     assert still_spared(spared, {}, cables, {}) is spared
 
 
-async def test_health_says_which_aggregator_proves_nothing(tmp_path: Path) -> None:
+async def test_health_names_the_aggregator_without_tls(tmp_path: Path) -> None:
     site = load_site(PAPER)
     first, *others = site.aggregators
     plain = replace(first, tls=False)

@@ -1,4 +1,4 @@
-"""Dark-time budgets: what a job bears, and what becomes of a plan that asks for more."""
+"""Dark-time budgets: what a job tolerates, and how a plan that needs more is handled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.fabric import dark_time
 from controller.jobs.admission import spec_of
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
-from controller.ranks.tolerance import IB_MARGIN, ib_budget_s, judge
+from controller.ranks.tolerance import IB_MARGIN, check_dark_time, ib_budget_s
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
@@ -23,7 +23,7 @@ def job(**request: object) -> JobRecord:
     return JobRecord("red", spec_of(asked), "image", 0.0, state="running")
 
 
-def test_retries_of_a_queue_pair() -> None:
+def test_the_budget_of_a_queue_pair() -> None:
     """The figures of the InfiniBand formula for the usual settings."""
     assert ib_budget_s({"NCCL_IB_TIMEOUT": "14"}) == pytest.approx(0.47, abs=0.01)
     assert ib_budget_s({"NCCL_IB_TIMEOUT": "18"}) == pytest.approx(7.5, abs=0.1)
@@ -54,15 +54,15 @@ def test_the_emitted_budget_is_four_times_the_longest_bulk() -> None:
         ({"dark_tolerance_s": 0.1}, Policy.RESTART, 9.0, "ok", Policy.RESTART),
     ],
 )
-def test_verdicts(
+def test_a_move_is_accepted_downgraded_or_refused(
     request_: dict[str, object], policy: Policy, dark_s: float, verdict: str, moved: Policy
 ) -> None:
-    found = judge(job(**request_), policy, dark_s)
+    found = check_dark_time(job(**request_), policy, dark_s)
     assert (found.verdict, found.policy) == (verdict, moved)
     assert bool(found.reason) is (verdict != "ok")
 
 
-async def test_a_plan_that_a_job_does_not_bear_is_refused_with_the_reason(rack: Rack) -> None:
+async def test_a_plan_beyond_a_jobs_tolerance_is_refused_with_the_reason(rack: Rack) -> None:
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, dark_tolerance_s=0.001)
     await rack.state("red", "running")
@@ -73,7 +73,7 @@ async def test_a_plan_that_a_job_does_not_bear_is_refused_with_the_reason(rack: 
     with pytest.raises(ServiceError) as caught:
         await rack.service.commands.apply(plan, wait_s=1)
     assert (caught.value.code, caught.value.object) == ("conflict", "job/red")
-    assert "it bears 0.001 s" in caught.value.message
+    assert "it tolerates 0.001 s" in caught.value.message
     assert len(rack.switch.applied) == asked
 
 
@@ -87,5 +87,5 @@ async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
     done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") in rack.engine.calls
-    told = [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Downgraded"]
-    assert {e.object for e in told} == {f"job/{b.job}" for b in plan.budgets}
+    downgraded = [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Downgraded"]
+    assert {e.object for e in downgraded} == {f"job/{b.job}" for b in plan.budgets}

@@ -47,7 +47,7 @@ async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(ra
     await submit(rack, "red", 6)
 
     async def told() -> bool:
-        return "its link comes and goes" in str(rack.service._state.unavailable())
+        return "its link is flapping" in str(rack.service._state.unavailable())
 
     await rack.until(told)
     assert (await rack.service.queries.job("red")).state == "pending"

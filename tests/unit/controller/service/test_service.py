@@ -167,8 +167,8 @@ async def test_a_job_paused_by_its_owner_stays_paused_after_a_regroup(rack: Rack
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (1, "rank 1 of red ended with 1 while it wrote its checkpoint"),
-        (137, "rank 1 of red was killed after 30 s, its checkpoint not finished"),
+        (1, "rank 1 of red exited with code 1 during its checkpoint"),
+        (137, "rank 1 of red was killed after 30 s before its checkpoint ended"),
     ],
 )
 async def test_a_regroup_without_the_jobs_checkpoint_is_rolled_back(

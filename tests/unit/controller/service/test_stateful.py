@@ -49,6 +49,7 @@ from tests.unit.controller.devices.openflow.fakeoftable import FakeFabric, FakeT
 from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.state.owing import owes
 
 STORIES = int(os.environ.get("LIGHTLOOM_STORIES", "10"))
 STEPS = 20
@@ -68,7 +69,7 @@ FAST = {
     mover: {"FLUSH_AGAIN_S": 0.02},
     executor: {
         "QUALIFY_TIMEOUT_S": 0.15,
-        "LOOK_AFTER_S": 0.1,
+        "OBSERVE_AFTER_S": 0.1,
         "PROBE_TIMEOUT_S": 0.02,
         "RETURN_WAIT_S": 0.2,
         "AWAY_PAUSE_S": 0.02,
@@ -225,7 +226,7 @@ class Story(RuleBasedStateMachine):
             for task in (life, death):
                 task.cancel()
             await asyncio.gather(life, death, return_exceptions=True)
-            unsure = self.rack.service.journal.behind
+            unsure = owes(self.rack.service.journal)
             await crash(self.rack)
         if unsure:  # answers may have been "not known": the store decides
             durable, log = self._on_disk()

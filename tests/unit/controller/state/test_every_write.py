@@ -1,7 +1,7 @@
-"""The disk fails at every durable write, in every way, and the story goes on or is refused.
+"""The disk fails at every durable write, in every way; the scenario continues or is refused.
 
-``story`` of test_failpoints is told again and again: in the n-th telling the n-th commit meets the
-fault. The controller goes on by itself once the disk does, and a restart finds the same world.
+``story`` of test_failpoints is repeated: in the n-th run the n-th commit meets the fault. The
+controller continues by itself once the disk works, and a restart finds the same state.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tests.unit.controller.base.test_failpoints import Homes, check, settle, sto
 from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.state.owing import owes
 
 MOST = 60
-"""Commits of a story are fewer; each telling ends when no commit is left to fail."""
+"""A run has fewer commits; the runs stop when no commit is left to fail."""
 STEP = 2
-"""Every second commit for each fault: neighbours are told by the other faults."""
+"""Every second commit for each fault: the other faults cover those in between."""
 
 
 @pytest.mark.parametrize(("number", "fault"), list(enumerate(FAULTS)), ids=FAULTS)
@@ -35,13 +36,13 @@ async def test_a_fault_at_any_durable_write_is_survived(
     monkeypatch.setattr("controller.fabric.mover.FLUSH_AGAIN_S", 0.02)
     for after in range(number % STEP, MOST, STEP):
         (folder := tmp_path / str(after)).mkdir()
-        if not await told(folder, fault, after):
+        if not await ran_into(folder, fault, after):
             return
-    pytest.fail("the story has more commits than were thought of")
+    pytest.fail("the story has more commits than expected")
 
 
-async def told(folder: Path, fault: Fault, after: int) -> bool:
-    """Tell the story with one fault; False when it was over before the fault's commit."""
+async def ran_into(folder: Path, fault: Fault, after: int) -> bool:
+    """Run the story with one fault; return False when it ended before the fault's commit."""
     rack, seen = Rack(folder), list[Homes]()
 
     async def broken_once() -> None:
@@ -66,7 +67,7 @@ async def told(folder: Path, fault: Fault, after: int) -> bool:
     await settle(rack)
     seen.append({e.name: e.home for e in await rack.service.queries.endpoints()})
     before = {job.name: job.state for job in await rack.service.queries.jobs()}
-    await rack.until(lambda: not rack.service.journal.behind)
+    await rack.until(lambda: not owes(rack.service.journal))
     await crash(rack)
     await rack.up()
     await settle(rack)

@@ -1,4 +1,4 @@
-"""The journal over a real database on a disk that misbehaves: every outcome is known in the end."""
+"""The journal over a real database on a faulty disk: every outcome is known in the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
 from tests.unit.controller.disk import FAULTS, Disk, Fault
+from tests.unit.controller.state.owing import owes
 
 RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)
 
 
-class Desk:
+class JournalRig:
     """A journal, what its owner holds in memory, and the disk below."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +50,7 @@ class Desk:
         return {job.name: job for job in loaded.jobs}
 
     async def submit(self, job: JobRecord) -> None:
-        """Make a job durable, or take it back."""
+        """Make a job durable, or roll it back."""
         self.jobs[job.name] = job
         self.undecided.add(job.name)
         try:
@@ -62,143 +63,145 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    yield desk
-    desk.disk.release()
+def rig(tmp_path: Path) -> Iterator[JournalRig]:
+    rig = JournalRig(tmp_path)
+    yield rig
+    rig.disk.release()
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
-async def test_what_was_refused_never_happens(desk: Desk, fault: Fault) -> None:
-    await desk.store.load()
-    desk.disk.fault = fault
+async def test_what_was_refused_never_happens(rig: JournalRig, fault: Fault) -> None:
+    await rig.store.load()
+    rig.disk.fault = fault
     with pytest.raises(ServiceError):
-        await desk.submit(RED)
-    desk.disk.release()
-    await desk.journal.flush()
-    await desk.submit(replace(RED, name="blue"))
-    assert not desk.journal.behind
-    assert set(await desk.durable()) == {"blue"}
+        await rig.submit(RED)
+    rig.disk.release()
+    await rig.journal.flush()
+    await rig.submit(replace(RED, name="blue"))
+    assert not owes(rig.journal)
+    assert set(await rig.durable()) == {"blue"}
 
 
-async def test_a_commit_that_landed_although_the_disk_said_no_is_acknowledged(desk: Desk) -> None:
-    await desk.store.load()
-    desk.disk.fault, desk.disk.times = "torn", 1
-    await desk.submit(RED)
-    assert set(await desk.durable()) == {"red"}
+async def test_a_commit_that_is_durable_despite_an_error_is_acknowledged(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.disk.fault, rig.disk.times = "torn", 1
+    await rig.submit(RED)
+    assert set(await rig.durable()) == {"red"}
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
-async def test_what_happened_is_written_as_soon_as_the_disk_lets(desk: Desk, fault: Fault) -> None:
-    await desk.store.load()
-    await desk.submit(RED)
-    desk.disk.fault = fault
-    desk.jobs["red"] = replace(RED, state="completed")
-    desk.events.add("info", "job/red", "JobCompleted", "")
+async def test_what_happened_is_written_as_soon_as_the_disk_allows(
+    rig: JournalRig, fault: Fault
+) -> None:
+    await rig.store.load()
+    await rig.submit(RED)
+    rig.disk.fault = fault
+    rig.jobs["red"] = replace(RED, state="completed")
+    rig.events.add("info", "job/red", "JobCompleted", "")
     with pytest.raises(ServiceError):
-        await desk.journal.record(PutJob(desk.jobs["red"]))
-    assert desk.journal.behind and desk.journal.error
-    desk.disk.release()
-    await desk.journal.flush()
-    assert not desk.journal.behind and not desk.journal.error
-    assert (await desk.durable())["red"].state == "completed"
+        await rig.journal.record(PutJob(rig.jobs["red"]))
+    assert owes(rig.journal) and rig.journal.error
+    rig.disk.release()
+    await rig.journal.flush()
+    assert not owes(rig.journal) and not rig.journal.error
+    assert (await rig.durable())["red"].state == "completed"
 
 
-async def test_nothing_is_handed_to_a_disk_that_is_late(desk: Desk) -> None:
-    """Who waited for their turn in vain is told that nothing was changed, and that is so."""
-    await desk.store.load()
-    desk.disk.fault = "slow"
+async def test_nothing_is_handed_to_a_late_disk(rig: JournalRig) -> None:
+    """A write that timed out waiting for its turn is told that nothing was changed."""
+    await rig.store.load()
+    rig.disk.fault = "slow"
     with pytest.raises(OutcomeUnknownError):
-        await desk.submit(RED)
+        await rig.submit(RED)
     for name in ("blue", "green"):
         with pytest.raises(ServiceError) as caught:
-            await desk.submit(replace(RED, name=name))
+            await rig.submit(replace(RED, name=name))
         assert not isinstance(caught.value, OutcomeUnknownError)
         assert "nothing was changed" in caught.value.message
-    assert desk.disk.hit == 1
-    desk.disk.release()
-    await desk.submit(replace(RED, name="after"))
-    assert set(await desk.durable()) == {"after"}
+    assert rig.disk.hit == 1
+    rig.disk.release()
+    await rig.submit(replace(RED, name="after"))
+    assert set(await rig.durable()) == {"after"}
 
 
-async def test_nothing_old_is_written_over_something_newer(desk: Desk) -> None:
-    await desk.store.load()
-    await desk.submit(RED)
-    desk.disk.fault = "full"
-    desk.jobs["red"] = replace(RED, state="starting")
+async def test_an_old_row_never_overwrites_a_newer_one(rig: JournalRig) -> None:
+    await rig.store.load()
+    await rig.submit(RED)
+    rig.disk.fault = "full"
+    rig.jobs["red"] = replace(RED, state="starting")
     with pytest.raises(ServiceError):
-        await desk.journal.record(PutJob(desk.jobs["red"]))
-    desk.jobs["red"] = replace(RED, state="running")
-    desk.disk.release()
-    await desk.journal.commit(PutJob(desk.jobs["red"]))
-    assert (await desk.durable())["red"].state == "running"
+        await rig.journal.record(PutJob(rig.jobs["red"]))
+    rig.jobs["red"] = replace(RED, state="running")
+    rig.disk.release()
+    await rig.journal.commit(PutJob(rig.jobs["red"]))
+    assert (await rig.durable())["red"].state == "running"
 
 
-async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(desk: Desk) -> None:
-    """The first submit failed, the same name comes again, and others' writes go before it."""
-    await desk.store.load()
-    desk.disk.fault = "slow"
+async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(rig: JournalRig) -> None:
+    """The first submit failed, the same name is submitted again, and other writes go first."""
+    await rig.store.load()
+    rig.disk.fault = "slow"
     with pytest.raises(ServiceError):
-        await desk.submit(RED)
-    desk.disk.release()
-    desk.undecided.add("red")
-    desk.jobs["red"] = replace(RED, image="image:2")
-    await desk.submit(replace(RED, name="blue"))
-    assert desk.journal.behind
-    desk.undecided.discard("red")
-    await desk.submit(replace(RED, image="image:2"))
-    assert not desk.journal.behind
-    assert (await desk.durable())["red"].image == "image:2"
+        await rig.submit(RED)
+    rig.disk.release()
+    rig.undecided.add("red")
+    rig.jobs["red"] = replace(RED, image="image:2")
+    await rig.submit(replace(RED, name="blue"))
+    assert owes(rig.journal)
+    rig.undecided.discard("red")
+    await rig.submit(replace(RED, image="image:2"))
+    assert not owes(rig.journal)
+    assert (await rig.durable())["red"].image == "image:2"
 
 
-async def test_a_caller_that_goes_away_leaves_no_half(desk: Desk) -> None:
-    await desk.store.load()
-    desk.disk.fault = "slow"
-    caller = asyncio.create_task(desk.submit(RED))
+async def test_a_cancelled_caller_leaves_no_partial_change(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.disk.fault = "slow"
+    caller = asyncio.create_task(rig.submit(RED))
     await asyncio.sleep(0.1)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    del desk.jobs["red"]
-    desk.disk.release()
-    await desk.journal.flush()
-    assert not await desk.durable()
+    del rig.jobs["red"]
+    rig.disk.release()
+    await rig.journal.flush()
+    assert not await rig.durable()
 
 
-async def test_a_key_that_was_not_begun_is_taken_back(desk: Desk) -> None:
-    await desk.store.load()
+async def test_a_key_whose_change_did_not_begin_is_rolled_back(rig: JournalRig) -> None:
+    await rig.store.load()
     begun = KeptAnswer("id", "print", 1.0)
-    desk.disk.fault = "slow"
+    rig.disk.fault = "slow"
     with pytest.raises(OutcomeUnknownError):
-        await desk.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
-    desk.disk.release()
-    await desk.journal.flush()
-    assert await desk.journal.answer("id") is None
+        await rig.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
+    rig.disk.release()
+    await rig.journal.flush()
+    assert await rig.journal.answer("id") is None
 
 
-async def test_the_answer_to_a_key_is_owed_until_it_is_kept(desk: Desk) -> None:
-    await desk.store.load()
+async def test_the_answer_to_a_key_is_owed_until_it_is_kept(rig: JournalRig) -> None:
+    await rig.store.load()
     begun = KeptAnswer("id", "print", 1.0)
-    await desk.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
-    desk.disk.fault = "full"
+    await rig.journal.commit(PutAnswer(begun, 0.0, 10, 1000))
+    rig.disk.fault = "full"
     with pytest.raises(ServiceError):
-        await desk.journal.record(PutAnswer(replace(begun, status=201), 0.0, 10, 1000))
-    desk.disk.release()
-    await desk.journal.flush()
-    kept = await desk.journal.answer("id")
+        await rig.journal.record(PutAnswer(replace(begun, status=201), 0.0, 10, 1000))
+    rig.disk.release()
+    await rig.journal.flush()
+    kept = await rig.journal.answer("id")
     assert kept is not None and kept.status == 201
 
 
-async def test_an_event_is_written_once_however_often_it_is_tried(desk: Desk) -> None:
-    await desk.store.load()
+async def test_an_event_is_written_once_after_any_number_of_attempts(rig: JournalRig) -> None:
+    await rig.store.load()
     for _ in range(3):
-        desk.disk.fault, desk.disk.times = "lost", 1
-        desk.events.add("info", "job/red", "Something", "")
+        rig.disk.fault, rig.disk.times = "lost", 1
+        rig.events.add("info", "job/red", "Something", "")
         with pytest.raises(ServiceError):
-            await desk.journal.commit()
-        desk.disk.release()
-    await desk.journal.commit()
-    await desk.store.close()
-    again = Store(desk.path)
+            await rig.journal.commit()
+        rig.disk.release()
+    await rig.journal.commit()
+    await rig.store.close()
+    again = Store(rig.path)
     assert [event.id for event in (await again.load()).events] == [1, 2, 3]
     await again.close()

@@ -1,4 +1,4 @@
-"""What has ended is kept for a while and then forgotten: a controller runs for years."""
+"""Ended jobs and transactions are kept within limits: a controller runs for years."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.stream.mirror import Mirror
 
 
-async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
+async def test_the_latest_ended_jobs_and_all_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "KEPT_JOBS", 2)
@@ -30,10 +30,10 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     left = ["long", "waits", "job-4"]
     assert [job.name for job in await service.queries.jobs()] == left
 
-    async def told() -> bool:
+    async def up_to_date() -> bool:
         return not await mirror.differences()
 
-    await rack.until(told)
+    await rack.until(up_to_date)
     await mirror.stop()
     await rack.down()
     service = await rack.up()
@@ -41,7 +41,7 @@ async def test_the_latest_jobs_that_ended_are_kept_and_all_others(
     await rack.down()
 
 
-async def test_jobs_that_ended_are_kept_in_so_many_bytes(
+async def test_ended_jobs_are_kept_up_to_a_total_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "KEPT_JOB_BYTES", 25_000)

@@ -1,7 +1,7 @@
-"""A whole controller on a disk that misbehaves: nothing told is lost, nothing refused happens.
+"""A whole controller on a faulty disk: nothing reported is lost, nothing refused happens.
 
-Each story ends with the disk mended and a restart of the controller: what people were told before
-must be what they see then.
+Each test ends with the disk repaired and the controller restarted: users must then see what was
+reported to them before.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import scattered, submit
+from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]
-"""With ``torn`` the store finds out that the write is there: nothing is refused."""
+"""With ``torn`` the store finds that the write is durable: nothing is refused."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def mended(rack: Rack) -> None:
-    """Mend the disk and wait until the controller has gone on by itself."""
+    """Repair the disk and wait until the controller is healthy again by itself."""
     rack.disk.release()
 
     async def well() -> bool:
@@ -47,7 +48,7 @@ async def restarted(rack: Rack) -> None:
 
 
 def faulty_from(rack: Rack, point: str, fault: Fault) -> Callable[[str], Awaitable[None]]:
-    """Return a hook that lets the disk fail from ``point`` on."""
+    """Return a hook that makes the disk fail from ``point`` on."""
 
     async def hook(passed: str) -> None:
         if passed == point:
@@ -89,7 +90,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
             return (await rack.service.queries.transaction(first.id)).finished_at is not None
 
         await rack.until(over)
-    told = await rack.service.queries.transaction(first.id)
+    reported = await rack.service.queries.transaction(first.id)
     await mended(rack)
     again = await rack.service.commands.make_plan(PlanRequest())
     if again.moves:
@@ -99,7 +100,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     await restarted(rack)
     assert len(rack.switch.applied) == applied, "no light was moved by the restart"
     assert {e.name: e.home for e in await rack.service.queries.endpoints()} == homes
-    assert (await rack.service.queries.transaction(first.id)).state == told.state
+    assert (await rack.service.queries.transaction(first.id)).state == reported.state
     assert (await rack.service.queries.job("red")).excess_span == 0
     assert "Recovered" not in {e.reason for e in rack.service._state.events.since(0, 10_000)}
 
@@ -122,7 +123,7 @@ async def test_a_cancel_is_answered_when_it_is_durable(rack: Rack, fault: Fault)
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
-async def test_a_waiting_job_whose_cancel_was_refused_goes_on_waiting(
+async def test_a_waiting_job_whose_cancel_was_refused_continues_to_wait(
     rack: Rack, fault: Fault
 ) -> None:
     await submit(rack, "green", 6)
@@ -149,7 +150,7 @@ async def test_endpoints_of_a_job_that_ended_on_a_full_disk_are_given_again(
         rack.engine.exit("red", rank, 0)
     await rack.until(lambda: rack.service._state.store_error)
     assert (await rack.service.queries.job("red")).state == "running", (
-        "an end is told when it is durable"
+        "an end is announced when it is durable"
     )
     await mended(rack)
     await rack.state("red", "completed")
@@ -180,7 +181,7 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
     rack.engine.sick = {"gpu5": "its GPU is lost"}
     rack.service._watch._unfit_for["gpu5"] = 100
     await rack.until(lambda: "gpu5" in rack.service._state.quarantine)
-    await rack.until(lambda: not rack.service._state.journal.behind)
+    await rack.until(lambda: not owes(rack.service._state.journal))
     rack.engine.sick = {}
     rack.disk.fault = fault
     with pytest.raises(ServiceError):

@@ -1,4 +1,4 @@
-"""A site file that lost an endpoint, a server or an aggregator: what was kept is still shown."""
+"""A site file that lost an endpoint, a server or an aggregator: stored objects are still shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTS = (
 def without(
     folder: Path, *, endpoint: str, server: str, aggregator: str | None = None
 ) -> CabledSite:
-    """Return the paper's site with less in it."""
+    """Return the paper's site without these objects."""
     document = yaml.safe_load(PAPER.read_text())
     document["endpoints"] = [e for e in document["endpoints"] if e["name"] != endpoint]
     document["servers"] = [s for s in document["servers"] if s["name"] != server]
@@ -79,7 +79,7 @@ async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> N
 
 
 async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
-    """It goes on, is shown, and can be cancelled."""
+    """It keeps running, is shown, and can be cancelled."""
     rack = Rack(tmp_path)
     await (await rack.up()).commands.submit(
         JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"])

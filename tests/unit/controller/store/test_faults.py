@@ -1,4 +1,4 @@
-"""F3: a torn tail, damage elsewhere, a full disk. No acknowledged write is lost in silence."""
+"""A torn tail, damage elsewhere, a full disk: no acknowledged write is lost silently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMITS = 20
 
 
 async def crashed(tmp_path: Path) -> Path:
-    """Return a copy of a store as a SIGKILL leaves it: everything in the write-ahead log."""
+    """Return a copy of a store as SIGKILL leaves it: everything in the write-ahead log."""
     store = Store(tmp_path / "live.sqlite")
     await store.load()
     for number in range(COMMITS):
@@ -45,7 +45,7 @@ async def test_a_crash_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_tail_torn_by_the_crash_is_dropped(tmp_path: Path) -> None:
-    """The frames of a commit that was being written, and was never acknowledged."""
+    """These are frames of a commit that was being written and was never acknowledged."""
     path = await crashed(tmp_path)
     log = path.with_name("copy.sqlite-wal")
     whole = log.read_bytes()
@@ -81,7 +81,7 @@ async def test_damaged_pages_stop_with_a_message(tmp_path: Path, at: int) -> Non
     store = Store(path)
     await store.load()
     await store.commit(PutFacts({"number": "1"}))
-    await store.close()  # the log is folded into the pages
+    await store.close()  # the log is merged into the pages
     data = bytearray(path.read_bytes())
     data[at : at + 64] = b"\xa5" * 64
     path.write_bytes(data)
@@ -90,7 +90,7 @@ async def test_damaged_pages_stop_with_a_message(tmp_path: Path, at: int) -> Non
     assert caught.value.code == "failed"
 
 
-async def test_a_row_that_is_not_what_it_was_stops_with_a_message(tmp_path: Path) -> None:
+async def test_a_damaged_row_stops_with_a_message(tmp_path: Path) -> None:
     path = await crashed(tmp_path)
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO jobs VALUES ('red', 'running', 1.0, '{\"name\": \"red\"')")
@@ -98,7 +98,7 @@ async def test_a_row_that_is_not_what_it_was_stops_with_a_message(tmp_path: Path
         await load(path)
 
 
-async def test_moved_away_it_starts_afresh(tmp_path: Path) -> None:
+async def test_a_store_that_was_moved_away_starts_empty(tmp_path: Path) -> None:
     path = await crashed(tmp_path)
     for name in ("copy.sqlite", "copy.sqlite-wal"):
         path.with_name(name).unlink()
@@ -109,14 +109,14 @@ async def test_moved_away_it_starts_afresh(tmp_path: Path) -> None:
     assert await load(path) == "0"
 
 
-async def test_a_lost_note_of_acknowledged_writes_is_no_damage(tmp_path: Path) -> None:
+async def test_a_lost_acknowledgement_file_is_not_damage(tmp_path: Path) -> None:
     path = await crashed(tmp_path)
     path.with_name("copy.sqlite.ack").write_bytes(b"torn")
     assert await load(path) == str(COMMITS - 1)
 
 
 def full(rack: Rack, pages: int) -> None:
-    """Let the database grow no further, as on a full disk; 0 is no limit."""
+    """Stop the database from growing, as on a full disk; 0 means no limit."""
 
     def limit(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages or 2**31 - 2}")
@@ -128,7 +128,7 @@ def refuse(_: object) -> None:
     raise sa.exc.OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))
 
 
-async def test_a_full_disk_refuses_new_work_and_loses_none(rack: Rack) -> None:
+async def test_a_full_disk_refuses_new_work_and_loses_no_job(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     full(rack, 1)

@@ -1,4 +1,4 @@
-"""A database that an older version wrote opens, and nothing of it is lost."""
+"""A database written by an older version opens without loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def old(tmp_path: Path) -> Path:
     return Path(shutil.copy(SCHEMA_1, tmp_path / "state.sqlite"))
 
 
-async def test_a_store_of_schema_1_comes_back_whole(old: Path) -> None:
+async def test_a_store_of_schema_1_is_read_completely(old: Path) -> None:
     store = Store(old)
     loaded = await store.load()
     jobs = {job.name: job for job in loaded.jobs}
@@ -77,7 +77,7 @@ async def test_a_store_of_schema_1_comes_back_whole(old: Path) -> None:
     await store.close()
 
 
-async def test_it_is_migrated_once_and_then_goes_on(old: Path) -> None:
+async def test_it_is_migrated_once_and_then_used_as_it_is(old: Path) -> None:
     for _ in range(2):
         store = Store(old)
         loaded = await store.load()
@@ -92,7 +92,7 @@ async def test_it_is_migrated_once_and_then_goes_on(old: Path) -> None:
     assert all(body.keys() <= names for body in bodies)
 
 
-async def test_a_migration_that_meets_nonsense_changes_nothing(old: Path) -> None:
+async def test_a_migration_of_a_damaged_row_changes_nothing(old: Path) -> None:
     with sqlite3.connect(old) as db:
         db.execute("UPDATE transactions SET body = '{\"moves\": 3}' WHERE id = 't2'")
     before = dump(old)
@@ -108,7 +108,7 @@ def dump(path: Path) -> list[tuple[str, str]]:
         return list(db.execute("SELECT id, body FROM transactions ORDER BY id"))
 
 
-def test_the_state_keeps_all_that_people_ask_for_and_shows_it() -> None:
+def test_the_state_keeps_every_field_of_a_request_and_shows_it() -> None:
     asked = set(JobRequest.model_fields)
     assert asked == {field.name for field in fields(JobSpec)}
     assert asked <= set(JobView.model_fields)

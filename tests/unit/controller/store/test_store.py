@@ -63,7 +63,7 @@ async def opened(path: Path) -> Store:
     return store
 
 
-async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
+async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     event = Event(1, 5.0, "info", "job/red", "JobStarted", "here", 3)
     quarantine = Quarantine("as0/3", "no light", 6.0)
@@ -92,7 +92,7 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
 async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.commit(PutJob(JOB))
-    nothing: str = None  # type: ignore[assignment] - the table wants a reason
+    nothing: str = None  # type: ignore[assignment] - the table requires a reason
     with pytest.raises(ServiceError) as caught:
         await store.commit(PutFacts({"epoch": "9"}), PutQuarantine([Quarantine("x", nothing, 0)]))
     assert caught.value.code == "failed"
@@ -102,7 +102,7 @@ async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
     assert [job.name for job in loaded.jobs] == ["red"]
 
 
-async def test_ended_job_gives_its_endpoints_back(tmp_path: Path) -> None:
+async def test_ended_job_releases_its_endpoints(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.commit(PutJob(JOB))
     ended = JobRecord("red", JOB.request, "image:1", 10.0, "completed", "", ("gpu0", "gpu1"))
@@ -111,8 +111,8 @@ async def test_ended_job_gives_its_endpoints_back(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_attachments_are_replaced_by_what_differs(tmp_path: Path) -> None:
-    """Two endpoints change places, one goes, one comes, and one stays what it was."""
+async def test_only_attachments_that_differ_are_replaced(tmp_path: Path) -> None:
+    """Two endpoints swap ports, one leaves, one arrives, and one stays."""
     store = await opened(tmp_path)
     names = ("gpu0", "gpu1", "gpu2", "gpu3")
     before = {name: AttachPoint("as0", port) for port, name in enumerate(names)}
@@ -149,7 +149,7 @@ async def test_two_endpoints_on_one_port_are_refused(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_old_transactions_are_forgotten_but_none_that_is_under_way(
+async def test_old_transactions_are_forgotten_unless_they_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "KEPT_TRANSACTIONS", 2)
@@ -165,7 +165,7 @@ async def test_old_transactions_are_forgotten_but_none_that_is_under_way(
 
 
 async def test_a_damaged_file_stops_with_a_message(tmp_path: Path) -> None:
-    (tmp_path / "state.sqlite").write_bytes(b"this is no database" * 100)
+    (tmp_path / "state.sqlite").write_bytes(b"this is not a database" * 100)
     store = Store(tmp_path / "state.sqlite")
     with pytest.raises(ServiceError) as caught:
         await store.load()

@@ -1,4 +1,4 @@
-"""Any sequence of events at all: the transaction ends, and nothing is ordered too early."""
+"""For any sequence of events the transaction ends, and no instruction comes too early."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_any_sequence_of_events_ends_with_nothing_out_of_order(
         before = walk.tx
         monitor.event(before, event)
         if not before.back and walk.say(event).tx.back:
-            monitor.proven.clear()  # the old paths have to be proven anew
+            monitor.proven.clear()  # the old paths must be proven again
         elif before.back:
             walk.say(event)
         for order in walk.orders:

@@ -31,7 +31,7 @@ def pairs(attachments: dict[str, AttachPoint]) -> set[tuple[str, str]]:
 
 
 @given(attached(), targets, st.frozensets(st.sampled_from(POINTS), max_size=2))
-def test_rewiring_makes_every_move_true_and_touches_nothing_else(
+def test_rewiring_carries_out_every_move_and_touches_nothing_else(
     before: dict[str, AttachPoint],
     moves: dict[str, str | None],
     blocked: frozenset[AttachPoint],
@@ -52,7 +52,7 @@ def test_rewiring_makes_every_move_true_and_touches_nothing_else(
     assert not set(used) & blocked
     still = {e: at for e, at in before.items() if moves.get(e, at.aggregator) == at.aggregator}
     assert still.items() <= rewiring.attachments.items()
-    # The map on the device: deletes take away what is there, makes use free ports only.
+    # The map on the device: deletes remove existing circuits, makes use free ports only.
     on_device = pairs(before)
     for change in rewiring.changes:
         for gone in change.delete:
@@ -78,7 +78,7 @@ def test_recognise_reads_back_what_was_made(
     assert not found.foreign
 
 
-def test_circuits_that_mean_nothing_here_block_their_ports() -> None:
+def test_foreign_circuits_block_their_ports() -> None:
     found = recognise(SITE, "ocs0", [("1.1.1", "1.1.2"), ("2.1.3", "8.8.8")])
     assert found.attachments == {}
     assert len(found.foreign) == 2

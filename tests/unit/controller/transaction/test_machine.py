@@ -1,4 +1,4 @@
-"""The transaction's edges one by one."""
+"""The transaction's edges, one by one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from scheduler.model import Policy
 from tests.unit.controller.transaction.walk import NEW, OLD, Walk, good_answers, transaction
 
 
-def test_the_good_way_orders_everything_once_and_in_order() -> None:
+def test_a_successful_transaction_orders_everything_once_and_in_order() -> None:
     walk = Walk().to(Phase.DONE)
     kinds = [type(order) for order in walk.all if not isinstance(order, SetDeadline)]
     assert kinds == [
@@ -90,14 +90,14 @@ def test_restarted_jobs_have_nothing_in_flight_to_wait_for() -> None:
     assert [o.policy for o in walk.all if isinstance(o, ResumeJob)] == [Policy.RESTART]
 
 
-def test_frozen_jobs_with_nothing_in_flight_are_not_watched() -> None:
+def test_frozen_jobs_with_nothing_in_flight_need_no_quiet() -> None:
     walk = Walk().to(Phase.QUIESCE)
     walk.say(Lull(walk.tx.step)).say(JobQuiesced(walk.tx.step, "red", settled=True))
     assert walk.tx.phase is Phase.DRAIN
     assert not [o for o in walk.all if isinstance(o, AwaitQuiet)]
 
 
-def test_only_jobs_that_may_have_something_in_flight_are_watched() -> None:
+def test_only_jobs_that_may_have_bytes_in_flight_need_quiet() -> None:
     begun = transaction()
     jobs = (*begun.jobs, HeldJob("blue", Policy.PAUSE, ("gpu2", "gpu3")))
     walk = Walk(replace(begun, jobs=jobs)).to(Phase.QUIESCE)
@@ -165,7 +165,7 @@ def test_switch_that_vanished_after_the_cut_is_waited_for() -> None:
     assert walk.tx.reasons == ("ocs0 away",)
 
 
-def test_switch_that_never_comes_back_is_given_up_in_the_end() -> None:
+def test_switch_that_never_comes_back_is_finally_given_up() -> None:
     walk = Walk().to(Phase.SWITCH)
     for _ in range(AWAY_ATTEMPTS + 1):
         for switch in sorted(walk.tx.waiting):
@@ -173,7 +173,7 @@ def test_switch_that_never_comes_back_is_given_up_in_the_end() -> None:
     assert walk.tx.phase is Phase.QUALIFY
 
 
-def test_proofs_that_come_together_are_worth_as_much_as_one_by_one() -> None:
+def test_proofs_that_arrive_together_equal_single_proofs() -> None:
     one_by_one, together = Walk().to(Phase.QUALIFY), Walk().to(Phase.QUALIFY)
     step = together.tx.step
     one_by_one.say(Qualified(step, "gpu0", 51.0)).say(Qualified(step, "gpu9", 52.0))
@@ -197,7 +197,7 @@ def test_path_that_does_not_qualify_rolls_back_and_names_the_port() -> None:
     assert [o.job for o in walk.all if isinstance(o, ResumeJob)] == ["red"]
 
 
-def test_neither_path_quarantines_the_endpoint_and_fails_its_job() -> None:
+def test_an_endpoint_with_neither_path_is_quarantined_and_its_job_fails() -> None:
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
     walk.say(NotQualified(step, "gpu0", "no answer")).say(Qualified(step, "gpu9", 51.0))
@@ -214,8 +214,8 @@ def test_neither_path_quarantines_the_endpoint_and_fails_its_job() -> None:
     assert walk.tx.target["gpu0"] is None
 
 
-def test_path_that_cannot_be_looked_at_blames_nobody() -> None:
-    """The session to an aggregator breaks in the middle: back, without a quarantine."""
+def test_path_that_cannot_be_checked_quarantines_nothing() -> None:
+    """The session to an aggregator breaks during qualify: rolled back, without a quarantine."""
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
     walk.say(NotQualified(step, "gpu0", "as1 away", blame=False)).say(Qualified(step, "gpu9", 51.0))
@@ -228,7 +228,7 @@ def test_path_that_cannot_be_looked_at_blames_nobody() -> None:
     assert [o.job for o in walk.all if isinstance(o, ResumeJob)] == ["red"]
 
 
-def test_route_is_repeated_then_left_to_reconnection() -> None:
+def test_route_is_repeated_and_then_left_to_the_reconnection() -> None:
     walk = Walk().to(Phase.ROUTE)
     for _ in range(ATTEMPTS):
         assert walk.tx.phase is Phase.ROUTE
@@ -264,14 +264,14 @@ def test_abort_is_honoured_until_the_paths_are_proven(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.ROUTE, Phase.RESUME, Phase.COMMIT])
-def test_abort_after_that_changes_nothing(phase: Phase) -> None:
+def test_abort_after_the_paths_are_proven_changes_nothing(phase: Phase) -> None:
     walk = Walk().to(phase)
     before = walk.tx
     assert walk.say(AbortAsked()).tx == before
 
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.DONE])
-def test_deadline_in_every_phase_ends(phase: Phase) -> None:
+def test_a_deadline_ends_every_phase(phase: Phase) -> None:
     walk = Walk().to(phase)
     for _ in range(30):
         if walk.tx.phase is Phase.DONE:
@@ -284,17 +284,17 @@ def test_deadline_in_every_phase_ends(phase: Phase) -> None:
         assert walk.tx.outcome in (Outcome.ROLLED_BACK, Outcome.QUARANTINED)
 
 
-def test_largest_frozen_job_chooses_the_moment_and_all_follow() -> None:
+def test_all_jobs_quiesce_at_the_lull_of_the_largest_frozen_job() -> None:
     pair = HeldJob("pair", Policy.PAUSE, ("gpu0",))
-    alone = HeldJob("alone", Policy.RESTART, ("gpu5", "gpu6", "gpu7"))
-    tx = replace(transaction(), jobs=(pair, alone, *transaction().jobs))
+    restarted = HeldJob("restarted", Policy.RESTART, ("gpu5", "gpu6", "gpu7"))
+    tx = replace(transaction(), jobs=(pair, restarted, *transaction().jobs))
     walk = Walk(tx).to(Phase.QUIESCE)
     assert [o.endpoints for o in walk.all if isinstance(o, AwaitLull)] == [("gpu0", "gpu1")]
     walk.say(Lull(walk.tx.step))
     assert [type(o) for o in walk.orders] == [QuiesceJob] * 3
 
 
-def test_lull_that_never_comes_freezes_all_the_same() -> None:
+def test_jobs_are_frozen_even_when_no_lull_comes() -> None:
     walk = Walk().to(Phase.QUIESCE)
     walk.say(DeadlinePassed(walk.tx.step))
     assert walk.ordered(QuiesceJob)
@@ -302,7 +302,7 @@ def test_lull_that_never_comes_freezes_all_the_same() -> None:
     assert walk.tx.outcome is Outcome.COMMITTED
 
 
-def test_abort_while_waiting_for_a_lull_thaws_nobody() -> None:
+def test_abort_while_waiting_for_a_lull_thaws_no_job() -> None:
     walk = Walk().to(Phase.QUIESCE)
     walk.say(AbortAsked()).say(Lull(walk.tx.step)).to(Phase.DONE)
     assert walk.tx.outcome is Outcome.ROLLED_BACK

@@ -1,4 +1,4 @@
-"""A transaction that is walked through by hand: events in, everything that was ordered kept."""
+"""Steps through a transaction by hand: takes events and keeps all instructions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OLD, NEW = AttachPoint("as0", 1), AttachPoint("as1", 1)
 
 
 def transaction(policy: Policy = Policy.PAUSE) -> Transaction:
-    """gpu0 of job red goes from as0 to as1; idle gpu9 on a second switch is lit."""
+    """gpu0 of job red moves from as0 to as1; idle gpu9 on a second switch is lit."""
     other = AttachPoint("as1", 9)
     return Transaction(
         id="t1",
@@ -58,7 +58,7 @@ def transaction(policy: Policy = Policy.PAUSE) -> Transaction:
 
 
 class Walk:
-    """Feeds events and keeps everything that was ordered."""
+    """Feeds events and keeps all instructions."""
 
     def __init__(self, tx: Transaction | None = None) -> None:
         self.now = 100.0
@@ -74,7 +74,7 @@ class Walk:
         return self
 
     def to(self, phase: Phase) -> Walk:
-        """Let everything go well until ``phase`` is reached."""
+        """Answer everything with success until ``phase`` is reached."""
         while self.tx.phase is not phase:
             for event in good_answers(self.tx):
                 self.say(event)
@@ -89,7 +89,7 @@ def good_answers(tx: Transaction) -> list[Event]:
 
 
 def answer(tx: Transaction, key: str, *, ok: bool) -> Event:
-    """The event that answers ``key``, well or badly."""
+    """Return the event that answers ``key`` with success or failure."""
     step = tx.step
     good: Event
     bad: Event

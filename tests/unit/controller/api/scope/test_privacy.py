@@ -137,8 +137,8 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await submitted(site, "operator", name=f"beta-{MERGER}-2", **urgent)
 
         def preempted() -> bool:
-            kept = rack.service._state.events.about("job/alpha-red")
-            return any(MERGER in event.message for event in kept)
+            kept = rack.service._state.events.since(0, 10_000)
+            return any(e.object == "job/alpha-red" and MERGER in e.message for e in kept)
 
         await rack.until(preempted)
         rack.service._publisher.publish_changes()
