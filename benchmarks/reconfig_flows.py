@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.reconfig_sim import jobs_of, make_site
+from controller.devices.aggregators import AttachPoint
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.blocks import Rules
-from controller.devices.openflow.rules.program import diff
+from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.rules.rule import FlowRule
 from controller.devices.openflow.session import messages as ofmsgs
 from controller.transaction.circuits import Cabling, rewire
@@ -28,9 +29,9 @@ SAMPLE = 100
 """Number of aggregators whose rules the rival packs."""
 
 
-def messages(program: flows.FlowProgram) -> Iterator[ofmsgs.Batch]:
+def messages(program: FlowProgram) -> Iterator[ofmsgs.Batch]:
     """Yield the messages that add all rules of a program to an empty table."""
-    empty = flows.FlowProgram(program.aggregator, 0, Rules(()))
+    empty = FlowProgram(program.aggregator, 0, Rules(()))
     return ofmsgs.batches(replace(diff(empty, program), add_groups=()))
 
 
@@ -41,9 +42,9 @@ def main() -> None:
     options = parser.parse_args()
     site = make_site(options.endpoints)
     jobs = {name: tuple(ends) for name, ends in jobs_of(site).items()}
-    attachments: dict[str, flows.AttachPoint] = {}
+    attachments: dict[str, AttachPoint] = {}
     cabling = Cabling(site)
-    taken: set[flows.AttachPoint] = set()
+    taken: set[AttachPoint] = set()
     for name, home in site.homes.items():
         attachments[name] = cabling.first_free(name, home, taken).point
         taken.add(attachments[name])

@@ -32,7 +32,7 @@ import structlog
 from benchmarks.reconfig_overhead import scattered
 from benchmarks.reconfig_sim import World, make_site
 from controller.base import failpoints
-from controller.daemon.keeper import STEADY_S
+from controller.daemon.keeper import LOAD_AFTER_S
 
 SIZES = (6, 4096)
 DEATHS = ("switch.after", "log-proven.after")
@@ -133,7 +133,7 @@ def under_its_keeper(url: str, run_dir: Path, keeper: int, rounds: int) -> list[
 
     took = []
     for _ in range(rounds):
-        time.sleep(STEADY_S)  # as in steady state: the keeper has loaded its copy
+        time.sleep(2 * LOAD_AFTER_S)  # as in steady state: the keeper has loaded its copy
         children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="utf-8")
         began = time.monotonic()
         os.kill(int(children), signal.SIGKILL)
