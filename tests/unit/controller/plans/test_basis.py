@@ -259,7 +259,7 @@ async def test_a_plan_for_room_uses_the_present_homes(rack: Rack) -> None:
 async def test_a_plan_without_a_basis_is_valid_at_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
     rack.service._state.next_epoch()
-    with pytest.raises(ServiceError, match="does not say which jobs it counts on"):
+    with pytest.raises(ServiceError, match="does not say which jobs it depends on"):
         await rack.service.commands.apply(plan, wait_s=60)
     rack.service._state.epoch -= 1
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
