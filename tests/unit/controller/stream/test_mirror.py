@@ -33,7 +33,7 @@ STEPS = 14
 FAST = {
     service: {"REPAIR_EVERY_S": 0.02, "OBSERVE_EVERY_S": 0.02, "DRIFT_EVERY_S": 0.1},
     queue: {"SCHEDULE_EVERY_S": 0.1},
-    watch: {"SICK_LOOKS": 3},
+    watch: {"UNFIT_ROUNDS": 3},
     executor: {"QUALIFY_TIMEOUT_S": 0.15, "OBSERVE_AFTER_S": 0.1, "PROBE_TIMEOUT_S": 0.02},
     optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
 }
