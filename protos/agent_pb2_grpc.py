@@ -95,22 +95,23 @@ class AgentServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Command(self, request, context):
-        """Take command with the caller's term, or confirm it. Touches no container. A controller asks
-        this right before it changes light; an agent that has seen a newer term refuses.
+        """Takes command with the caller's term, or confirms it. Touches no container. A controller
+        calls this right before it changes light; an agent that has seen a newer term refuses.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Describe(self, request, context):
-        """What this server is and has.
+        """Returns the identity and the resources of this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImageStatus(self, request, context):
-        """Is the image here? EnsureImage fetches it when it is not, or always with `refresh`.
+        """ImageStatus tells whether the image is present. EnsureImage pulls it if it is missing, or
+        always with `refresh`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,21 +124,21 @@ class AgentServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Start(self, request, context):
-        """Start ranks, or report the state of those that run already.
+        """Starts ranks, or reports the state of ranks that already run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Stop(self, request, context):
-        """End a job's ranks and give their NICs back; their logs stay readable.
+        """Ends a job's ranks and releases their NICs; their logs stay readable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Freeze(self, request, context):
-        """Freeze and thaw all of a job's ranks together.
+        """Freeze and thaw all ranks of a job together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,21 +151,21 @@ class AgentServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Observe(self, request, context):
-        """The ranks this server holds.
+        """Returns the ranks on this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Telemetry(self, request, context):
-        """One batch a second with a sample of every running rank.
+        """Streams one batch per second with a sample of every running rank.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Logs(self, request, context):
-        """What a rank wrote.
+        """Streams the output of a rank.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,6 +63,9 @@ class RankStarter:
             epoch=state.epoch,
             restarts=record.restarts + 1,
         )
+        # Durable first: containers of an epoch that the store does not know must never run.
+        async with failpoints.around("save-intent"):
+            await state.commit(state.facts())
         try:
             await self.start(job)
         except EngineError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -44,13 +44,17 @@ class Adopter:
         switches: Switches,
         mover: Mover,
         intent: FabricIntent,
+        *,
         owed: Mapping[str, AttachPoint | None],
+        dark: Collection[str],
     ) -> None:
         """``owed`` maps, at any time, endpoints of interrupted transactions to where they belong.
 
         These are never adopted where they are found: all old places or all new ones, never a mix.
+        ``dark`` are those of them that belong in the dark.
         """
         self._owed = owed
+        self._dark = dark
         self._state = state
         self._switches = switches
         self._mover = mover
@@ -59,8 +63,8 @@ class Adopter:
         """Per switch: the endpoints on it."""
         for cable in state.site.endpoints:
             self._cables[cable.fiber.device].append(cable)
-        self._wanted: dict[str, str] = {}
-        """Endpoints to move, and their homes; done as soon as their devices answer."""
+        self._wanted: dict[str, str | None] = {}
+        """Endpoints to move, and their homes, None for dark; done as soon as devices answer."""
         self._repairs: dict[str, int] = {}
         self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
         """Per switch: foreign circuits that were reported."""
@@ -167,16 +171,16 @@ class Adopter:
     def _remember(
         self, name: str, is_at: AttachPoint | None, belongs: AttachPoint | None, *, busy: bool
     ) -> None:
+        """Note where an endpoint has to move, if it has to."""
         home = belongs.aggregator if belongs else self._state.site.homes.get(name)
         right = is_at is not None and (not busy or belongs is None or is_at.aggregator == home)
         device = self._state.cables[name].fiber.device
         state = self._state
-        unusable = (
-            name in state.quarantine
-            or name in state.foreign_endpoints[device]
-            or name in state.detached
-        )
-        if home is None or right or unusable:
+        unusable = name in state.quarantine or name in state.foreign_endpoints[device]
+        dark = name in self._dark
+        if dark and is_at is not None and not unusable:
+            self._wanted[name] = None
+        elif home is None or right or unusable or dark or name in state.detached:
             self._wanted.pop(name, None)
         else:
             self._wanted[name] = home
@@ -225,7 +229,7 @@ class Adopter:
         for e, home in self._wanted.items():  # one that cannot move now does not delay the others
             at, job = state.attachments.get(e), holders.get(e)
             if (
-                home in aggregators
+                (home is None or home in aggregators)
                 and (at is None or at.aggregator in aggregators)
                 and state.cables[e].fiber.device in switches
                 and e not in locked

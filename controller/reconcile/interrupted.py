@@ -24,6 +24,9 @@ class Interrupted:
         self._entries: list[tuple[TransactionRecord, Intent]] = []
         self.owed: dict[str, AttachPoint | None] = {}
         """Where the endpoints of unfinished transactions belong: all old places or all new ones."""
+        self.dark: set[str] = set()
+        """Those of them that belong in the dark: one left lit could take the port of another one.
+        The first homes of a site are none of these: an endpoint of theirs may stay lit."""
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -44,7 +47,10 @@ class Interrupted:
                 continue
             self._entries.append((record, intent))
             places = intent.after if intent.proven else intent.before
-            self.owed.update({e: at for e, at in places.items() if e not in moved})
+            mine = {e: at for e, at in places.items() if e not in moved}
+            self.owed.update(mine)
+            if record.cause != Cause.HOMES.value:
+                self.dark.update(e for e, at in mine.items() if at is None)
             self._state.owed_jobs.update(set(intent.quiesced_jobs) - touched)
         self._state.held.update(dict.fromkeys(self.owed))
 
@@ -83,6 +89,7 @@ class Interrupted:
             self._state.finish(ended, changes)
             self._state.events.add("warning", f"transaction/{record.id}", "Recovered", ended.result)
         self.owed.clear()
+        self.dark.clear()
 
 
 def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[str], set[str]]:

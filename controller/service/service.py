@@ -142,8 +142,14 @@ class Service:
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
         self._watch = JobWatch(self._state, engine, ender, restarter)
         self._interrupted = Interrupted(self._state)
-        owed = self._interrupted.owed
-        self._adopter = Adopter(self._state, self._switches, mover, self._intent, owed)
+        self._adopter = Adopter(
+            self._state,
+            self._switches,
+            mover,
+            self._intent,
+            owed=self._interrupted.owed,
+            dark=self._interrupted.dark,
+        )
         self._drift = DriftWatch(
             self._state,
             self._intent,

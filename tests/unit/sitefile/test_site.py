@@ -43,7 +43,7 @@ def test_paper_rack() -> None:
     assert site.aggregator("as1").fibers[4] == Port("ocs0", "2.2.4")
     assert site.server("srv0").agent == "127.0.0.1:7701"
     planner = site.scheduler_site()
-    assert planner.aggregator("as0").ports == {"ocs0": 4}
+    assert next(a for a in planner.aggregators if a.name == "as0").ports == {"ocs0": 4}
     assert {e.ocs for e in planner.endpoints} == {"ocs0"}
     with pytest.raises(KeyError):
         site.switch("ocs9")
@@ -57,8 +57,8 @@ def test_hard_wired_endpoint(tmp_path: Path, document: dict[str, Any]) -> None:
     site = load_site(file)
     assert site.aggregator("as1").fixed == {7: "gpu5"}
     planner = site.scheduler_site()
-    assert planner.endpoint("gpu5").fixed == "as1"
-    assert planner.aggregator("as1").size == 5
+    assert next(e for e in planner.endpoints if e.name == "gpu5").fixed == "as1"
+    assert next(a for a in planner.aggregators if a.name == "as1").size == 5
     document["homes"]["gpu5"] = "as0"
     assert "hard-wired" in problems(tmp_path, document)[0]
 

@@ -39,7 +39,7 @@ def test_short_form(tmp_path: Path) -> None:
     fabric, limits = load_state(write(tmp_path, STATE))
     assert fabric.homes == {"gpu0": "as0", "gpu1": None, "gpu2": "as1"}
     assert fabric.jobs[0].policy is Policy.LIVE
-    assert fabric.site.aggregator("as1").size == 3
+    assert next(a for a in fabric.site.aggregators if a.name == "as1").size == 3
     assert limits.objective is Objective.MOVES
     assert limits.max_moves == 3
 

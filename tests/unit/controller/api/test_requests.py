@@ -279,7 +279,7 @@ def test_a_job_of_thousands_of_ranks_passes_the_agents_rules(count: int) -> None
 
 
 def test_a_job_whose_ranks_can_not_be_told_of_each_other_is_refused_at_once() -> None:
-    with pytest.raises(ServiceError, match="TF_CONFIG takes") as refused:
+    with pytest.raises(ServiceError, match="TF_CONFIG has") as refused:
         check_possible(large(7000), JobRequest(name="red", count=7000))
     assert refused.value.code == "invalid"
     with pytest.raises(ServiceError, match="on one server"):

@@ -5,8 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.devices.engine import RankState
-from controller.schema.plans import PlanRequest, PlanView
+from controller.devices.engine import RankSpec, RankState, RankStatus
+from controller.schema.plans import (
+    AttachRequest,
+    CircuitChangesView,
+    MoveView,
+    PlanRequest,
+    PlanView,
+)
+from controller.store.store import Store
 from ocs_driver.base import ApplyResult, CircuitRequest, Mode
 from tests.unit.controller.fakes import FakeOcs, Rack
 from tests.unit.controller.service.test_service import scattered, submit
@@ -145,3 +152,61 @@ async def test_light_that_moved_while_the_controller_was_away(rack: Rack) -> Non
     homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
     assert (homes["gpu0"], homes["gpu5"]) == ("as0", "as0")
     assert rack.engine.states("red") == {RankState.RUNNING}
+
+
+async def test_containers_of_a_restarted_job_never_have_an_unknown_epoch(rack: Rack) -> None:
+    """The controller dies when the ranks of a new epoch run, and before the job is written."""
+    await submit(rack, "red", 4, endpoints=["gpu0", "gpu2", "gpu1", "gpu3"], policy="restart")
+    await rack.state("red", "running")
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    reached, start = asyncio.Event(), rack.engine.start
+
+    async def started_and_gone(ranks: list[RankSpec], deadline_s: float) -> list[RankStatus]:
+        await start(ranks, deadline_s)
+        reached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    rack.engine.start = started_and_gone  # type: ignore[method-assign, assignment]
+    await rack.service.commands.apply(plan, wait_s=0)
+    await asyncio.wait_for(reached.wait(), 60)
+    epochs = {status.epoch for status in rack.engine.statuses.values()}
+    await crash(rack)
+    kept = Store(rack.state_dir / "controller.sqlite")
+    assert int((await kept.load()).facts["epoch"]) >= max(epochs)
+    await kept.close()
+    rack.engine.start = start  # type: ignore[method-assign]
+    await rack.up()
+    await rack.until(lambda: not rack.service._interrupted)
+    await rack.state("red", "running")
+    assert {s.epoch for s in rack.engine.statuses.values()} == {rack.service.queries.epoch}
+
+
+async def test_an_endpoint_that_a_rolled_back_regroup_had_lit_is_dark_again(rack: Rack) -> None:
+    """Else it keeps the port that another endpoint needs on its way back, and nothing moves."""
+    await rack.service.commands.attach("gpu0", AttachRequest(aggregator=None), wait_s=60)
+    await rack.service.commands.attach("gpu4", AttachRequest(aggregator="as1"), wait_s=60)
+    before = {e.name: e.home for e in await rack.service.queries.endpoints()}
+    assert list(before.values()).count("as1") == 4, "as1 is full"
+    stuck = Stuck(rack.switch, after=True)
+    rack.service._switches._switches["ocs0"].driver = stuck
+    moves = {"gpu0": "as1", "gpu1": "as1", "gpu2": "as0", "gpu3": "as0", "gpu4": "as0"}
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    edited = plan.model_copy(
+        update={
+            "moves": [
+                MoveView(endpoint=e, source=before[e], target=home) for e, home in moves.items()
+            ],
+            "homes_after": {**before, **moves},
+            "circuits": CircuitChangesView(break_=[], make=[]),
+            "basis": None,
+        }
+    )
+    await rack.service.commands.apply(edited, wait_s=0)
+    await asyncio.wait_for(stuck.reached.wait(), 60)
+    await crash(rack)
+    await restart(rack, stuck)
+    await rack.until(lambda: not rack.service._interrupted)
+    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == before
+    light = {e: at.aggregator for e, at in rack.aggregators.light().items()}
+    assert light == {e: home for e, home in before.items() if home}

@@ -109,15 +109,15 @@ def test_folder_of_gavel_clusters(
     [
         (("--policy", "best"), "one.csv", ("usage", "--policy best")),
         (("--slowdown", "gavel"), "one.csv", ("usage", "needs the measured table")),
-        ((), "none.csv", ("usage", "can not be read")),
+        ((), "none.csv", ("usage", "cannot be read")),
         ((), "table.json", ("invalid", "no known trace format")),
         ((), "wide.csv", ("invalid", "asks for 9 endpoints")),
         ((), "zero.csv", ("invalid", "zero.csv:2")),
         ((), "empty", ("invalid", "holds 0 traces")),
         ((), "two", ("invalid", "holds 2 traces")),
-        (("--gavel-table", "nowhere.json"), "one.csv", ("usage", "can not be read")),
-        (("-o", "name"), "one.csv", ("usage", "not possible")),
-        (("--plot", "/nowhere/x.png"), "one.csv", ("usage", "can not be written")),
+        (("--gavel-table", "nowhere.json"), "one.csv", ("usage", "cannot be read")),
+        (("-o", "name"), "one.csv", ("usage", "does not support")),
+        (("--plot", "/nowhere/x.png"), "one.csv", ("usage", "cannot be written")),
     ],
 )
 def test_bad_input(
