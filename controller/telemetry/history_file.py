@@ -39,10 +39,11 @@ class RowWriter:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="history", daemon=True)
             self._thread.start()
-        if len(file.waiting) >= MOST_WAITING:
-            self._warn("the disk is too slow")
-            return
-        file.waiting[place] = row
+        with file.lock:
+            if len(file.waiting) >= MOST_WAITING:
+                self._warn("the disk is too slow")
+                return
+            file.waiting[place] = row
         self._rows.put((file, place, row))
 
     def flush(self) -> None:
@@ -61,7 +62,9 @@ class RowWriter:
             except OSError as error:
                 self._warn(str(error))
             finally:
-                file.waiting.pop(place, None)
+                with file.lock:
+                    if file.waiting.get(place) is row:  # else a newer one waits
+                        del file.waiting[place]
                 self._rows.task_done()
 
     def _warn(self, why: str) -> None:
@@ -79,6 +82,8 @@ class RowFile:
         self._writer = writer
         self.waiting: dict[int, bytes] = {}
         """Rows that wait for the disk, by place; the latest of each."""
+        self.lock = threading.Lock()
+        """Guards ``waiting``."""
         size = rows * kind.itemsize
         fresh = not path.exists() or path.stat().st_size != size
         self._file = path.open("w+b" if fresh else "r+b", buffering=0)
@@ -92,13 +97,15 @@ class RowFile:
     def read(self, first: int, count: int) -> Rows:
         """Return ``count`` rows from place ``first``; rows that cannot be read are empty."""
         size = self._kind.itemsize
+        with self.lock:  # before the file: what is written meanwhile must not be missed
+            waiting = list(self.waiting.items())
         try:
             data = bytearray(os.pread(self._file.fileno(), count * size, first * size))
         except OSError as error:
             log.warning("history_not_read", error=error.strerror)
             data = bytearray()
         data.extend(bytes(count * size - len(data)))
-        for place, row in list(self.waiting.items()):
+        for place, row in waiting:
             if first <= place < first + count:
                 data[(place - first) * size : (place - first + 1) * size] = row
         return np.frombuffer(bytes(data), dtype=self._kind)

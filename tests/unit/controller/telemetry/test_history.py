@@ -72,6 +72,30 @@ def test_a_restart_finds_all_rows_and_closes_open_intervals(tmp_path: Path) -> N
     assert again.read(START, START + 90000).values[:, 0, 0].tolist() == [149.5, 449.5]
 
 
+def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer stores the row right after the file was read."""
+    ring = filled(tmp_path, 599)
+    ring.flush()
+    pread, pwrite, go = os.pread, os.pwrite, threading.Event()
+
+    def held(*row: Any) -> int:
+        go.wait(60)
+        return pwrite(*row)
+
+    def overtaken(*where: Any) -> bytes:
+        data = pread(*where)
+        go.set()
+        ring.flush()
+        return data
+
+    monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", held)
+    monkeypatch.setattr("controller.telemetry.history_file.os.pread", overtaken)
+    ring.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
+    assert ring.read(START, START + 1200).times[-1] == START + 590
+
+
 def test_missing_seconds_are_a_gap() -> None:
     ring = filled(None, 20)
     ring.append(START + 60.5, np.ones((2, 3), dtype=np.float32))
