@@ -91,8 +91,8 @@ def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
         return data
 
     monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", held)
-    monkeypatch.setattr("controller.telemetry.history_file.os.pread", overtaken)
     ring.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
+    monkeypatch.setattr("controller.telemetry.history_file.os.pread", overtaken)
     assert ring.read(START, START + 1200).times[-1] == START + 590
 
 
