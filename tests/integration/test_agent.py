@@ -139,7 +139,7 @@ async def test_stop_reports_how_each_rank_ended(rig: Rig) -> None:
         await until(lambda rank=rank: output(rig, rank), lambda lines: lines == ["ready"])
     ended = await rig.engine.stop("red", 30)
     assert {s.rank: s.exit_code for s in ended} == {0: 28, 1: 0}
-    assert unwritten("red", ended, 30).startswith("rank 0 of red ended with 28")
+    assert unwritten("red", ended, 30).startswith("rank 0 of red exited with code 28")
 
 
 async def test_containers_survive_a_restart_of_the_agent(rig: Rig) -> None:

@@ -105,7 +105,7 @@ class Rack:
         body = {"name": name, "count": 6, "command": ["true"], **fields}
         answer = self.mortal.http.post("/jobs", json=body)
         there = answer.is_success or (
-            "what was done is done" in answer.text and self.state(name) != "none"
+            "the change was made" in answer.text and self.state(name) != "none"
         )
         (self.there if there else self.refused).add(name)
         return answer.is_success
