@@ -67,7 +67,7 @@ def output(controller: Controller, job: str, training: Event | None = None) -> l
     """Return what a job printed; set ``training`` when it has trained some steps."""
     lines: list[Document] = []
     seen: list[str] = []
-    for rank, text in controller.daemon.logs(job, follow=True):
+    for rank, text in controller.logs(job, follow=True):
         seen.append(text)
         if text.startswith("{"):
             line: dict[str, Any] = json.loads(text)
