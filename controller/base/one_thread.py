@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from controller.base.pools import Pool
 from controller.base.tasks import seen
 
 Given = ParamSpec("Given")
@@ -32,7 +31,7 @@ class OneThread:
     def __init__(self, name: str, limit_s: float | None = None) -> None:
         """``limit_s`` is the longest that a caller waits; None is no limit."""
         self._limit_s = limit_s
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._pool = Pool(name)
         self._late: asyncio.Future[Any] | None = None
         """The last call that did not end in time."""
 
@@ -51,8 +50,7 @@ class OneThread:
                 raise LateError(begun=False)
             if self._late is late:
                 self._late = None
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, partial(function, *args, **kwargs))
+        work = self._pool.run(function, *args, **kwargs)
         work.add_done_callback(seen)
         await asyncio.wait({work}, timeout=self._limit_s)
         if not work.done():
@@ -62,4 +60,4 @@ class OneThread:
 
     def close(self) -> None:
         """Take no further call. The thread ends after the calls that were made."""
-        self._thread.shutdown(wait=False)
+        self._pool.close()

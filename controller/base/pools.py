@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Pool:
-    """A few threads; they start with the first work and end with this object."""
+    """A few threads; they start with the first work and end with this object or ``close``."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -28,3 +28,7 @@ class Pool:
         """Call ``function`` in one of the threads; the future is of the running loop."""
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Take no further call. The threads end after the calls that were made."""
+        self._threads.shutdown(wait=False)

@@ -17,7 +17,7 @@ from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
 from controller.state.writes import PutJob, PutQuarantine, PutTransaction
-from controller.transaction.model import Cause, HeldJob, Phase, Transaction
+from controller.transaction.model import Cause, Phase, Transaction
 
 
 class FabricIntent:
@@ -69,12 +69,13 @@ class FabricIntent:
         if quarantined:
             state.quarantine.update({entry.object: entry for entry in quarantined})
         async with failpoints.around("log-commit"):
+            self._charge_dark_time(tx)
             await state.record(
                 entry,
                 facts,
                 state.placed(),
                 PutQuarantine(quarantined),
-                *(PutJob(state.jobs[job.name]) for job in self._charge_dark_time(tx)),
+                *(PutJob(state.jobs[job.name]) for job in tx.jobs),
             )
         running.written = True
 
@@ -141,8 +142,8 @@ class FabricIntent:
         if tx.phase is Phase.DONE:
             self._state.wake.set()
 
-    def _charge_dark_time(self, tx: Transaction) -> list[HeldJob]:
-        touched, dark_s = [], tx.dark_time_s
+    def _charge_dark_time(self, tx: Transaction) -> None:
+        dark_s = tx.dark_time_s
         for job in tx.jobs:
             record = self._state.jobs[job.name]
             dark = dict(record.dark_time_s)
@@ -150,5 +151,3 @@ class FabricIntent:
                 dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
             pauses = with_pause(record.pauses, tx.id, self._state.clock())
             self._state.change(job.name, dark_time_s=dark, pauses=pauses)
-            touched.append(job)
-        return touched

@@ -7,16 +7,15 @@ database transaction, hence one durable write, regardless of the number of recor
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.base.pools import Pool
 from controller.devices.aggregators import AttachPoint
 from controller.state.records import Event, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS
@@ -61,7 +60,7 @@ class Store:
         self._existed = path.exists()
         self._engine = _open(f"sqlite:///{path}")
         self._acknowledged = AckFile(path.with_name(path.name + ".ack"))
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._pool = Pool("store")
         self._done = 0
         """Number of the last commit that the database holds."""
         self.commits = 0
@@ -92,14 +91,13 @@ class Store:
 
     async def close(self) -> None:
         """Finish what is under way and close the database."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        await self._pool.run(self._engine.dispose)
         self._acknowledged.close()
-        self._thread.shutdown(wait=False)
+        self._pool.close()
 
     async def _call(self, function: Any, *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._thread, function, *arguments)
+            return await self._pool.run(function, *arguments)
         except (ValueError, KeyError, TypeError) as error:  # a damaged row
             raise self._damaged(f"{type(error).__name__}: {error}") from error
         except (sa.exc.SQLAlchemyError, OSError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from controller.schema.plans import TransactionView
 from controller.schema.stream import (
     ChangedView,
     ResyncView,
@@ -15,10 +16,10 @@ from controller.schema.stream import (
 )
 from controller.state.records import TransactionRecord
 from controller.state.state import State
-from controller.state.transactions import Running
 from controller.stream.changes import Changes
 from controller.stream.feed import Feed
 from controller.telemetry.throughput import Telemetry
+from controller.transaction.circuits import SwitchChange
 from controller.transaction.model import Transaction
 from controller.views.fabric import event_view
 from controller.views.sample import sample_view
@@ -79,10 +80,12 @@ class Publisher:
         for ident, running in list(state.running.items()):
             if self._transactions.get(ident) is not running.tx:
                 self._transactions[ident] = running.tx
-                self._feed.publish("transaction", self._frame(running))
+                frame = _frame(running_view(running), running.tx.changes)
+                self._feed.publish("transaction", frame)
         for ident, record in state.finished.items():
             if self._ended.get(ident) is not record:
-                self._feed.publish("transaction", self._last_frame(record))
+                frame = _frame(transaction_view(record), state.moved.get(ident, ()))
+                self._feed.publish("transaction", frame)
         self._ended = dict(state.finished)
         for ident in [i for i in self._transactions if i not in state.running]:
             del self._transactions[ident]
@@ -90,16 +93,9 @@ class Publisher:
                 text = f"transaction {ident} was interrupted; its end is not known"
                 self._feed.publish("resync", ResyncView(reason=text))
 
-    def _last_frame(self, record: TransactionRecord) -> TransactionFrameView:
-        view = transaction_view(record)
-        fields = {name: getattr(view, name) for name in type(view).model_fields}
-        circuits = circuit_changes(self._state.moved.get(view.id, ()))
-        return TransactionFrameView(**fields, circuits=circuits)
 
-    def _frame(self, running: Running) -> TransactionFrameView:
-        view = running_view(running)
-        return TransactionFrameView(
-            **{name: getattr(view, name) for name in type(view).model_fields},
-            circuits=circuit_changes(running.tx.changes),
-            waits_for=view.waiting_for,
-        )
+def _frame(view: TransactionView, changes: tuple[SwitchChange, ...]) -> TransactionFrameView:
+    fields = {name: getattr(view, name) for name in type(view).model_fields}
+    return TransactionFrameView(
+        **fields, circuits=circuit_changes(changes), waits_for=view.waiting_for
+    )

@@ -262,15 +262,7 @@ class FabricViews:
 
 def event_view(event: Event) -> EventView:
     """Return the view of one event."""
-    return EventView(
-        id=event.id,
-        time=event.time,
-        severity=event.severity,
-        object=event.object,
-        reason=event.reason,
-        message=event.message,
-        epoch=event.epoch,
-    )
+    return EventView(**{name: getattr(event, name) for name in Event.__slots__})
 
 
 Far = tuple[Literal["fiber", "fixed", "uplink"], str]

@@ -25,6 +25,9 @@ _WAITS = {
     FLOWS: "the aggregators' flows",
 }
 
+_SAME = frozenset(TransactionRecord.__slots__) - {"phases", "moves"}
+"""Fields that the view shows as the record has them."""
+
 
 def running_view(running: Running) -> TransactionView:
     """Return the view of a running transaction."""
@@ -37,26 +40,14 @@ def running_view(running: Running) -> TransactionView:
 
 def transaction_view(record: TransactionRecord) -> TransactionView:
     """Return the view of a transaction from its record in the log."""
+    same = {name: getattr(record, name) for name in _SAME}
     return TransactionView(
-        id=record.id,
-        state=record.state,
-        phase=record.phase,
+        **same,
         phases=[
             PhaseView(name=p.name, started_at=p.started_at, finished_at=p.finished_at)
             for p in record.phases
         ],
-        cause=record.cause,
-        plan_id=record.plan_id,
-        epoch_before=record.epoch_before,
-        epoch_after=record.epoch_after,
         moves=list(_moves(record.moves)),
-        jobs=list(record.jobs),
-        dark_time_s=dict(record.dark_time_s),
-        started_at=record.started_at,
-        finished_at=record.finished_at,
-        result=record.result,
-        error=record.error,
-        quarantined_ports=list(record.quarantined_ports),
     )
 
 

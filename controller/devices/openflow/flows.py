@@ -11,7 +11,6 @@ from controller.base.pools import Pool
 from controller.base.tasks import seen
 from controller.devices.aggregators import (
     AggregatorError,
-    AttachPoint,
     Forwarding,
     ForwardingChanges,
 )
@@ -132,7 +131,7 @@ class FlowKeeper:
         Light moves meanwhile. Only a ``converge`` to exactly this intent uses the result.
         """
         question = (self._compiled, wanted)
-        answer = self._pool.run(self._compiler.next, self._compiled, *_parts(wanted))
+        answer = self._next(self._compiled, wanted)
         answer.add_done_callback(seen)
         self._foreseen = (question, answer)
 
@@ -177,12 +176,15 @@ class FlowKeeper:
     async def _compile(self, last: Compiled, wanted: Forwarding) -> Compiled:
         if self._foreseen is not None and _alike((last, wanted), self._foreseen[0]):
             return await asyncio.shield(self._foreseen[1])
-        # In a thread, because thousands of endpoints would block the loop.
-        return await self._pool.run(self._compiler.next, last, *_parts(wanted))
+        return await self._next(last, wanted)
 
-
-def _parts(
-    wanted: Forwarding,
-) -> tuple[int, dict[str, AttachPoint], dict[str, tuple[str, ...]], frozenset[str]]:
-    """Return what the compiler takes, in its order."""
-    return wanted.epoch, dict(wanted.attachments), dict(wanted.jobs), wanted.held
+    def _next(self, last: Compiled, wanted: Forwarding) -> asyncio.Future[Compiled]:
+        """Compile in a thread, because thousands of endpoints would block the loop."""
+        return self._pool.run(
+            self._compiler.next,
+            last,
+            wanted.epoch,
+            wanted.attachments,
+            wanted.jobs,
+            wanted.held,
+        )

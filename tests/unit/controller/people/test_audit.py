@@ -295,6 +295,6 @@ async def test_a_check_does_not_hold_up_the_controllers_end(
     asked = asyncio.create_task(log.verify())
     await asyncio.sleep(0.05)
     await log.close()
-    log._reader._thread.shutdown(wait=True)
+    log._reader._pool._threads.shutdown(wait=True)
     with pytest.raises(ServiceError, match="stopping"):
         await asked
