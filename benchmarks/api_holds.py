@@ -33,8 +33,8 @@ from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
 from controller.service.service import Service
+from controller.state.jobs import KEPT_JOBS
 from controller.state.records import JobRecord
-from controller.state.state import KEPT_JOBS
 from controller.store.store import Store
 from controller.transaction.circuits import Cabling
 from tests.unit.controller.fakes import FakeAggregators, FakeEngine, FakeOcs
@@ -80,13 +80,13 @@ def service_of(folder: Path) -> Service:
     cabling, taken = Cabling(site), set[AttachPoint]()
     for name, home in site.homes.items():
         point = cabling.first_free(name, home, taken).point
-        state.attachments[name] = point
+        state.light.attachments[name] = point
         taken.add(point)
     names = [cable.name for cable in site.endpoints]
     for number in range(KEPT_JOBS):
         count = (1, 2, 4, 8, 16)[number % 5]
         held = tuple(names[(number + i) % ENDPOINTS] for i in range(count))
-        state.jobs[f"{_project(number)}-ended-{number}"] = JobRecord(
+        record = JobRecord(
             name=f"{_project(number)}-ended-{number}",
             request=spec_of(_request(number, count)),
             image="image:1",
@@ -99,9 +99,10 @@ def service_of(folder: Path) -> Service:
             exit_codes=(0,) * count,
             final_homes=tuple(site.homes[e] for e in held),
         )
+        state.jobs.put(record)
     for number, members in enumerate(jobs_of(site).values()):
         name = f"{_project(number)}-running-{number}"
-        state.jobs[name] = JobRecord(
+        record = JobRecord(
             name=name,
             request=spec_of(_request(number, len(members))),
             image="image:1",
@@ -112,14 +113,15 @@ def service_of(folder: Path) -> Service:
             started_at=now - 3500,
             exit_codes=(None,) * len(members),
         )
-        state.statuses += [
+        state.jobs.put(record)
+        state.jobs.statuses += [
             RankStatus(name, rank, 5000 + number, e, state.cables[e].server, RankState.RUNNING)
             for rank, e in enumerate(members)
         ]
         state.events.add("info", f"job/{name}", "JobStarted", f"{len(members)} endpoints")
     for number in range(WAITING):
         name = f"{_project(number)}-waiting-{number}"
-        state.jobs[name] = JobRecord(name, spec_of(_request(number, 64)), "image:1", now)
+        state.jobs.put(JobRecord(name, spec_of(_request(number, 64)), "image:1", now))
     for number in range(10_000):
         name = f"{_project(number)}-ended-{number % KEPT_JOBS}"
         state.events.add("info", f"job/{name}", "JobCompleted", "all ranks ended with 0")

@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.api import followed, machine, serve_rack, served
 from controller.state.events import KEPT as KEPT_EVENTS
-from controller.state.state import KEPT_JOBS
+from controller.state.jobs import KEPT_JOBS
 from tests.unit.controller.fakes import Rack
 
 ENDPOINTS = [f"gpu{n}" for n in range(6)]
@@ -82,7 +82,7 @@ def _size(rack: Rack, *, count: bool) -> dict[str, Any]:
         found["rss_trimmed_bytes"] = _rss_bytes()
         found["commonest"] = dict(kinds.most_common(12))
         found["jobs"] = len(state.jobs)
-        found["transactions"] = len(state.finished)
+        found["transactions"] = len(state.transactions.finished)
         found["events"] = state.events.last_id
         found["tasks"] = len(asyncio.all_tasks())
     return found

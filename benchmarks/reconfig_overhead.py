@@ -135,7 +135,7 @@ async def sequential(endpoints: int) -> Document:
         plan = await world.together()
         state = world.service._state
         moves = {move.endpoint: move.target for move in plan.moves}
-        rewiring = rewire(world.site, state.attachments, moves)
+        rewiring = rewire(world.site, state.light.attachments, moves)
         jobs = {job.name: job.endpoints for job in state.jobs.values()}
         await world.down()  # else it would revert the script's changes
         began = time.monotonic()

@@ -69,7 +69,7 @@ async def storm(seconds: float) -> dict[str, object]:
             "seconds": seconds,
             "cpu_share": round(spent / seconds, 4),
             "events": events,
-            "held_down": sorted(state.flapping),
+            "held_down": sorted(state.light.flapping),
             "answer_p99_s": round(late[int(len(late) * 0.99)], 4),
         }
 

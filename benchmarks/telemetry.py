@@ -111,9 +111,11 @@ def ours(counters: int, ticks: int, directory: Path) -> list[float]:
         site=SimpleNamespace(
             endpoints=[SimpleNamespace(name=name, emulated=True) for name in names]
         ),
-        attachments={
-            name: AttachPoint(f"as{n // PORTS}", n % PORTS + 1) for n, name in enumerate(names)
-        },
+        light=SimpleNamespace(
+            attachments={
+                name: AttachPoint(f"as{n // PORTS}", n % PORTS + 1) for n, name in enumerate(names)
+            }
+        ),
         jobs={},
         clock=lambda: now,
     )

@@ -130,9 +130,11 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
     )
     state: Any = SimpleNamespace(
         site=site,
-        attachments={
-            name: AttachPoint(f"as{n // ports}", n % ports + 1) for n, name in enumerate(names)
-        },
+        light=SimpleNamespace(
+            attachments={
+                name: AttachPoint(f"as{n // ports}", n % ports + 1) for n, name in enumerate(names)
+            }
+        ),
         jobs={},
         clock=time.time,
     )

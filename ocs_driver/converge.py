@@ -310,7 +310,7 @@ def _judge(job: _Job, after: CircuitMap, group: str) -> ApplyResult:
             request,
             after,
             sent=not sent.isdisjoint(request.within),
-            made_anew=request.paths in made,
+            made_again=request.paths in made,
         )
         for request in (*job.delete, *displaced)
     ]
@@ -319,9 +319,9 @@ def _judge(job: _Job, after: CircuitMap, group: str) -> ApplyResult:
 
 
 def _judge_delete(
-    job: _Job, request: CircuitRequest, after: CircuitMap, *, sent: bool, made_anew: bool
+    job: _Job, request: CircuitRequest, after: CircuitMap, *, sent: bool, made_again: bool
 ) -> PairResult:
-    found = None if made_anew else next(iter(after.covered(request)), None)
+    found = None if made_again else next(iter(after.covered(request)), None)
     if found is None:
         outcome = Outcome.DONE if sent else Outcome.UNCHANGED
         return PairResult(Action.DELETE, request.a, request.b, request.duplex, outcome)

@@ -30,7 +30,7 @@ from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.session.listen import Listener
 from controller.devices.optical import SwitchBank
-from controller.people.projects import shared_projects
+from controller.people.projects import SharedProjects
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.service.service import Service
 from controller.store.store import Store
@@ -118,6 +118,7 @@ async def _serve(
             made.append(FlowKeeper(site, OpenFlowAggregators(site, post, listener)))
             return made[0]
 
+        projects = SharedProjects(site)
         service = Service(
             site,
             store,
@@ -128,6 +129,7 @@ async def _serve(
             drift=drift,
             history=state_dir / "telemetry",
             take_command=take_command,
+            projects=projects,
         )
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
@@ -148,7 +150,7 @@ async def _serve(
 
         access = await serving.open_access(state_dir, people, stack)
         if access.accounts is not None:
-            service.use_projects(await shared_projects(site, access.accounts))
+            await projects.open(access.accounts)
         tally = serving.start_followers(service, people, stack)
         server = serving.server_of(service, access, tally, service.journal, people)
         await _serve_api(server, api, json.dumps(ready), pulse)

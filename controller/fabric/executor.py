@@ -129,7 +129,7 @@ class Executor:
         self._quiet = QuietWatch(self._attached, aggregators)
 
     def _attached(self, endpoint: str) -> AttachPoint | None:
-        return self._state.attachments.get(endpoint)
+        return self._state.light.attachments.get(endpoint)
 
     def forget(self, ident: str) -> None:
         """Drop the data kept for a transaction."""
@@ -179,7 +179,7 @@ class Executor:
             case Drain():
                 async with failpoints.around("drain"):
                     await self._intent.hold(order.endpoints, order.target)
-                event = Drained(order.step)
+                event = await self._drained(tx, order)
             case Switch():
                 act = self._switch_back if tx.back else self._switch
                 event = await act(order, clock)
@@ -216,6 +216,12 @@ class Executor:
         async with failpoints.around("freeze"), asyncio.timeout(FREEZE_TIMEOUT_S):
             settled = await self._engine.freeze(order.job, SETTLE_LIMIT_S)
         return JobQuiesced(order.step, order.job, bool(settled))
+
+    async def _drained(self, tx: Transaction, order: Drain) -> Event:
+        """Look for traffic that still passes, although the aggregators have acknowledged."""
+        if await self._quiet.drained(tx):
+            return Drained(order.step)
+        return NotDrained(order.step, "the old ports of live jobs still transmit after the drain")
 
     async def _resume(self, order: ResumeJob) -> Event:
         if order.policy is Policy.RESTART:

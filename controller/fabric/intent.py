@@ -52,7 +52,7 @@ class FabricIntent:
         ServiceError when the store refuses: then nothing begins, or the end stays owed.
         """
         state = self._state
-        running = state.running[tx.id]
+        running = state.transactions.running[tx.id]
         now = running.clock()
         entry = PutTransaction(transaction_record(running, state.epoch, now), intent_of(tx))
         facts = state.facts()
@@ -67,7 +67,7 @@ class FabricIntent:
             return
         quarantined = quarantine_of(tx, now)
         if quarantined:
-            state.quarantine.update({entry.object: entry for entry in quarantined})
+            state.light.quarantine.update({entry.object: entry for entry in quarantined})
         async with failpoints.around("log-commit"):
             self._charge_dark_time(tx)
             await state.record(
@@ -85,12 +85,12 @@ class FabricIntent:
         """Drop the endpoints' traffic and admit probes at their future places."""
         state = self._state
         if self._unheld.isdisjoint(endpoints) and all(
-            e in state.held and state.held[e] == target[e] for e in endpoints
+            e in state.light.held and state.light.held[e] == target[e] for e in endpoints
         ):
             return
-        involved = state.aggregators_of(endpoints)
+        involved = state.light.aggregators_of(endpoints)
         involved |= {point.aggregator for point in target.values() if point}
-        state.held.update({e: target[e] for e in endpoints})
+        state.light.held.update({e: target[e] for e in endpoints})
         self._unheld.update(endpoints)
         await self.converge(involved)
         self._unheld.difference_update(endpoints)
@@ -99,18 +99,18 @@ class FabricIntent:
     async def release(self, tx: Transaction) -> None:
         """Make the transaction's target the intent, under a new epoch when anything changed."""
         state = self._state
-        involved = state.aggregators_of(tx.endpoints)
-        changed = state.relocate(tx.target)
+        involved = state.light.aggregators_of(tx.endpoints)
+        changed = state.light.relocate(tx.target)
         for endpoint, point in tx.target.items():
             if point is not None:
-                state.detached.discard(endpoint)
+                state.light.detached.discard(endpoint)
             elif tx.cause is Cause.ATTACH and not tx.back:
-                state.detached.add(endpoint)
-            state.held.pop(endpoint, None)
+                state.light.detached.add(endpoint)
+            state.light.held.pop(endpoint, None)
             self._unheld.discard(endpoint)
         if changed or (tx.quarantine and tx.attempt == 0):
             state.next_epoch()
-        await self.converge(involved | state.aggregators_of(tx.endpoints))
+        await self.converge(involved | state.light.aggregators_of(tx.endpoints))
 
     async def observe(self) -> None:
         """Observe the containers again."""
@@ -119,8 +119,8 @@ class FabricIntent:
     def answers(self, endpoint: str) -> bool:
         """Whether a container holds the endpoint's NIC."""
         state = self._state
-        if self._observed is not state.statuses:
-            self._observed = state.statuses
+        if self._observed is not state.jobs.statuses:
+            self._observed = state.jobs.statuses
             live = (RankState.RUNNING, RankState.PAUSED)
             self._occupied = {
                 s.endpoint: (s.job, s.epoch) for s in self._observed if s.state in live
@@ -130,7 +130,7 @@ class FabricIntent:
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:
             return False
         # A job that a transaction has stopped does not answer.
-        return not any(name in running.stopped for running in state.moving().values())
+        return not any(name in running.stopped for running in state.transactions.moving().values())
 
     def port_up(self, point: AttachPoint) -> bool:
         """Whether the aggregator sees a carrier; True when it has not reported."""
@@ -138,9 +138,9 @@ class FabricIntent:
 
     def changed(self, tx: Transaction) -> None:
         """Store the transaction's latest state."""
-        self._state.running[tx.id].tx = tx
+        self._state.transactions.running[tx.id].tx = tx
         if tx.phase is Phase.DONE:
-            self._state.wake.set()
+            self._state.jobs.wake.set()
 
     def _charge_dark_time(self, tx: Transaction) -> None:
         dark_s = tx.dark_time_s
@@ -150,4 +150,4 @@ class FabricIntent:
             for endpoint in set(job.endpoints) & dark_s.keys():
                 dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
             pauses = with_pause(record.pauses, tx.id, self._state.clock())
-            self._state.change(job.name, dark_time_s=dark, pauses=pauses)
+            self._state.jobs.change(job.name, dark_time_s=dark, pauses=pauses)

@@ -90,25 +90,24 @@ class Mover:
             rewiring = self.rewired(moves)
         for change in rewiring.changes:
             self._require(change.switch, state.connections.switches(), "switch")
-        for name in sorted({at for at in moves.values() if at} | state.aggregators_of(moves)):
+        for name in sorted({at for at in moves.values() if at} | state.light.aggregators_of(moves)):
             self._require(name, state.connections.aggregators(), "aggregator")
-        touched = [e for e in moves if state.attachments.get(e) != rewiring.attachments.get(e)]
+        before, after = state.light.attachments, rewiring.attachments
+        touched = [e for e in moves if before.get(e) != after.get(e)]
         checks = self.dark_time_checks(rewiring)
         if cause is not Cause.HOMES:  # the endpoints are dark already
             self._require_tolerated(checks)
-        state.transactions += 1
+        state.transactions.number += 1
         tx = Transaction(
-            id=f"t{state.transactions}",
+            id=f"t{state.transactions.number}",
             cause=cause,
             epoch=state.epoch,
-            paths=tuple(
-                Path(e, state.attachments.get(e), rewiring.attachments.get(e)) for e in touched
-            ),
+            paths=tuple(Path(e, before.get(e), after.get(e)) for e in touched),
             changes=rewiring.changes,
             jobs=self._held_jobs(touched, checks),
         )
         running = Running(tx, plan_id, SteadyClock(state.clock))
-        state.running[tx.id] = running
+        state.transactions.running[tx.id] = running
         return running
 
     def call_off(self, running: Running, why: str) -> None:
@@ -117,11 +116,11 @@ class Mover:
         running.tx = tx
         record = transaction_record(running, self._state.epoch, running.clock())
         ended = replace(record, result="it was not carried out: nothing moved")
-        self._state.finish(ended, tx.changes)
+        self._state.transactions.finish(ended, tx.changes)
         self._drop(running)
 
     def _drop(self, running: Running) -> None:
-        self._state.running.pop(running.tx.id, None)
+        self._state.transactions.running.pop(running.tx.id, None)
         running.ended.set()
 
     async def carry_out(self, running: Running) -> Transaction:
@@ -143,11 +142,11 @@ class Mover:
                 await self._written(running, PutTransaction(record, intent_of(tx)))
             elif not running.written:  # it never began: nothing depends on this row
                 state.journal.owe(PutTransaction(record, intent_of(tx)))
-            state.finish(record, tx.changes)
+            state.transactions.finish(record, tx.changes)
         finally:
             self._executor.forget(tx.id)
             self._drop(running)
-            state.wake.set()
+            state.jobs.wake.set()
         self._report(tx, record)
         return tx
 
@@ -189,7 +188,9 @@ class Mover:
         """
         state = self._state
         try:
-            return rewire(state.site, state.attachments, moves, state.blocked_points() | besides)
+            return rewire(
+                state.site, state.light.attachments, moves, state.blocked_points() | besides
+            )
         except RewiringError as error:
             raise ServiceError(
                 "conflict", str(error), object=error.object, hint="make a new plan"
@@ -204,7 +205,7 @@ class Mover:
             if job.holding
             and (doing := "is starting" if job.state == "starting" else self.doing(job.name))
         }
-        for ident, running in state.moving().items():
+        for ident, running in state.transactions.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
 
@@ -212,14 +213,14 @@ class Mover:
         """Return what is being done with a job that must not move meanwhile; empty for nothing."""
         if self._ender.is_ending(name):
             return "is ending"
-        handled = self._state.handled.get(name)
+        handled = self._state.jobs.handled.get(name)
         return "" if handled is None else handled.doing
 
     def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
         state = self._state
-        locked, holders, busy = state.locked(), state.holders(), self.busy_jobs()
+        locked, holders, busy = state.transactions.locked(), state.jobs.holders(), self.busy_jobs()
         if cause is not Cause.HOMES:  # a recovery restores them this way
-            busy.update(dict.fromkeys(state.owed_jobs, "is not recovered yet"))
+            busy.update(dict.fromkeys(state.jobs.owed, "is not recovered yet"))
         for endpoint in moves:
             if endpoint in locked:
                 raise ServiceError(
@@ -248,7 +249,7 @@ class Mover:
 
     def dark_time_checks(self, rewiring: Rewiring) -> dict[str, DarkTimeCheck]:
         """Return, by name, what the dark time means for each job whose light is cut."""
-        state, holders = self._state, self._state.holders()
+        state, holders = self._state, self._state.jobs.holders()
         known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
         dark_s = predicted_dark_time_s(rewiring, known)
         cut = [link.endpoint for change in rewiring.changes for link in change.delete]
@@ -272,7 +273,7 @@ class Mover:
     def _held_jobs(
         self, endpoints: Sequence[str], checks: Mapping[str, DarkTimeCheck]
     ) -> tuple[HeldJob, ...]:
-        holders = self._state.holders()
+        holders = self._state.jobs.holders()
         jobs = {job.name: job for e in endpoints if (job := holders.get(e))}
         return tuple(
             HeldJob(

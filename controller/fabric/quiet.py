@@ -1,9 +1,13 @@
-"""Watches port counters for the moment to freeze a job and the moment to cut its light.
+"""Watches port counters: when to freeze a job, when to cut its light, and that a drain holds.
 
 Only port counters can be observed. A job that pauses between two bursts is frozen in such a lull.
 After the freeze its ports must be quiet for a while, because bytes still in flight when the light
 is cut cost a retransmission time-out each. A port whose counters have not changed since the lull
 has been quiet for as long as the freeze took.
+
+A live job keeps sending, and a switch may acknowledge a barrier before its data plane has
+forgotten the old rules. Frames that follow an old rule once the light has moved reach another job.
+So the light stays until the ports that its endpoints leave have transmitted nothing for a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from controller.devices.aggregators import Aggregators, AttachPoint
-from controller.devices.counters import PortCounters
+from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.errors import DEVICE_ERRORS
 from controller.transaction.instructions import AwaitLull, AwaitQuiet
 from controller.transaction.model import Transaction
@@ -29,6 +33,9 @@ QUIET_LIMIT_S = 0.3
 QUIET_BYTES = 4096
 """A port that counts no more than this is quiet: a few acknowledgements and heartbeats."""
 POLL_S = 0.01
+DRAINED_S = 0.003
+"""A port that a ring still uses transmits thousands of frames in this time."""
+DRAINED_LIMIT_S = 1.0
 
 
 class QuietWatch:
@@ -62,6 +69,21 @@ class QuietWatch:
         begin = (since, known) if len(known) == len(points) else None
         await self._await_unchanged(order.endpoints, QUIET_S, QUIET_LIMIT_S, begin)
 
+    async def drained(self, tx: Transaction) -> bool:
+        """Wait until the ports that live jobs leave transmit nothing; False when they still do.
+
+        DEVICE_ERRORS when the counters cannot be read.
+        """
+        live = {e for job in tx.jobs if job.policy is Policy.LIVE for e in job.endpoints}
+        points = [p.before for p in tx.paths if p.before is not None and p.endpoint in live]
+        end, before = time.monotonic() + DRAINED_LIMIT_S, list[int]()
+        while (sent := await self._sent(points)) != before:  # both are empty without such ports
+            if time.monotonic() >= end:
+                return False
+            before = sent
+            await asyncio.sleep(DRAINED_S)
+        return True
+
     async def _await_unchanged(
         self,
         endpoints: Sequence[str],
@@ -94,10 +116,19 @@ class QuietWatch:
         return [point for name in endpoints if (point := self._attached(name))]
 
     async def _counted(self, points: Sequence[AttachPoint]) -> Mapping[AttachPoint, int]:
+        counters = await self._counters(points)
+        return {p: _bytes(counters[p.aggregator].get(p.port)) for p in points}
+
+    async def _sent(self, points: Sequence[AttachPoint]) -> list[int]:
+        async with asyncio.timeout(DRAINED_LIMIT_S):
+            counters = await self._counters(points)
+        known = (counters[point.aggregator].get(point.port) for point in points)
+        return [port.tx_packets if port else 0 for port in known]
+
+    async def _counters(self, points: Sequence[AttachPoint]) -> Mapping[str, PortBlock]:
         names = sorted({point.aggregator for point in points})
         read = await asyncio.gather(*(self._aggregators.port_counters(name) for name in names))
-        counters = dict(zip(names, read, strict=True))
-        return {p: _bytes(counters[p.aggregator].get(p.port)) for p in points}
+        return dict(zip(names, read, strict=True))
 
 
 def _bytes(counters: PortCounters | None) -> int:

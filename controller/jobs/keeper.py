@@ -22,8 +22,9 @@ from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
 from controller.schema.jobs import JobRequest
+from controller.state.jobs import Handled
 from controller.state.records import JobRecord
-from controller.state.state import Handled, State
+from controller.state.state import State
 from controller.state.transactions import Running
 from controller.state.writes import PutJob
 from controller.transaction.model import (
@@ -84,7 +85,7 @@ class JobKeeper:
                 object=f"job/{name}",
                 hint="choose another name, or cancel it first",
             )
-        if name in state.strangers.values():
+        if name in state.light.strangers.values():
             raise ServiceError(
                 "conflict",
                 f"containers of an unknown job {name} are running",
@@ -95,7 +96,7 @@ class JobKeeper:
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)
         check_queue(state.site, state.jobs.values(), request)
-        before = state.jobs.pop(name, None)  # a name can be reused; the new job queues last
+        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
         job = JobRecord(
             name=name,
             request=spec_of(request),
@@ -103,25 +104,25 @@ class JobKeeper:
             submitted_at=state.clock(),
             reason="in the queue",
         )
-        state.put(job)
+        state.jobs.put(job)
         state.events.add(
             "info",
             f"job/{name}",
             "JobSubmitted",
             f"wants {request.count} endpoint{'' if request.count == 1 else 's'}",
         )
-        state.unsaved.add(name)
+        state.jobs.unsaved.add(name)
         try:
             async with failpoints.around("save-job"):
                 await state.commit(PutJob(job))
         except BaseException:
-            del state.jobs[name]
+            state.jobs.remove(name)
             if before is not None:
-                state.jobs[name] = before
+                state.jobs.put_back(before)
             raise
         finally:
-            state.unsaved.discard(name)
-            state.wake.set()
+            state.jobs.unsaved.discard(name)
+            state.jobs.wake.set()
         return job
 
     async def cancel(self, name: str) -> JobRecord:
@@ -206,7 +207,7 @@ class JobKeeper:
                 moves = {move.endpoint: move.target for move in placement.moves}
                 moving = self._mover.begin(Cause.PLACEMENT, moves)
             state.next_epoch()
-            state.change(
+            state.jobs.change(
                 job.name,
                 state="starting",
                 reason="its light is being moved" if moving else "its containers are starting",
@@ -220,7 +221,7 @@ class JobKeeper:
             if moving is not None:
                 self._mover.call_off(moving, error.message)
             if state.jobs[job.name].state == "starting":  # it may have been cancelled meanwhile
-                state.jobs[job.name] = job
+                state.jobs.put_back(job)
             return error.message
         if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
             if moving is not None:  # cancelled while the allocation became durable
@@ -237,15 +238,15 @@ class JobKeeper:
         """
         state = self._state
         job = self.get(name)
-        if job.state != "running" or state.transaction_of(name) or self._ender.is_ending(name):
+        if job.state != "running" or state.transactions.of_job(name) or self._ender.is_ending(name):
             return
         try:
-            state.change(name, state="starting", reason=reason)
+            state.jobs.change(name, state="starting", reason=reason)
             try:
                 await self._ender.save(name)
             except ServiceError:
                 if state.jobs[name].state == "starting":
-                    state.put(job)
+                    state.jobs.put(job)
                 raise
             await self._ender.stop(job)
             now = state.jobs[name]
@@ -258,7 +259,7 @@ class JobKeeper:
 
     async def back_to_queue(self, name: str, reason: str) -> None:
         """Release a job's endpoints and flows and queue it; its containers have been removed."""
-        self._state.change(
+        self._state.jobs.change(
             name,
             state="pending",
             reason=reason,
@@ -283,9 +284,9 @@ class JobKeeper:
                 )
                 return
         try:
-            job = self._state.change(name, reason="its containers are starting")
+            job = self._state.jobs.change(name, reason="its containers are starting")
             async with failpoints.around("flows"):
-                await self._intent.converge(self._state.aggregators_of(job.endpoints))
+                await self._intent.converge(self._state.light.aggregators_of(job.endpoints))
         except ServiceError as error:
             await self._again_or_fail(name, error.message)
             return
@@ -340,7 +341,7 @@ class JobKeeper:
         return f"job-{number}"
 
     def _require(self, name: str, state: JobState) -> None:
-        running = self._state.transaction_of(name)
+        running = self._state.transactions.of_job(name)
         doing = f"is held by transaction {running.tx.id}" if running else self._mover.doing(name)
         self._require_state(name, state, doing)
 
@@ -357,11 +358,11 @@ class JobKeeper:
     @contextlib.contextmanager
     def alone(self, name: str, doing: str) -> Iterator[None]:
         """Reserve a job for one operation: its light is not moved meanwhile, and a cancel waits."""
-        handled = self._state.handled[name] = Handled(doing)
+        handled = self._state.jobs.handled[name] = Handled(doing)
         try:
             yield
         finally:
-            del self._state.handled[name]
+            del self._state.jobs.handled[name]
             handled.over.set()
 
     async def _settled(self, name: str) -> None:
@@ -369,11 +370,11 @@ class JobKeeper:
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while True:  # when one has ended, another may have begun
-                    if (running := self._state.transaction_of(name)) is not None:
+                    if (running := self._state.transactions.of_job(name)) is not None:
                         await running.ended.wait()
                     elif (launch := self._launches.get(name)) is not None:
                         await asyncio.wait({launch})
-                    elif (handled := self._state.handled.get(name)) is not None:
+                    elif (handled := self._state.jobs.handled.get(name)) is not None:
                         await handled.over.wait()
                     else:
                         return
@@ -389,7 +390,7 @@ class JobKeeper:
         # A rank may have died during the call to the agents: such a job ends, or starts again.
         self._require_state(name, before, "is ending" if self._ender.is_ending(name) else "")
         reason = _REASONS[after]
-        job = self._state.change(name, state=after, reason=reason)
+        job = self._state.jobs.change(name, state=after, reason=reason)
         await self._ender.save(name)
         event = "JobPaused" if after == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", event, reason or "by the operator")
@@ -400,7 +401,7 @@ class JobKeeper:
         job = self._state.jobs.get(name)
         if job is None or job.state != after or self._ender.is_ending(name):
             return False
-        self._state.change(name, state=before, reason=_REASONS[before])
+        self._state.jobs.change(name, state=before, reason=_REASONS[before])
         return True
 
 

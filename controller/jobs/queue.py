@@ -58,7 +58,7 @@ class QueueKeeper:
     async def run(self) -> None:
         """Decide after every change, until cancelled."""
         while True:
-            self._state.wake.clear()
+            self._state.jobs.wake.clear()
             if not self._state.suspect:
                 before = self.rounds
                 await self.schedule()
@@ -66,7 +66,7 @@ class QueueKeeper:
                     await asyncio.sleep(max(PAUSE_S, PAUSE_FACTOR * self._took_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SCHEDULE_EVERY_S):
-                    await self._state.wake.wait()
+                    await self._state.jobs.wake.wait()
 
     async def schedule(self) -> None:
         """Decide on all waiting jobs once, and carry out the decision.
@@ -76,11 +76,11 @@ class QueueKeeper:
         """
         state = self._state
         if not any(job.state == "pending" for job in state.jobs.values()):
-            state.queue = QueueReport()
+            state.jobs.queue = QueueReport()
             return
         now = state.clock()
-        fabric = without(state.fabric(), state.promised_endpoints())
-        jobs = [job for job in state.jobs.values() if job.name not in state.unsaved]
+        fabric = without(state.fabric(), state.jobs.promised_endpoints())
+        jobs = [job for job in state.jobs.values() if job.name not in state.jobs.unsaved]
         self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
@@ -95,12 +95,14 @@ class QueueKeeper:
             scheduling.queue,
             lambda name: name not in alone,
             promises={name: promise for name, (_, promise) in self._promises.items()},
-            held=frozenset(job.name for r in state.running.values() for job in r.tx.jobs),
+            held=frozenset(
+                job.name for r in state.transactions.running.values() for job in r.tx.jobs
+            ),
             now=now,
         )
         self._took_s = time.monotonic() - began
         self.rounds += 1
-        state.queue = found
+        state.jobs.queue = found
         if await self._carry_out(decided, fabric):
             for preemption in decided.preemptions:
                 await self._preempt(preemption)
@@ -124,7 +126,7 @@ class QueueKeeper:
             return  # cancelled while the decision was made
         victims = [state.jobs.get(name) for name in preemption.victims]
         if any(victim is None or victim.state != "running" for victim in victims):
-            state.wake.set()  # one of them ended: fewer victims may suffice
+            state.jobs.wake.set()  # one of them ended: fewer victims may suffice
             return
         self._promises[job.name] = job.submitted_at, preemption.promise
         reason = f"stopped to make way for job {job.name}"
@@ -138,7 +140,7 @@ class QueueKeeper:
             if job is None or job.state != "pending":
                 continue  # cancelled while the decision was made
             if not self._holds(start.placement, fabric):
-                state.wake.set()
+                state.jobs.wake.set()
                 return False
             problem = await self._starter.admit(job, start.placement)
             if problem:
@@ -154,7 +156,7 @@ class QueueKeeper:
         """Whether the placement's assumptions about the fabric still hold."""
         state = self._state
         touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
-        homes, holders, lost = state.homes(), state.holders(), state.unavailable()
+        homes, holders, lost = state.light.homes(), state.jobs.holders(), state.unavailable()
         return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
 
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
@@ -167,8 +169,7 @@ class QueueKeeper:
             job = state.jobs.get(name)
             since = hold.reserved_at
             if job is not None and since is not None and job.reserved_at != since:
-                state.jobs[name] = state.replaced(name, reserved_at=since)
-                leads.append(PutJob(state.jobs[name]))
+                leads.append(PutJob(state.jobs.annotate(name, reserved_at=since)))
         if leads:  # a job's time at the head of the queue survives a restart
             try:
                 await state.commit(*leads)
@@ -179,4 +180,4 @@ class QueueKeeper:
         """Record why a job waits, without waking the queue."""
         job = self._state.jobs.get(name)
         if job is not None and job.state == "pending" and job.reason != reason:
-            self._state.jobs[name] = self._state.replaced(name, reason=reason)
+            self._state.jobs.annotate(name, reason=reason)

@@ -76,7 +76,7 @@ class JobRecovery:
             if not problem:
                 await self._jobs.back_to_queue(name, REASON)
                 return
-            self._state.change(name, reason=f"{REASON}; {problem}")
+            self._state.jobs.change(name, reason=f"{REASON}; {problem}")
             tell = False
             await asyncio.sleep(RETRY_S)
 

@@ -50,7 +50,7 @@ class JobRestarter:
             self._ender.later(job.name, "failed", reason)
             return
         text = f"{reason}; restart {failures} of {policy.times} in {wait_s:g} s"
-        self._state.change(job.name, state="starting", reason=text, failures=failures)
+        self._state.jobs.change(job.name, state="starting", reason=text, failures=failures)
         self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)
         self._tasks.spawn(self._restart(job.name, job.epoch, wait_s), f"restart {job.name}")
 
@@ -65,7 +65,7 @@ class JobRestarter:
                 return  # cancelled meanwhile; the name may belong to another job now
             if self._ender.is_ending(name):
                 return
-            unusable = self._state.quarantine.keys() | self._state.unfit.keys()
+            unusable = self._state.light.quarantine.keys() | self._state.light.unfit.keys()
             if problem:
                 await self._ender.end(name, "failed", problem)
             elif unusable & set(job.endpoints):

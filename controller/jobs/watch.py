@@ -50,7 +50,7 @@ class JobWatch:
             return
         await self._note_unfit()
         by_job: dict[str, list[RankStatus]] = {}
-        for status in self._state.statuses:
+        for status in self._state.jobs.statuses:
             by_job.setdefault(status.job, []).append(status)
         self.note_strangers()
         missed: dict[tuple[str, int, int], int] = {}
@@ -65,19 +65,19 @@ class JobWatch:
         """Give no new job to unfit endpoints; put those that stay unfit into quarantine."""
         state = self._state
         unfit = {e: why for e, why in self._engine.unfit().items() if e in state.cables}
-        if unfit.keys() != state.unfit.keys():
-            state.wake.set()
-        state.unfit = unfit
+        if unfit.keys() != state.light.unfit.keys():
+            state.jobs.wake.set()
+        state.light.unfit = unfit
         self._unfit_for = {endpoint: self._unfit_for.get(endpoint, 0) + 1 for endpoint in unfit}
         fresh = tuple(
             Quarantine(endpoint, reason, state.clock())
             for endpoint, reason in sorted(unfit.items())
-            if self._unfit_for[endpoint] >= UNFIT_ROUNDS and endpoint not in state.quarantine
+            if self._unfit_for[endpoint] >= UNFIT_ROUNDS and endpoint not in state.light.quarantine
         )
         if not fresh:
             return
         for entry in fresh:
-            state.quarantine[entry.object] = entry
+            state.light.quarantine[entry.object] = entry
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
         with contextlib.suppress(ServiceError):  # the journal retries
             await state.record(PutQuarantine(fresh))
@@ -85,16 +85,16 @@ class JobWatch:
     def note_strangers(self) -> None:
         """Record unknown containers: never stopped, as their jobs may be in a lost store."""
         state = self._state
-        strange = strangers(state.statuses, self._known)
-        for endpoint in sorted(strange.keys() - state.squatted):
+        strange = strangers(state.jobs.statuses, self._known)
+        for endpoint in sorted(strange.keys() - state.light.squatted):
             text = f"a container of {strange[endpoint]}, which is not a running job, occupies it"
             state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
         answering = self._engine.reachable()
-        state.spared = still_spared(state.spared, strange, state.cables, answering)
-        state.strangers = strange
-        if strange.keys() != state.squatted:
-            state.squatted = frozenset(strange)
-            state.wake.set()
+        state.light.spared = still_spared(state.light.spared, strange, state.cables, answering)
+        state.light.strangers = strange
+        if strange.keys() != state.light.squatted:
+            state.light.squatted = frozenset(strange)
+            state.jobs.wake.set()
 
     def _known(self, name: str) -> bool:
         job = self._state.jobs.get(name)
@@ -104,7 +104,8 @@ class JobWatch:
         self, job: JobRecord, statuses: Sequence[RankStatus]
     ) -> dict[tuple[str, int, int], int]:
         """End or restart the job if a rank requires it; return the counts of missing rounds."""
-        if self._state.transaction_of(job.name) is not None or job.name in self._state.owed_jobs:
+        state = self._state
+        if state.transactions.of_job(job.name) is not None or job.name in state.jobs.owed:
             return {}  # the transaction itself stops and starts containers, and checks them
         ranks = {s.rank: s for s in statuses if s.epoch == job.epoch}
         codes = tuple(
@@ -112,7 +113,7 @@ class JobWatch:
             for r in range(len(job.endpoints))
         )
         if codes != job.exit_codes:
-            job = self._state.change(job.name, exit_codes=codes)
+            job = self._state.jobs.change(job.name, exit_codes=codes)
         died = [r for r, code in enumerate(codes) if code not in (None, 0)]
         if died:
             first = ranks[died[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from controller.people.accounts import Accounts
 from controller.people.accounts import Project as Account
@@ -10,14 +10,27 @@ from scheduler.queue.model import DEFAULT_PROJECT, Project
 from sitefile import CabledSite
 
 
-async def shared_projects(site: CabledSite, accounts: Accounts) -> Callable[[], list[Project]]:
-    """Return a function that lists the present projects.
+class SharedProjects:
+    """Lists the projects when called: those of the site file until the accounts are open."""
 
-    At every start the projects in the site file are created, or set to its figures; other
-    projects stay as they are. ServiceError if the accounts cannot be written.
-    """
-    for project in site.scheduling.projects:
-        if project == Project(DEFAULT_PROJECT):
-            continue  # it exists without the site file
-        await accounts.put_project(Account(project.name, project.weight, project.quota))
-    return lambda: [Project(p.name, p.weight, p.quota) for p in accounts.projects()]
+    def __init__(self, site: CabledSite) -> None:
+        self._named = site.scheduling.projects
+        self._accounts: Accounts | None = None
+
+    def __call__(self) -> Sequence[Project]:
+        """Return quota and fair share of every project as they are now."""
+        if self._accounts is None:
+            return self._named
+        return [Project(p.name, p.weight, p.quota) for p in self._accounts.projects()]
+
+    async def open(self, accounts: Accounts) -> None:
+        """List the projects of ``accounts`` from now on.
+
+        Creates the projects of the site file, or sets them to its figures; other projects stay as
+        they are. ServiceError if the accounts cannot be written.
+        """
+        for project in self._named:
+            if project == Project(DEFAULT_PROJECT):
+                continue  # it exists without the site file
+            await accounts.put_project(Account(project.name, project.weight, project.quota))
+        self._accounts = accounts

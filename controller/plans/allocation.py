@@ -21,7 +21,7 @@ class AllocationFiles:
         return Allocation(
             site=state.site.name,
             epoch=state.epoch,
-            homes=state.homes(),
+            homes=state.light.homes(),
             jobs=[
                 AllocatedJob(
                     name=job.name, project=job.request.project, endpoints=list(job.endpoints)
@@ -44,7 +44,7 @@ class AllocationFiles:
                 object=f"site/{wanted.site}",
                 hint="import it at the site that exported it",
             )
-        homes = state.homes()
+        homes = state.light.homes()
         aggregators = {a.name for a in state.site.aggregators}
         fixed = {e for a in state.site.aggregators for e in a.fixed.values()}
         moves = []
@@ -58,7 +58,7 @@ class AllocationFiles:
             if name in fixed:
                 raise _wrong(f"{name} is cabled to its aggregator", f"endpoint/{name}")
             moves.append(MoveView(endpoint=name, source=homes[name], target=home))
-        holders = state.holders()
+        holders = state.jobs.holders()
         return AllocationDiffView(
             epoch=state.epoch,
             moves=moves,

@@ -43,20 +43,22 @@ class Regrouper:
         while True:
             await asyncio.sleep(REGROUP_EVERY_S)
             state = self._state
-            held = frozenset(job.name for r in state.moving().values() for job in r.tx.jobs)
-            self._meter.observe(state.jobs.values(), state.homes(), held)
+            held = frozenset(
+                job.name for r in state.transactions.moving().values() for job in r.tx.jobs
+            )
+            self._meter.observe(state.jobs.values(), state.light.homes(), held)
             await self.check_triggers()
 
     async def check_triggers(self) -> Fired | None:
         """Check the triggers once; return the one that fired, after handling it."""
-        if not self._policy.triggers.automatic or self._state.suspect or self._state.running:
+        state = self._state
+        if not self._policy.triggers.automatic or state.suspect or state.transactions.running:
             return None  # the running transaction may be what the trigger would ask for
         if self._plans.busy:
             return None  # a requested plan goes first; the trigger stays
         fired = fire(self._policy.triggers, self._moment())
         if fired is None:
             return None
-        state = self._state
         state.looked_at = state.clock()
         if fired.trigger is Trigger.SCHEDULE:
             state.scheduled_at = state.looked_at
@@ -73,7 +75,7 @@ class Regrouper:
         fabric = state.fabric()
         excess = total_excess_span(fabric.site, fabric.jobs, fabric.homes)
         self._since = excess_since(self._policy.triggers, self._since, excess, now)
-        first = next(iter(state.queue.holds.values()), None)
+        first = next(iter(state.jobs.queue.holds.values()), None)
         blocked: tuple[Blocked, ...] = ()
         if first is not None and first.code == "locality" and first.moves_needed:
             # Making room for a later job must not let it overtake the first one.

@@ -49,7 +49,7 @@ def _changes(plan: PlanView, state: State) -> Iterator[str]:
         yield "it was made at a later epoch than the present one"
     if plan.basis is None and plan.epoch < state.epoch:
         yield "it does not say which jobs it depends on"
-    homes, holders = state.homes(), state.holders()
+    homes, holders = state.light.homes(), state.jobs.holders()
     sources = {move.endpoint: move.source for move in plan.moves}
     members = {e for job in plan.basis or () for e in job.endpoints}
     for job in plan.basis or ():
@@ -64,8 +64,8 @@ def _changes(plan: PlanView, state: State) -> Iterator[str]:
         holder = holders.get(endpoint)
         if holder is not None and endpoint not in members:
             yield f"{endpoint} was given to job {holder.name}"
-        if endpoint in state.quarantine:
-            yield f"{endpoint} is out of use: {state.quarantine[endpoint].reason}"
+        if endpoint in state.light.quarantine:
+            yield f"{endpoint} is out of use: {state.light.quarantine[endpoint].reason}"
     yield from _ports(plan, sources.keys(), state)
 
 
@@ -85,7 +85,7 @@ def _job(then: PlanJobView, state: State) -> Iterator[str]:
 
 
 def _moved(endpoint: str, home: str | None, state: State, epoch: int) -> str:
-    for view in reversed(state.finished.values()):
+    for view in reversed(state.transactions.finished.values()):
         after = view.epoch_after
         if after is not None and after > epoch and any(m.endpoint == endpoint for m in view.moves):
             return f"{endpoint} was moved by {view.id}"
@@ -94,9 +94,9 @@ def _moved(endpoint: str, home: str | None, state: State, epoch: int) -> str:
 
 def _ports(plan: PlanView, moved: Iterable[str], state: State) -> Iterator[str]:
     leaving = set(moved)
-    carried = {at: endpoint for endpoint, at in state.attachments.items()}
+    carried = {at: endpoint for endpoint, at in state.light.attachments.items()}
     for step in plan.circuits.break_:
-        if state.attachments.get(step.endpoint) != AttachPoint(
+        if state.light.attachments.get(step.endpoint) != AttachPoint(
             step.aggregator, step.aggregator_port
         ):
             yield f"{step.endpoint} is on another port of {step.aggregator}"
@@ -106,7 +106,7 @@ def _ports(plan: PlanView, moved: Iterable[str], state: State) -> Iterator[str]:
         there = carried.get(point)
         if there is not None and there not in leaving:
             yield f"port {name} carries {there}"
-        if name in state.quarantine:
-            yield f"port {name} is out of use: {state.quarantine[name].reason}"
+        if name in state.light.quarantine:
+            yield f"port {name} is out of use: {state.light.quarantine[name].reason}"
         elif point in blocked:
             yield f"port {name} is used by a foreign circuit or by a transaction"

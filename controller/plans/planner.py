@@ -107,7 +107,7 @@ class Planner:
         waiting = self._check_job(request.job)
         policy, now = state.site.scheduling.regroup, state.clock()
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
-        fabric, holders = pinned(state.fabric(), alone), state.holders()
+        fabric, holders = pinned(state.fabric(), alone), state.jobs.holders()
         plan = await self._computed(fabric, request, waiting)
         rewiring = self._mover.rewired({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
@@ -133,7 +133,7 @@ class Planner:
             stakes, placements = found
             admitted = 0.0
             if waiting is not None:
-                hold = state.queue.holds.get(waiting.name)
+                hold = state.jobs.queue.holds.get(waiting.name)
                 admitted = admitted_gpu_s(hold, waiting.request.count, now, USUAL_RUN_S)
             extra["worth"] = worth_view(stakes, admitted)
             extra["predicted_gain"] = with_stakes(view.predicted_gain, stakes, placements)
@@ -210,7 +210,7 @@ class Planner:
         check_plan(plan, rewiring)
         running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring)
         if room_for is not None:
-            self._state.promised[room_for] = promised
+            self._state.jobs.promised[room_for] = promised
         return await self._begun(running, wait_s, room_for)
 
     def _room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
@@ -222,7 +222,7 @@ class Planner:
         job = state.jobs.get(name)
         if job is None or job.state != "pending":
             raise self._stale(plan, f"job {name} is no longer waiting")
-        fabric = without(state.fabric(), state.promised_endpoints())
+        fabric = without(state.fabric(), state.jobs.promised_endpoints())
         after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
         found = place(after, scheduler_request(job))
         if not isinstance(found, Placement):
@@ -264,7 +264,7 @@ class Planner:
                 object=f"aggregator/{aggregator}",
                 hint="see `lightloom get aggregators`",
             )
-        job = state.holders().get(endpoint)
+        job = state.jobs.holders().get(endpoint)
         if aggregator is None and job is not None:
             raise ServiceError(
                 "conflict",
@@ -275,7 +275,7 @@ class Planner:
         unusable = state.unavailable().get(endpoint)
         if unusable is not None:
             raise ServiceError("conflict", f"{endpoint}: {unusable}", object=what)
-        if state.homes()[endpoint] == aggregator:
+        if state.light.homes()[endpoint] == aggregator:
             where = f"under {aggregator}" if aggregator else "dark"
             raise ServiceError("invalid", f"{endpoint} is {where} already", object=what)
         return await self._begun(self._mover.begin(Cause.ATTACH, {endpoint: aggregator}), wait_s)
@@ -283,7 +283,7 @@ class Planner:
     async def move(self, moves: Mapping[str, str | None], wait_s: float) -> TransactionView:
         """Move several endpoints' light by hand, in one transaction; None darkens one."""
         state = self._state
-        holders, unusable = state.holders(), state.unavailable()
+        holders, unusable = state.jobs.holders(), state.unavailable()
         for name, target in moves.items():
             if target is None and name in holders:
                 raise ServiceError(
@@ -301,7 +301,7 @@ class Planner:
     def abort(self, ident: str) -> TransactionView:
         """Ask a running transaction to roll back. ServiceError ``conflict`` when it cannot."""
         view = self.transaction(ident)
-        running = self._state.running.get(ident)
+        running = self._state.transactions.running.get(ident)
         if running is None or not (abortable(running.tx) or running.tx.back):
             raise ServiceError(
                 "conflict",
@@ -327,8 +327,8 @@ class Planner:
             await self._mover.carry_out(running)
         finally:
             if room_for is not None:
-                self._state.promised.pop(room_for, None)
-                self._state.wake.set()
+                self._state.jobs.promised.pop(room_for, None)
+                self._state.jobs.wake.set()
 
     def _checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
         """Refuse a plan that does not fit the site's present state, before touching a device."""
@@ -349,7 +349,7 @@ class Planner:
                 object=what,
                 hint="make a plan here",
             )
-        homes = state.homes()
+        homes = state.light.homes()
         for move in plan.moves:
             if move.endpoint not in homes:
                 raise ServiceError(
@@ -373,11 +373,11 @@ class Planner:
     def transaction(self, ident: str) -> TransactionView:
         """Return one transaction."""
         state = self._state
-        running = state.running.get(ident)
+        running = state.transactions.running.get(ident)
         if running is not None:
             return running_view(running)
         try:
-            return transaction_view(state.finished[ident])
+            return transaction_view(state.transactions.finished[ident])
         except KeyError:
             raise ServiceError(
                 "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"

@@ -94,7 +94,7 @@ async def observe_containers(state: State, engine: ExecutionEngine) -> bool:
     except DEVICE_ERRORS as error:
         log.warning("containers_not_observed", error=str(error))
         return False
-    state.statuses = [status for status in seen if _credible(state, status)]
+    state.jobs.statuses = [status for status in seen if _credible(state, status)]
     return True
 
 

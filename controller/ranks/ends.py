@@ -97,9 +97,9 @@ class JobEnder:
                     ending.tried.set_result(error)
                 if not stopped:
                     return
-                self._state.change(name, reason=f"its end is not written yet: {error.message}")
+                self._state.jobs.change(name, reason=f"its end is not written yet: {error.message}")
                 await asyncio.sleep(WRITE_AGAIN_S)
-            self._state.put(ended)
+            self._state.jobs.put(ended)
             if not ending.tried.done():
                 ending.tried.set_result(None)
         finally:
@@ -109,7 +109,7 @@ class JobEnder:
         severity: Severity = "error" if ended.state == "failed" else "info"
         text = reason or "all ranks exited with code 0"
         self._state.events.add(severity, f"job/{name}", _REASONS[ending.state], text)
-        self._state.journal.owe(DropJobs(self._state.forget_ended()))
+        self._state.journal.owe(DropJobs(self._state.jobs.forget_ended()))
         try:
             async with failpoints.around("flows"):
                 self._state.require_command()
@@ -117,7 +117,7 @@ class JobEnder:
         except ServiceError as error:  # the drift watch converges the aggregators again
             log.error("flows_of_an_ended_job_stay", job=name, error=error.message)
         finally:
-            self._state.wake.set()
+            self._state.jobs.wake.set()
 
     async def _refusal(self, ended: JobRecord) -> ServiceError | None:
         """Make an end durable; return why that did not succeed."""
@@ -160,11 +160,11 @@ class JobEnder:
         job = self._state.jobs[name]
         finished = [
             s.finished_at
-            for s in self._state.statuses
+            for s in self._state.jobs.statuses
             if s.job == name and s.epoch == job.epoch and s.finished_at is not None
         ]
         at = max(finished) if state == "completed" and finished else self._state.clock()
-        homes = self._state.homes()
+        homes = self._state.light.homes()
         return replace(
             job,
             state=state,

@@ -29,16 +29,16 @@ class RankStarter:
         specs = rank_specs(self._state.site, self._state.cables, job)
         async with failpoints.around("start"):
             statuses = await self._engine.start(specs, START_TIMEOUT_S)
-        known = {(s.job, s.rank, s.epoch): s for s in (*self._state.statuses, *statuses)}
-        self._state.statuses = list(known.values())
+        known = {(s.job, s.rank, s.epoch): s for s in (*self._state.jobs.statuses, *statuses)}
+        self._state.jobs.statuses = list(known.values())
         started = [s.started_at for s in statuses if s.started_at is not None]
-        self._state.change(
+        self._state.jobs.change(
             name,
             state="running",
             reason="",
             started_at=job.started_at or min(started, default=self._state.clock()),
         )
-        homes = self._state.homes()
+        homes = self._state.light.homes()
         where = ", ".join(f"{e} under {homes[e]}" for e in job.endpoints)
         self._state.events.add("info", f"job/{name}", "JobStarted", where)
         await self._ender.keep(name)
@@ -54,9 +54,9 @@ class RankStarter:
             raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
         endpoints = record.endpoints
         if record.request.rank_order is RankOrder.AGGREGATOR:
-            endpoints = ring.order(endpoints, state.homes())
+            endpoints = ring.order(endpoints, state.light.homes())
         state.next_epoch()
-        state.change(
+        state.jobs.change(
             job,
             state="starting",
             endpoints=endpoints,

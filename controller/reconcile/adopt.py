@@ -100,12 +100,13 @@ class Adopter:
             return False
         found = recognise(state.site, switch, ours(seen))
         self._note_foreign(switch, seen, found)
-        holders = state.holders()
+        holders = state.jobs.holders()
         mine = [cable.name for cable in self._cables[switch] if cable.name not in moving]
-        was = {name: state.attachments.get(name) for name in mine}
-        state.epoch += state.relocate({name: found.attachments.get(name) for name in mine})
+        was = {name: state.light.attachments.get(name) for name in mine}
+        if state.light.relocate({name: found.attachments.get(name) for name in mine}):
+            state.next_epoch()
         for name in mine:
-            state.held.pop(name, None)
+            state.light.held.pop(name, None)
             is_at, belongs = found.attachments.get(name), owed.get(name, was[name])
             if is_at != was[name] and is_at is not None:
                 text = f"found at {is_at.aggregator}/{is_at.port}"
@@ -127,7 +128,7 @@ class Adopter:
         try:
             async with failpoints.around("save-intent"):
                 await state.record(state.facts(), state.placed())
-            state.wake.set()
+            state.jobs.wake.set()
             await self._intent.converge()
         except BaseException:
             self.unsettled.set()
@@ -143,7 +144,7 @@ class Adopter:
         about = self._switches.capabilities(switch)
         if about is None or about.stores_owner:
             return False
-        cabling, at = Cabling(self._state.site), self._state.attachments
+        cabling, at = Cabling(self._state.site), self._state.light.attachments
         links = [cabling.link(name, point) for name, point in at.items()]
         wanted = [CircuitRequest(k.a, k.b) for k in links if k is not None and k.switch == switch]
         found = ((request, seen.find(request)) for request in wanted)
@@ -162,11 +163,11 @@ class Adopter:
         """
         state = self._state
         for _ in range(READINGS):
-            epoch, moving = state.epoch, frozenset(state.locked())
+            epoch, moving = state.epoch, frozenset(state.transactions.locked())
             seen = await self._switches.read(switch)
             if state.epoch == epoch:
                 break
-        return seen, moving | frozenset(state.locked())
+        return seen, moving | frozenset(state.transactions.locked())
 
     def _remember(
         self, name: str, is_at: AttachPoint | None, belongs: AttachPoint | None, *, busy: bool
@@ -176,11 +177,11 @@ class Adopter:
         right = is_at is not None and (not busy or belongs is None or is_at.aggregator == home)
         device = self._state.cables[name].fiber.device
         state = self._state
-        unusable = name in state.quarantine or name in state.foreign_endpoints[device]
+        unusable = name in state.light.quarantine or name in state.light.foreign_endpoints[device]
         dark = name in self._dark
         if dark and is_at is not None and not unusable:
             self._wanted[name] = None
-        elif home is None or right or unusable or dark or name in state.detached:
+        elif home is None or right or unusable or dark or name in state.light.detached:
             self._wanted.pop(name, None)
         else:
             self._wanted[name] = home
@@ -196,8 +197,8 @@ class Adopter:
         taken = NOTHING_FOREIGN
         if pairs:
             taken = recognise(state.site, switch, (*unknown, *_as_foreign(foreign)))
-        state.foreign_points[switch] = taken.taken_points
-        state.foreign_endpoints[switch] = taken.taken_endpoints
+        state.light.foreign_points[switch] = taken.taken_points
+        state.light.foreign_endpoints[switch] = taken.taken_endpoints
         about = self._switches.capabilities(switch)
         hint = ""
         if about is not None and not about.stores_owner:
@@ -213,7 +214,7 @@ class Adopter:
 
     def settled(self, endpoints: Iterable[str]) -> bool:
         """Whether the endpoints' switches are settled and their light is where it belongs."""
-        read = self._state.foreign_points.keys()
+        read = self._state.light.foreign_points.keys()
         optical = {switch.name for switch in self._state.site.switches}
         unread = (optical - read) | self._fresh.keys()
         return not any(
@@ -224,10 +225,14 @@ class Adopter:
         """Move the endpoints that are not where they belong, as far as devices answer."""
         state = self._state
         aggregators, switches = state.connections.aggregators(), state.connections.switches()
-        locked, holders, busy = state.locked(), state.holders(), self._mover.busy_jobs()
+        locked, holders, busy = (
+            state.transactions.locked(),
+            state.jobs.holders(),
+            self._mover.busy_jobs(),
+        )
         moves: dict[str, str | None] = {}
         for e, home in self._wanted.items():  # one that cannot move now does not delay the others
-            at, job = state.attachments.get(e), holders.get(e)
+            at, job = state.light.attachments.get(e), holders.get(e)
             if (
                 (home is None or home in aggregators)
                 and (at is None or at.aggregator in aggregators)

@@ -51,15 +51,17 @@ class Interrupted:
             self.owed.update(mine)
             if record.cause != Cause.HOMES.value:
                 self.dark.update(e for e, at in mine.items() if at is None)
-            self._state.owed_jobs.update(set(intent.quiesced_jobs) - touched)
-        self._state.held.update(dict.fromkeys(self.owed))
+            self._state.jobs.owed.update(set(intent.quiesced_jobs) - touched)
+        self._state.light.held.update(dict.fromkeys(self.owed))
 
     def _void(self, record: TransactionRecord, intent: Intent) -> None:
         """End a transaction whose end was never written, and which later ones have overtaken."""
         now = self._state.clock()
         ended = recovered_record(record, proven=intent.proven, now=now)
         ended = replace(ended, result="its end was not written; later transactions overtook it")
-        self._state.finish(ended, changes_between(self._state.site, intent.before, intent.after))
+        self._state.transactions.finish(
+            ended, changes_between(self._state.site, intent.before, intent.after)
+        )
         self._state.journal.owe(PutTransaction(ended, intent))
         self._state.events.add("warning", f"transaction/{record.id}", "Overtaken", ended.result)
 
@@ -69,7 +71,7 @@ class Interrupted:
         ``wake_up`` takes a job and the epoch at which its transaction began, and returns whether
         the job has resumed or ended; while one has not, call this again. ServiceError.
         """
-        owed = self._state.owed_jobs
+        owed = self._state.jobs.owed
         since: dict[str, int] = {}
         for record, intent in self._entries:
             since.update(dict.fromkeys(intent.quiesced_jobs, record.epoch_before))
@@ -86,7 +88,7 @@ class Interrupted:
             async with failpoints.around("log-recovered"):
                 await self._state.record(PutTransaction(ended, intent))
             del self._entries[0]
-            self._state.finish(ended, changes)
+            self._state.transactions.finish(ended, changes)
             self._state.events.add("warning", f"transaction/{record.id}", "Recovered", ended.result)
         self.owed.clear()
         self.dark.clear()

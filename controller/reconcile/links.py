@@ -50,8 +50,8 @@ class LinkWatch:
     def _port(self, point: AttachPoint, *, up: bool) -> None:
         """Report a port that carries an endpoint, unless a transaction is moving its light."""
         state = self._state
-        endpoint = next((e for e, at in state.attachments.items() if at == point), None)
-        if endpoint is None or endpoint in state.locked():
+        endpoint = next((e for e, at in state.light.attachments.items() if at == point), None)
+        if endpoint is None or endpoint in state.transactions.locked():
             return
         what = "is back" if up else "is lost"
         text = f"the carrier of {point.aggregator}/{point.port} {what}"
@@ -62,17 +62,17 @@ class LinkWatch:
         if lost and self._damper.lost(obj, state.clock()):
             text = "it is flapping: not used and not reported until it is stable"
             state.events.add("error", obj, "Flapping", text)
-            state.flapping = state.flapping | {obj}
+            state.light.flapping = state.light.flapping | {obj}
         elif not self._damper.held(obj):
             kind = obj.partition("/")[0]
             severity = "info" if not lost else "error" if kind == "aggregator" else "warning"
             state.events.add(severity, obj, reason, text)  # type: ignore[arg-type]
-            state.wake.set()
+            state.jobs.wake.set()
 
     def calm(self) -> None:
         """Release the objects that have become stable; called periodically."""
         state = self._state
         for obj in self._damper.calmed(state.clock()):
             state.events.add("info", obj, "Stable", "it is stable and used again")
-            state.flapping = state.flapping - {obj}
-            state.wake.set()
+            state.light.flapping = state.light.flapping - {obj}
+            state.jobs.wake.set()

@@ -19,7 +19,7 @@ class QuarantineKeeper:
 
     def views(self) -> list[QuarantineView]:
         """Return all quarantined objects, the oldest entry first."""
-        entries = sorted(self._state.quarantine.values(), key=lambda entry: entry.since)
+        entries = sorted(self._state.light.quarantine.values(), key=lambda entry: entry.since)
         return [QuarantineView(object=e.object, reason=e.reason, since=e.since) for e in entries]
 
     async def release(self, name: str) -> QuarantineView:
@@ -29,7 +29,7 @@ class QuarantineKeeper:
         the next transaction that uses it puts it into quarantine again.
         """
         state = self._state
-        entry = state.quarantine.get(name)
+        entry = state.light.quarantine.get(name)
         if entry is None:
             raise ServiceError(
                 "not_found",
@@ -39,11 +39,11 @@ class QuarantineKeeper:
             )
         async with failpoints.around("save-quarantine"):
             await state.commit(DropQuarantine(name))
-        state.quarantine.pop(name, None)
+        state.light.quarantine.pop(name, None)
         kind = "aggregator" if "/" in name else "endpoint"
         state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")
         cable = state.cables.get(name)
-        if cable is not None and cable.fiber.device in state.foreign_points:
+        if cable is not None and cable.fiber.device in state.light.foreign_points:
             await self._adopter.adopt(cable.fiber.device)
-        state.wake.set()
+        state.jobs.wake.set()
         return QuarantineView(object=entry.object, reason=entry.reason, since=entry.since)

@@ -71,7 +71,7 @@ class DriftWatch:
             state.events.add("error", "controller", "SuspectOurselves", text)
         elif state.suspect and not why:
             state.events.add("info", "controller", "SuspicionOver", "the devices answer again")
-            state.wake.set()
+            state.jobs.wake.set()
         state.suspect = why
         return bool(why)
 
@@ -88,15 +88,16 @@ class DriftWatch:
 
     async def _light(self, switch: str) -> None:
         state = self._state
-        if switch not in state.foreign_points:
+        if switch not in state.light.foreign_points:
             return  # not taken over yet
-        begun = state.transactions
+        begun = state.transactions.number
         try:
             seen = await self._switches.read(switch)
         except DEVICE_ERRORS:
             return  # the switch's own session reports it
-        if state.transactions != begun or any(
-            switch in {change.switch for change in r.tx.changes} for r in state.moving().values()
+        if state.transactions.number != begun or any(
+            switch in {change.switch for change in r.tx.changes}
+            for r in state.transactions.moving().values()
         ):
             return  # a transaction is moving its light
         self._adopter.note_foreign(switch, seen)
@@ -104,7 +105,7 @@ class DriftWatch:
         mine = [e.name for e in state.site.endpoints if e.fiber.device == switch]
         drifts = [
             d
-            for d in light_drift(state.attachments, found.attachments, mine)
+            for d in light_drift(state.light.attachments, found.attachments, mine)
             if not self._adopter.wants(d.endpoint)
         ]
         if self._is_new(f"switch/{switch}", [f"{d.endpoint}: {d}" for d in drifts]):
@@ -118,7 +119,7 @@ class DriftWatch:
             text = f"its light was changed from outside: {drift}"
             state.events.add("warning", f"endpoint/{drift.endpoint}", "CircuitDrift", text)
         dark = sum(drift.found is None for drift in drifts)
-        lit = sum(e in state.attachments for e in state.cables if self._is_on(e, switch))
+        lit = sum(e in state.light.attachments for e in state.cables if self._is_on(e, switch))
         if is_mass(dark, lit):
             text = (
                 f"{dark} of {lit} circuits vanished at once; they are not repaired automatically:"
@@ -191,9 +192,9 @@ class DriftWatch:
         jobs = [
             job
             for job in state.jobs.values()
-            if state.transaction_of(job.name) is None and job.name not in state.owed_jobs
+            if state.transactions.of_job(job.name) is None and job.name not in state.jobs.owed
         ]
-        stray = stray_ranks(jobs, state.statuses)
+        stray = stray_ranks(jobs, state.jobs.statuses)
         for job, (call, why) in stray.items():
             if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):
                 await self._correct(job, call, why)
@@ -205,7 +206,11 @@ class DriftWatch:
         """Whether a call still suits the job, which may change while others are corrected."""
         job = self._state.jobs.get(name)
         wanted = "running" if call == "thaw" else "paused"
-        return job is not None and job.state == wanted and self._state.transaction_of(name) is None
+        return (
+            job is not None
+            and job.state == wanted
+            and self._state.transactions.of_job(name) is None
+        )
 
     async def _correct(self, job: str, call: str, why: str) -> None:
         if self._is_new(f"job/{job}", [why]):

@@ -157,7 +157,7 @@ class Queries:
 
     async def transactions(self) -> list[TransactionView]:
         """Return the transactions that are kept, oldest first."""
-        idents = [*self._state.finished, *self._state.running]
+        idents = [*self._state.transactions.finished, *self._state.transactions.running]
         return [self._plans.transaction(ident) for ident in idents]
 
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:

@@ -25,6 +25,7 @@ from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
+from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
@@ -90,12 +91,14 @@ class Service:
         drift: DriftPolicy = DriftPolicy.REPAIR,
         history: Path | None = None,
         take_command: bool = False,
+        projects: Callable[[], Iterable[Project]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Make ``switches`` and ``aggregators`` with the methods that receive their events.
 
         With ``take_command`` the agents obey this controller from now on, instead of any other.
-        ``history`` is the folder of the telemetry's history; None keeps it in memory.
+        ``history`` is the folder of the telemetry's history; None keeps it in memory. ``projects``
+        gives quotas and fair shares; None takes them from the site file.
         """
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
@@ -104,7 +107,7 @@ class Service:
         connections = Connections(
             self._aggregators.connected, self._switches.connected, engine.reachable
         )
-        self._state = State(site, store, clock, connections)
+        self._state = State(site, store, clock, connections, projects or SharedProjects(site))
         self._links = LinkWatch(self._state)
         self._tasks = Tasks()
         ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
@@ -220,23 +223,21 @@ class Service:
     @property
     def moving(self) -> bool:
         """Whether a transaction is open: one of this controller, or of its predecessor."""
-        return bool(self._interrupted) or bool(self._state.moving())
+        return bool(self._interrupted) or bool(self._state.transactions.moving())
 
     @property
     def journal(self) -> Journal:
         """The journal of all durable data; it also keeps the answers to changes with a key."""
         return self._state.journal
 
-    def use_projects(self, projects: Callable[[], Iterable[Project]]) -> None:
-        """Read quotas and fair shares from ``projects`` instead of the site file."""
-        self._state.projects = projects
-
     async def start(self) -> None:
         """Load the state, then start the loops that keep the fabric as intended."""
         loaded = await self._state.store.load()
         self._state.restore(loaded)
         self._interrupted.restore(loaded)
-        self._state.spared = frozenset(self._state.cables.keys() - self._state.holders().keys())
+        self._state.light.spared = frozenset(
+            self._state.cables.keys() - self._state.jobs.holders().keys()
+        )
         await self._take_command(loaded.facts)
         self._switches.start()
         await self._intent.converge()
@@ -263,7 +264,9 @@ class Service:
     async def stop(self) -> None:
         """Wait for running transactions, then stop; containers, circuits and flows stay."""
         self.hang_up()
-        running = [asyncio.ensure_future(r.ended.wait()) for r in self._state.running.values()]
+        running = [
+            asyncio.ensure_future(r.ended.wait()) for r in self._state.transactions.running.values()
+        ]
         if running:
             await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
         await self._tasks.stop()
@@ -305,7 +308,7 @@ class Service:
         while True:
             await self._watch.observe()
             self._stalls.check()
-            spared = self._state.spared
+            spared = self._state.light.spared
             if spared is not settled:  # no container needs their flows any more
                 await self._intent.converge()
                 settled = spared

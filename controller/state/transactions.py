@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -18,6 +19,7 @@ from controller.state.records import (
 from controller.state.writes import (
     Intent,
 )
+from controller.transaction.circuits import SwitchChange
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -64,6 +66,51 @@ class Running:
         self.started_at = self.clock()
         restarted = (job.name for job in self.tx.jobs if job.policy is Policy.RESTART)
         self.stopped = frozenset(restarted)
+
+
+class Transactions:
+    """The transactions under way, and the latest ones that ended."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        """Number of the last transaction."""
+        self.running: dict[str, Running] = {}
+        """Transactions whose end is not announced yet; see ``moving``."""
+        self.finished: dict[str, TransactionRecord] = {}
+        """The latest transactions that ended, by id, oldest first; see ``finish``."""
+        self.moved: dict[str, tuple[SwitchChange, ...]] = {}
+        """The circuits that each of them changed, where that is known."""
+
+    def restore(self, records: Iterable[TransactionRecord], number: int) -> None:
+        """Take over the stored transactions and the number of the last one."""
+        self.finished = {record.id: record for record in records}
+        self.number = number
+
+    def moving(self) -> dict[str, Running]:
+        """Return the transactions that still hold endpoints and jobs."""
+        return {i: r for i, r in self.running.items() if r.tx.phase is not Phase.DONE}
+
+    def of_job(self, job: str) -> Running | None:
+        """Return the transaction that holds ``job`` now."""
+        for running in self.moving().values():
+            if any(held.name == job for held in running.tx.jobs):
+                return running
+        return None
+
+    def locked(self) -> dict[str, str]:
+        """Return, by endpoint, the transaction that moves it."""
+        return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
+
+    def finish(self, record: TransactionRecord, changes: tuple[SwitchChange, ...]) -> None:
+        """Keep the end of a transaction; forget the oldest ones beyond the limit."""
+        self.finished.pop(record.id, None)
+        self.finished[record.id] = record
+        self.moved[record.id] = changes
+        while len(self.finished) > KEPT_TRANSACTIONS:
+            # One that a restart interrupted stays until its end is known.
+            oldest = next(i for i, kept in self.finished.items() if kept.finished_at is not None)
+            del self.finished[oldest]
+            self.moved.pop(oldest, None)
 
 
 def intent_of(tx: Transaction) -> Intent:

@@ -104,11 +104,11 @@ class Changes:
         if sources != self._sources:
             self._sources = sources
             self._version += 1
-            self._holders = state.holders()
+            self._holders = state.jobs.holders()
             self._endpoints = self._endpoints_now(sources)
             self._ports = self._ports_now(sources)
             self._jobs_on = self._jobs_on_now()
-        self._containers.update(state.statuses)
+        self._containers.update(state.jobs.statuses)
         return {
             "endpoint": self._endpoints,
             "aggregator": {
@@ -124,17 +124,17 @@ class Changes:
     def _sources_now(self) -> _Sources:
         state = self._state
         return _Sources(
-            attachments=dict(state.attachments),
-            quarantine=dict(state.quarantine),
+            attachments=dict(state.light.attachments),
+            quarantine=dict(state.light.quarantine),
             aggregators=state.connections.aggregators(),
             servers=dict(state.connections.servers()),
-            locked=state.locked(),
+            locked=state.transactions.locked(),
             holding={job.name: job.endpoints for job in state.jobs.values() if job.holding},
-            foreign=dict(state.foreign_endpoints),
-            known=frozenset(state.foreign_points),
-            flapping=state.flapping,
-            unfit=dict(state.unfit),
-            squatted=state.squatted,
+            foreign=dict(state.light.foreign_endpoints),
+            known=frozenset(state.light.foreign_points),
+            flapping=state.light.flapping,
+            unfit=dict(state.light.unfit),
+            squatted=state.light.squatted,
         )
 
     def _endpoints_now(self, sources: _Sources) -> Shown:
@@ -205,11 +205,11 @@ class Changes:
         if job.ended and containers is None:
             return job
         state = self._state
-        running = state.transaction_of(job.name)
+        running = state.transactions.of_job(job.name)
         moving = None if running is None else (running.tx.id, running.tx.phase)
         waits: object = None
         if job.state == "pending":
-            queue = state.queue
+            queue = state.jobs.queue
             hold = queue.holds.get(job.name)
             waits = (
                 None
@@ -221,7 +221,7 @@ class Changes:
             containers,
             moving,
             waits,
-            state.stalled.get(job.name),
+            state.jobs.stalled.get(job.name),
             # Every placement shows what is left of the fabric.
             self._version if job.holding else None,
         )

@@ -45,7 +45,7 @@ class Publisher:
         """Start from the present state; do not announce it."""
         self._changes.take()
         self._last_event = self._state.events.last_id
-        self._ended = dict(self._state.finished)
+        self._ended = dict(self._state.transactions.finished)
 
     async def run(self) -> None:
         """Publish the changes ten times a second."""
@@ -77,17 +77,17 @@ class Publisher:
 
     def _publish_transactions(self) -> None:
         state = self._state
-        for ident, running in list(state.running.items()):
+        for ident, running in list(state.transactions.running.items()):
             if self._transactions.get(ident) is not running.tx:
                 self._transactions[ident] = running.tx
                 frame = _frame(running_view(running), running.tx.changes)
                 self._feed.publish("transaction", frame)
-        for ident, record in state.finished.items():
+        for ident, record in state.transactions.finished.items():
             if self._ended.get(ident) is not record:
-                frame = _frame(transaction_view(record), state.moved.get(ident, ()))
+                frame = _frame(transaction_view(record), state.transactions.moved.get(ident, ()))
                 self._feed.publish("transaction", frame)
-        self._ended = dict(state.finished)
-        for ident in [i for i in self._transactions if i not in state.running]:
+        self._ended = dict(state.transactions.finished)
+        for ident in [i for i in self._transactions if i not in state.transactions.running]:
             del self._transactions[ident]
             if ident not in self._ended:
                 text = f"transaction {ident} was interrupted; its end is not known"

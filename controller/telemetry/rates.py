@@ -5,9 +5,9 @@ Rates use the aggregators' own clocks, because a reading by the controller can b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,9 @@ class RateTable:
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
-        self._shape: tuple[tuple[Layout, int], ...] = ()
-        """Layout and size in bytes of each aggregator's block."""
+        self._layouts: list[Layout] = []
+        self._sizes: list[int] = []
+        """Of each aggregator's block; sizes in bytes."""
         self._ports: Ports = np.empty(0, dtype=np.uint32)
         self._octets: Octets = np.empty((0, 2), dtype=np.uint64)
         self._duration: Floats = np.empty(0)
@@ -40,13 +41,17 @@ class RateTable:
     def update(self, blocks: Mapping[str, PortBlock]) -> None:
         """Compute the rates from a new reading of the aggregators that answered."""
         names = tuple(blocks)
-        shape = tuple([(block.layout, len(block.data)) for block in blocks.values()])
-        ports, octets, duration = _columns(blocks.values())
-        if names == self._names and shape == self._shape and np.array_equal(ports, self._ports):
+        pieces = [block.data for block in blocks.values()]
+        layouts = [block.layout for block in blocks.values()]
+        sizes = list(map(len, pieces))
+        ports, octets, duration = _columns(pieces, layouts)
+        known = names == self._names and sizes == self._sizes and layouts == self._layouts
+        if known and np.array_equal(ports, self._ports):
             self.rates = _rates(self._octets, self._duration, octets, duration)
         else:
-            self._realign(names, shape, ports, octets, duration)
-        self._names, self._shape, self._ports = names, shape, ports
+            self._realign(blocks, ports, octets, duration)
+        self._names, self._ports = names, ports
+        self._layouts, self._sizes = layouts, sizes
         self._octets, self._duration = octets, duration
 
     def position(self, point: AttachPoint) -> int:
@@ -58,18 +63,13 @@ class RateTable:
         return self._index
 
     def _realign(
-        self,
-        names: tuple[str, ...],
-        shape: tuple[tuple[Layout, int], ...],
-        ports: Ports,
-        octets: Octets,
-        duration: Floats,
+        self, blocks: Mapping[str, PortBlock], ports: Ports, octets: Octets, duration: Floats
     ) -> None:
         """Aggregators or ports were added or removed: match the others by name and number."""
         owners = [
-            (name, layout.last_port)
-            for name, (layout, size) in zip(names, shape, strict=True)
-            for _ in range(size // layout.row.itemsize)
+            (name, block.layout.last_port)
+            for name, block in blocks.items()
+            for _ in range(len(block.data) // block.layout.row.itemsize)
         ]
         index = {
             AttachPoint(name, port): position
@@ -89,22 +89,23 @@ class RateTable:
         self.layout += 1
 
 
-def _columns(blocks: Iterable[PortBlock]) -> tuple[Ports, Octets, Floats]:
+def _columns(pieces: list[bytes], layouts: list[Layout]) -> tuple[Ports, Octets, Floats]:
     """Return ports, received and sent octets, and seconds of all rows.
 
-    Consecutive blocks of one layout are joined as bytes: joining arrays costs thirty times as much.
+    Consecutive pieces of one layout are joined as bytes: joining arrays costs thirty times as much.
     """
+    if layouts and layouts.count(layouts[0]) == len(layouts):  # as on most sites
+        rows = np.frombuffer(b"".join(pieces), dtype=layouts[0].rates)
+        return _ports(rows), _octets(rows), _seconds(rows)
     read = [
-        np.frombuffer(b"".join([block.data for block in alike]), dtype=layout.rates)
-        for layout, alike in groupby(blocks, key=attrgetter("layout"))
+        np.frombuffer(b"".join([piece for piece, _ in alike]), dtype=layout.rates)
+        for layout, alike in groupby(zip(pieces, layouts, strict=True), key=itemgetter(1))
     ]
-    if len(read) != 1:
-        return (
-            np.concatenate([np.empty(0, np.uint32), *(_ports(rows) for rows in read)]),
-            np.concatenate([np.empty((0, 2), np.uint64), *(_octets(rows) for rows in read)]),
-            np.concatenate([np.empty(0), *(_seconds(rows) for rows in read)]),
-        )
-    return _ports(read[0]), _octets(read[0]), _seconds(read[0])
+    return (
+        np.concatenate([np.empty(0, np.uint32), *(_ports(rows) for rows in read)]),
+        np.concatenate([np.empty((0, 2), np.uint64), *(_octets(rows) for rows in read)]),
+        np.concatenate([np.empty(0), *(_seconds(rows) for rows in read)]),
+    )
 
 
 def _ports(rows: Rows) -> Ports:

@@ -84,7 +84,7 @@ class StallWatch:
         """Judge every running job; a job that is paused or moved loses its history."""
         state, kept = self._state, {}
         for job in state.jobs.values():
-            if job.state != "running" or state.transaction_of(job.name) is not None:
+            if job.state != "running" or state.transactions.of_job(job.name) is not None:
                 continue
             history, stall = judge(
                 self._histories.get(job.name), self._throughput(job), state.clock()
@@ -93,17 +93,17 @@ class StallWatch:
                 kept[job.name] = history
             if stall is None:
                 self._report_progress(job.name)
-            elif job.name not in state.stalled:
+            elif job.name not in state.jobs.stalled:
                 first = "no rank sends" if stall.rank is None else f"rank {stall.rank} fell silent"
                 text = f"{first}; nothing sent for {stall.silent_s:.0f} s"
-                state.stalled[job.name] = (state.clock(), text)
+                state.jobs.stalled[job.name] = (state.clock(), text)
                 state.events.add("warning", f"job/{job.name}", "JobStalled", text)
         self._histories = kept
-        for name in state.stalled.keys() - kept.keys():
-            del state.stalled[name]
+        for name in state.jobs.stalled.keys() - kept.keys():
+            del state.jobs.stalled[name]
 
     def _report_progress(self, name: str) -> None:
-        if self._state.stalled.pop(name, None) is not None:
+        if self._state.jobs.stalled.pop(name, None) is not None:
             self._state.events.add("info", f"job/{name}", "JobProgresses", "its ranks send again")
 
     def _throughput(self, job: JobRecord) -> list[float | None]:

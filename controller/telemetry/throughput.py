@@ -196,7 +196,7 @@ class Telemetry:
 
     def _follow(self) -> list[Move]:
         """Update the positions of the endpoints' ports; return the endpoints that changed ports."""
-        before, now = self._attached, self._state.attachments
+        before, now = self._attached, self._state.light.attachments
         if self._layout != self._table.layout:
             changed = {*before, *now}
         elif before == now:

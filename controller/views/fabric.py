@@ -54,7 +54,7 @@ class FabricViews:
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return the endpoints of ``names``, or all in the order of the site file."""
         state = self._state
-        unavailable, locked = state.unavailable(), state.locked()
+        unavailable, locked = state.unavailable(), state.transactions.locked()
         ranks = {
             endpoint: (job, rank)
             for job in state.jobs.values()
@@ -76,7 +76,7 @@ class FabricViews:
         reason: str,
         locked: dict[str, str],
     ) -> EndpointView:
-        at = self._state.attachments.get(cable.name)
+        at = self._state.light.attachments.get(cable.name)
         job, rank = held or (None, None)
         rates = self._telemetry.rates(cable.name) if at else None
         sample = self._telemetry.sample(job.name, rank) if job and rank is not None else None
@@ -102,7 +102,7 @@ class FabricViews:
             source=sample.source if sample else None,
             memory_used_bytes=sample.memory_bytes if sample else None,
             gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
-            unfit=self._state.unfit.get(cable.name, ""),
+            unfit=self._state.light.unfit.get(cable.name, ""),
         )
 
     def _endpoint_state(
@@ -110,19 +110,19 @@ class FabricViews:
     ) -> Literal["idle", "busy", "moving", "dark", "quarantined", "unreachable"]:
         if moving:
             return "moving"
-        if name in self._state.quarantine:
+        if name in self._state.light.quarantine:
             return "quarantined"
         if reason:
             return "unreachable"
-        if name not in self._state.attachments:
+        if name not in self._state.light.attachments:
             return "dark"
         return "busy" if job else "idle"
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator with its ports."""
-        holders = self._state.holders()
+        holders = self._state.jobs.holders()
         under: dict[str, dict[int, str]] = {a.name: {} for a in self._state.site.aggregators}
-        for endpoint, at in self._state.attachments.items():
+        for endpoint, at in self._state.light.attachments.items():
             under[at.aggregator][at.port] = endpoint
         connected = self._aggregators.connected()
 
@@ -158,7 +158,7 @@ class FabricViews:
                     far=other,
                     endpoint=present.get(port),
                     up=carrier.get(port),
-                    quarantined=f"{cable.name}/{port}" in self._state.quarantine,
+                    quarantined=f"{cable.name}/{port}" in self._state.light.quarantine,
                     rx_bps=rates.rx_bps,
                     tx_bps=rates.tx_bps,
                 )
@@ -219,9 +219,9 @@ class FabricViews:
     def nodes(self) -> list[NodeView]:
         """Return every server."""
         answering = self._state.connections.servers()
-        holders = self._state.holders()
+        holders = self._state.jobs.holders()
         running = Counter(
-            s.server for s in self._state.statuses if s.state.value in ("running", "paused")
+            s.server for s in self._state.jobs.statuses if s.state.value in ("running", "paused")
         )
         return [
             NodeView(

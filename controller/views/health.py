@@ -34,7 +34,7 @@ class HealthViews:
             and all(device.connected for device in devices)
             and not state.suspect
             and not state.store_error
-            and not state.strangers
+            and not state.light.strangers
         )
         return HealthView(
             status=("ok" if whole else "degraded") if state.ready else "starting",
@@ -45,7 +45,7 @@ class HealthViews:
             devices=devices,
             emulated=self._emulated(),
             suspect=state.suspect,
-            strangers=describe_strangers(state.strangers),
+            strangers=describe_strangers(state.light.strangers),
             store_error=state.store_error,
         )
 

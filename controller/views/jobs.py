@@ -25,9 +25,10 @@ from controller.schema.jobs import (
     WaitView,
 )
 from controller.schema.live import TopRowView, TopView
+from controller.state.light import spread
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec
-from controller.state.state import State, spread
+from controller.state.state import State
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
 from controller.telemetry.throughput import Telemetry
@@ -57,7 +58,7 @@ class _Moment:
 
     @cached_property
     def homes(self) -> Mapping[str, str | None]:
-        return self._state.homes()
+        return self._state.light.homes()
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -98,9 +99,9 @@ class JobViews:
 
     def _moment(self) -> _Moment:
         state = self._state
-        if state.statuses is not self._seen:
-            self._seen, self._statuses = state.statuses, {}
-            for status in state.statuses:
+        if state.jobs.statuses is not self._seen:
+            self._seen, self._statuses = state.jobs.statuses, {}
+            for status in state.jobs.statuses:
                 self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
         if len(self._ended) > len(state.jobs):
             self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
@@ -122,7 +123,7 @@ class JobViews:
             )
         else:
             homes = moment.homes
-        running = self._state.transaction_of(job.name)
+        running = self._state.transactions.of_job(job.name)
         ranks = self._ranks(job, homes)
         placed = bool(job.endpoints)
         cabled = all(e in self._state.cables for e in job.endpoints)
@@ -154,15 +155,15 @@ class JobViews:
             exit_codes=list(job.exit_codes),
             transaction=running.tx.id if running else None,
             pauses=len(job.pauses),
-            wait=wait_view(job, self._state.queue) if job.state == "pending" else None,
+            wait=wait_view(job, self._state.jobs.queue) if job.state == "pending" else None,
             placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
             steps=steps_view(job, self._meter, moment.rates) if job.state == "running" else None,
-            conditions=_conditions(job, excess, self._state.stalled.get(job.name)),
+            conditions=_conditions(job, excess, self._state.jobs.stalled.get(job.name)),
         )
 
     def _job_state(self, job: JobRecord) -> JobState:
         """Return the state that is shown: a regroup that freezes a job shows as pausing, paused."""
-        running = self._state.transaction_of(job.name)
+        running = self._state.transactions.of_job(job.name)
         if running is None or job.state != "running":
             return job.state
         tx = running.tx
@@ -226,7 +227,7 @@ class JobViews:
 
     async def containers(self) -> list[ContainerView]:
         """Return every container as its agent last reported it."""
-        return await in_slices(list(self._state.statuses), self.container)
+        return await in_slices(list(self._state.jobs.statuses), self.container)
 
     async def top(self) -> TopView:
         """Return the figures of the last second for all running jobs and all endpoints."""

@@ -52,7 +52,7 @@ def power_series(power: OpticalPower, switch: str, port: str, since_s: float) ->
 
 def trace(state: State, power: OpticalPower, cable: EndpointCable) -> TraceView:
     """Follow an endpoint's light to its aggregator, hop by hop."""
-    at = state.attachments.get(cable.name)
+    at = state.light.attachments.get(cable.name)
     device, port = cable.fiber.device, cable.fiber.port
     hops = [HopView(kind="endpoint", at=f"{cable.server}/{cable.nic}", detail=cable.model)]
     if device not in power.ports:  # hard-wired: the path passes no optical switch

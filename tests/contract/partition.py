@@ -2,7 +2,7 @@
 
 Calls get lost before they took effect or answered after their deadline, the agent dies and
 comes back, the older controller goes on as if nothing had happened. At no moment may two
-living containers share an endpoint or a NIC, and no start ends somebody else's.
+living containers share an endpoint or a NIC, and no start ends another owner's containers.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
 JOBS = {"red": ("gpu0", "gpu2"), "blue": ("gpu1", "gpu3")}
-"""gpu4 and gpu5 are idle: they may reach nobody."""
+"""gpu4 and gpu5 are idle: they may reach no other endpoint."""
 REGROUPS = 200
 SEED = 20_220_306
 BROADCAST = "ff:ff:ff:ff:ff:ff"
@@ -86,9 +86,9 @@ def arp(op: int, sha: str, spa: str, tpa: str, payload: bytes) -> bytes:
 
 
 def arsenal(site: CabledSite, me: EndpointCable) -> Iterator[Shot]:
-    """Everything one endpoint sends: to every other one, forged, and to nobody in particular."""
+    """Everything one endpoint sends: to every other one, forged, and to no one in particular."""
     mates = {e for ends in JOBS.values() if me.name in ends for e in ends} - {me.name}
-    nobody: frozenset[str] = frozenset()
+    no_one: frozenset[str] = frozenset()
 
     def shot(kind: str, allowed: frozenset[str], frame: bytes) -> Shot:
         return Shot(kind, me.name, frame, allowed)
@@ -107,27 +107,27 @@ def arsenal(site: CabledSite, me: EndpointCable) -> Iterator[Shot]:
         asked = arp(1, me.mac, me.ip, other.ip, mark("arp-request"))
         yield shot("arp-request", to, ethernet(me.mac, BROADCAST, 0x0806, asked))
         spoofed = udp(other.ip, other.ip, 9, mark("ip-spoof"))
-        yield shot("ip-spoof", nobody, ethernet(me.mac, other.mac, 0x0800, spoofed))
+        yield shot("ip-spoof", no_one, ethernet(me.mac, other.mac, 0x0800, spoofed))
         forged = udp(me.ip, other.ip, 9, mark("mac-spoof"))
-        yield shot("mac-spoof", nobody, ethernet("02:4c:4c:00:00:99", other.mac, 0x0800, forged))
+        yield shot("mac-spoof", no_one, ethernet("02:4c:4c:00:00:99", other.mac, 0x0800, forged))
         stolen = udp(other.ip, other.ip, 9, mark("identity"))
-        yield shot("identity", nobody, ethernet(other.mac, other.mac, 0x0800, stolen))
+        yield shot("identity", no_one, ethernet(other.mac, other.mac, 0x0800, stolen))
         poison = arp(2, me.mac, other.ip, other.ip, mark("arp-poison"))
-        yield shot("arp-poison", nobody, ethernet(me.mac, other.mac, 0x0806, poison))
+        yield shot("arp-poison", no_one, ethernet(me.mac, other.mac, 0x0806, poison))
         tagged = udp(me.ip, other.ip, 9, mark("vlan"))
-        yield shot("vlan", nobody, ethernet(me.mac, other.mac, 0x0800, tagged, tags=(5, 6)))
+        yield shot("vlan", no_one, ethernet(me.mac, other.mac, 0x0800, tagged, tags=(5, 6)))
     everywhere = udp(me.ip, "255.255.255.255", 9, mark("broadcast"))
-    yield shot("broadcast", nobody, ethernet(me.mac, BROADCAST, 0x0800, everywhere))
+    yield shot("broadcast", no_one, ethernet(me.mac, BROADCAST, 0x0800, everywhere))
     many = udp(me.ip, "224.0.0.1", 9, mark("multicast"))
-    yield shot("multicast", nobody, ethernet(me.mac, "01:00:5e:00:00:01", 0x0800, many))
+    yield shot("multicast", no_one, ethernet(me.mac, "01:00:5e:00:00:01", 0x0800, many))
     offer = udp(me.ip, "255.255.255.255", 68, mark("dhcp-offer"))
-    yield shot("dhcp-offer", nobody, ethernet(me.mac, BROADCAST, 0x0800, offer))
+    yield shot("dhcp-offer", no_one, ethernet(me.mac, BROADCAST, 0x0800, offer))
     gratuitous = arp(1, me.mac, me.ip, me.ip, mark("gratuitous-arp"))
-    yield shot("gratuitous-arp", nobody, ethernet(me.mac, BROADCAST, 0x0806, gratuitous))
+    yield shot("gratuitous-arp", no_one, ethernet(me.mac, BROADCAST, 0x0806, gratuitous))
     advert = struct.pack("!IHBB", 0x60000000, 64, 58, 255) + bytes(32) + b"\x86" + mark("ipv6-ra")
-    yield shot("ipv6-ra", nobody, ethernet(me.mac, "33:33:00:00:00:01", 0x86DD, advert))
-    yield shot("lldp", nobody, ethernet(me.mac, "01:80:c2:00:00:0e", 0x88CC, mark("lldp")))
-    yield shot("bpdu", nobody, ethernet(me.mac, "01:80:c2:00:00:00", 0x0027, mark("bpdu")))
+    yield shot("ipv6-ra", no_one, ethernet(me.mac, "33:33:00:00:00:01", 0x86DD, advert))
+    yield shot("lldp", no_one, ethernet(me.mac, "01:80:c2:00:00:0e", 0x88CC, mark("lldp")))
+    yield shot("bpdu", no_one, ethernet(me.mac, "01:80:c2:00:00:00", 0x0027, mark("bpdu")))
 
 
 def wire(netns: str, link: str) -> socket.socket:
@@ -226,7 +226,7 @@ class Crossfire:
             return False
         kind, source = json.loads(data[at + len(MARK) :].rstrip(b"\0"))
         if data[12:14] == IPV4 and data[23] == ICMP:  # "port unreachable", with our frame quoted
-            source, kind = self._owner.get(data[6:12], "nobody"), "unicast"
+            source, kind = self._owner.get(data[6:12], "unknown"), "unicast"
         if name in self._allowed.get((kind, source), ()):
             self.arrived[kind] += 1
         else:

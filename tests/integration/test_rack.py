@@ -112,7 +112,7 @@ def run_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def optics(site: CabledSite, run_dir: Path) -> CabledSite:
-    """Links, bridges and the optical switch, with nobody who controls them."""
+    """Links, bridges and the optical switch, without a controller."""
     logs = run_dir / "logs"
     logs.mkdir(parents=True)
     layout = lay_out(site)
@@ -258,13 +258,13 @@ def reach(client: httpx.Client, state: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("killed", ["nobody", "everybody"])
+@pytest.mark.parametrize("killed", ["none", "all"])
 def test_down_leaves_nothing_of_frozen_containers(killed: str, run_dir: Path) -> None:
     sockets = shim_sockets()
     rack = up(PAPER, run_dir, progress=quiet)
     submit_and_freeze(rack.url)
     assert any("ll-c-" in trace for trace in traces(run_dir))
-    if killed == "everybody":
+    if killed == "all":
         shims = kernel_view.running("containerd", run_dir)
         assert len(shims) >= 6
         for pid in [*parts_to_kill(rack, "all"), *shims]:

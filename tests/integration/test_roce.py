@@ -66,7 +66,7 @@ def test_rdma_crosses_circuits_and_survives_a_regroup_and_jobs_stay_apart(
     assert traces(run_dir) == []
 
 
-def test_guests_that_nobody_ends_go_with_the_rack(
+def test_guests_without_an_owner_go_with_the_rack(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a crash of the experiment: its guests are alive, its own clean-up never ran."""

@@ -1,4 +1,4 @@
-"""The top-level folders are the import packages: nobody else's package may shadow one."""
+"""The top-level folders are the import packages: no other distribution's may shadow one."""
 
 from __future__ import annotations
 

@@ -152,12 +152,12 @@ async def test_lists_have_the_ids_of_the_command_line(
 async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: TalkingRack) -> None:
     from controller.state.records import Quarantine
 
-    rack.service._state.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
+    rack.service._state.light.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
     await page.goto(f"{url}/#/switches")
     await expect(page.locator("tr", has_text="as0/4")).to_contain_text("no light")
     await page.get_by_role("button", name="Put back into use").click()
     await expect(page.get_by_text("nothing: every port and endpoint may be used")).to_be_visible()
-    assert not rack.service._state.quarantine
+    assert not rack.service._state.light.quarantine
 
 
 async def test_light_and_alarms_of_a_switch(page: Page, url: str, rack: TalkingRack) -> None:

@@ -54,6 +54,7 @@ from ocs_driver.base import (
 )
 from ocs_driver.diff import diff
 from ocs_driver.errors import OcsTimeout, OcsUnreachable
+from scheduler.queue.model import Project
 from sitefile import CabledSite, load_site
 from tests.unit.controller.disk import Disk
 
@@ -172,6 +173,8 @@ class FakeAggregators:
         self.programs: dict[str, FlowProgram] = {}
         self.history: list[Mapping[str, FlowProgram]] = []
         self.counters: dict[AttachPoint, int] = {}
+        self.sent: Callable[[AttachPoint], int] = lambda point: 0
+        """Frames that a port has transmitted."""
         self.reads: Counter[str] = Counter()
         self.probes: list[AttachPoint] = []
 
@@ -249,7 +252,7 @@ class FakeAggregators:
                 rx_bytes=(count := self.counters.get(AttachPoint(as_name, port), 0)),
                 tx_bytes=2 * count,
                 rx_packets=0,
-                tx_packets=0,
+                tx_packets=self.sent(AttachPoint(as_name, port)),
                 duration_s=float(self.reads[as_name]),
             )
             for port in self._site.aggregator(as_name).fibers
@@ -406,7 +409,12 @@ class Rack:
         self.store: Store
         self.disk: Disk
 
-    async def up(self, *, take_command: bool = False) -> Service:
+    async def up(
+        self,
+        *,
+        take_command: bool = False,
+        projects: Callable[[], Iterable[Project]] | None = None,
+    ) -> Service:
         """Start a controller on the fakes' present state; after ``down`` this is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
         self.disk = Disk(self.store)
@@ -427,6 +435,7 @@ class Rack:
             engine=self.engine,
             default_image="image:1",
             take_command=take_command,
+            projects=projects,
         )
         await self.service.start()
         await self.until(self._whole)

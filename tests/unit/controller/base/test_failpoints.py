@@ -67,8 +67,8 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
     await rack.service.commands.cancel("blue")
     state = rack.service._state
-    state.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
-    await state.store.commit(PutQuarantine([state.quarantine["as0/4"]]))
+    state.light.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
+    await state.store.commit(PutQuarantine([state.light.quarantine["as0/4"]]))
     await rack.service.commands.release("as0/4")
 
 
@@ -79,9 +79,9 @@ async def settle(rack: Rack) -> None:
         jobs = await rack.service.queries.jobs()
         state = rack.service._state
         return (
-            not state.running
-            and not state.owed_jobs
-            and all(view.finished_at is not None for view in state.finished.values())
+            not state.transactions.running
+            and not state.jobs.owed
+            and all(view.finished_at is not None for view in state.transactions.finished.values())
             and all(job.state in ("running", "cancelled", "failed") for job in jobs)
             and {s.job for s in rack.engine.statuses.values()}
             == {job.name for job in jobs if job.state == "running"}
@@ -104,10 +104,10 @@ async def check(rack: Rack, seen: list[Homes]) -> None:
     ports = [port for c in rack.switch.circuits for port in (c.a, c.b)]
     assert len(ports) == len(set(ports)), "the map is a matching"
     light = rack.aggregators.light()
-    assert light == state.attachments, "the light is where the intent says"
+    assert light == state.light.attachments, "the light is where the intent says"
     homes = {e: light[e].aggregator for e in light}
     assert homes in seen, "the old epoch or the new one, never a mix"
-    assert not state.held, "nothing stays drained"
+    assert not state.light.held, "nothing stays drained"
     assert _flows_as_intended(rack), "flows = intent"
     # A cancel that was never acknowledged may have stopped the job, which then counts as failed.
     assert "red" not in state.jobs or state.jobs["red"].state == "running"

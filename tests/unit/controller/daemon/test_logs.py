@@ -49,7 +49,7 @@ def test_every_line_is_one_document() -> None:
     assert all("ValueError: broken" in line["exception"] for line in lines[3:])
 
 
-def test_an_agent_writes_json_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_writes_json_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.configure(processors=log_processors(), logger_factory=structlog.PrintLoggerFactory())
     structlog.get_logger("container_mgr.x").warning("gpu_lost", endpoint="gpu0")
     line = json.loads(capsys.readouterr().out)

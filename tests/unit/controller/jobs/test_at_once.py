@@ -231,7 +231,7 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
     request = asyncio.create_task(submit(rack, "red", 2))
     await asyncio.wait_for(writing.wait(), 30)
     rounds = rack.service._queue.rounds
-    rack.service._state.wake.set()
+    rack.service._state.jobs.wake.set()
     await rack.until(lambda: rack.service._queue.rounds > rounds)
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -196,7 +195,7 @@ async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreacha
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     state = rack.service._state
-    state.jobs["red"] = replace(state.jobs["red"], state="starting")
+    state.jobs.change("red", state="starting")
     await rack.service._jobs._ender.save("red")
     await crash(rack)
     late = Late(rack, "stop")

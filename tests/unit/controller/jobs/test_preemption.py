@@ -45,7 +45,7 @@ async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urg
     await submit(rack, "urgent", 2, priority=1)
     await rack.state("urgent", "running")
     rounds = rack.service._queue.rounds
-    rack.service._state.wake.set()
+    rack.service._state.jobs.wake.set()
     await rack.until(lambda: rack.service._queue.rounds > rounds)
     red = await rack.service.queries.job("red")
     assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
@@ -65,7 +65,7 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
 
     async def stop_and_lose(job: str, grace_s: float) -> list[RankStatus]:
         rack.engine.sick[lost] = "its GPU is away"
-        rack.service._state.unfit = dict(rack.engine.sick)
+        rack.service._state.light.unfit = dict(rack.engine.sick)
         return await stop(job, grace_s)
 
     rack.engine.stop = stop_and_lose  # type: ignore[method-assign]
@@ -89,7 +89,7 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
     async def decided(*args: Any, **kwargs: Any) -> Any:
         answer = await decide(*args, **kwargs)
         if "urgent" in state.jobs:
-            state.jobs["urgent"] = replace(state.jobs["urgent"], state="cancelled")
+            state.jobs.change("urgent", state="cancelled")
         return answer
 
     pool.run = decided  # type: ignore[method-assign, assignment]
@@ -98,3 +98,21 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
     await waiting(rack, "later")
     assert state.jobs["urgent"].state == "cancelled"
     assert ("stop", "red") not in rack.engine.calls
+
+
+async def test_a_refused_requeue_wakes_the_queue_once_the_job_runs_again(rack: Rack) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    jobs, woken = rack.service._state.jobs, list[str]()
+    wake = jobs.wake.set
+
+    def noted() -> None:
+        woken.append(jobs["red"].state)
+        wake()
+
+    jobs.wake.set = noted  # type: ignore[method-assign]
+    rack.disk.fault = "refused"
+    await rack.service._jobs.requeue("red", "to make way")
+    rack.disk.release()
+    assert jobs["red"].state == "running"
+    assert woken[-1] == "running"

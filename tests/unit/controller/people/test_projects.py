@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controller.people.accounts import Accounts
 from controller.people.accounts import Project as Account
-from controller.people.projects import shared_projects
+from controller.people.projects import SharedProjects
 from scheduler.queue.model import Project
 from sitefile import Scheduling, load_site
 from tests.unit.controller.fakes import PAPER
@@ -22,7 +22,9 @@ async def test_the_site_file_sets_what_it_lists_and_leaves_the_rest(tmp_path: Pa
         await accounts.put_project(Account("default", 1.0, 3))
         await accounts.put_project(Account("speech", 3.0))
         await accounts.put_project(Account("vision", 9.0, 9))
-        projects = await shared_projects(site, accounts)
+        projects = SharedProjects(site)
+        assert set(projects()) == set(listed), "until the accounts are open"
+        await projects.open(accounts)
         expected = {Project("default", 1.0, 3), Project("speech", 3.0), Project("vision", 2.0, 4)}
         assert set(projects()) == expected
         await accounts.put_project(Account("vision", 1.0, 1))

@@ -63,7 +63,7 @@ def port(plan: PlanView) -> AttachPoint:
 
 async def moved_by_hand(rack: Rack, endpoint: str) -> None:
     """Move an endpoint to the other aggregator."""
-    home = rack.service._state.homes()[endpoint]
+    home = rack.service._state.light.homes()[endpoint]
     to = AttachRequest(aggregator={"as0": "as1", "as1": "as0"}[str(home)])
     done = await rack.service.commands.attach(endpoint, to, wait_s=60)
     assert done.state == "committed", done
@@ -92,7 +92,7 @@ async def given_away(rack: Rack, plan: PlanView) -> None:
 
 
 async def edited(rack: Rack, **fields: object) -> None:
-    rack.service._state.change("red", **fields)
+    rack.service._state.jobs.change("red", **fields)
 
 
 async def other_policy(rack: Rack) -> None:
@@ -101,28 +101,28 @@ async def other_policy(rack: Rack) -> None:
 
 
 async def quarantined(rack: Rack, name: str) -> None:
-    rack.service._state.quarantine[name] = Quarantine(name, "no light", 0.0)
+    rack.service._state.light.quarantine[name] = Quarantine(name, "no light", 0.0)
 
 
 async def taken(rack: Rack, plan: PlanView) -> None:
     """An idle endpoint takes the only free port of the aggregator."""
     target = plan.moves[0].target
-    homes = rack.service._state.homes()
+    homes = rack.service._state.light.homes()
     idle = next(e for e in ("gpu4", "gpu5") if homes[e] != target)
     await rack.service.commands.attach(idle, AttachRequest(aggregator=target), wait_s=60)
-    assert rack.service._state.attachments[idle] == port(plan)
+    assert rack.service._state.light.attachments[idle] == port(plan)
 
 
 async def foreign(rack: Rack, plan: PlanView) -> None:
-    rack.service._state.foreign_points["ocs0"] = frozenset({port(plan)})
+    rack.service._state.light.foreign_points["ocs0"] = frozenset({port(plan)})
 
 
 async def other_port(rack: Rack, plan: PlanView) -> None:
     state, endpoint = rack.service._state, mover(plan)
-    at = state.attachments[endpoint]
-    used = {p.port for p in state.attachments.values() if p.aggregator == at.aggregator}
+    at = state.light.attachments[endpoint]
+    used = {p.port for p in state.light.attachments.values() if p.aggregator == at.aggregator}
     free = next(p for p in rack.site.aggregator(at.aggregator).fibers if p not in used)
-    state.attachments[endpoint] = AttachPoint(at.aggregator, free)
+    state.light.attachments[endpoint] = AttachPoint(at.aggregator, free)
 
 
 async def idle_taken(rack: Rack) -> None:
@@ -207,7 +207,7 @@ async def starting(rack: Rack) -> None:
 
 async def freed(rack: Rack, plan: PlanView) -> None:
     """The lowest port of the target becomes free: the plan still uses the port that it names."""
-    homes = rack.service._state.homes()
+    homes = rack.service._state.light.homes()
     await dark(rack, next(e for e in ("gpu4", "gpu5") if homes[e] == plan.moves[0].target))
 
 

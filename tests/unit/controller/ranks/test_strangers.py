@@ -89,8 +89,8 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     calls = list(rack.engine.calls)
     await lose_store(rack)
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.strangers)
-    await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu1", "gpu2"})
+    await rack.until(lambda: rack.service._state.light.strangers)
+    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
     assert rack.engine.calls == calls, "no container was stopped or frozen"
@@ -113,7 +113,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
 
     for key in [key for key in rack.engine.statuses if key[0] == "red"]:
         del rack.engine.statuses[key]  # stopped on their servers
-    await rack.until(lambda: not rack.service._state.spared)
+    await rack.until(lambda: not rack.service._state.light.spared)
     await rack.until(lambda: not rules_of(rack, "gpu0", "gpu1", "gpu2"))
     await rack.until(rack._whole)
 
@@ -128,10 +128,10 @@ async def test_flows_under_an_unreachable_agent_stay_until_it_answers(tabled: Ra
     await lose_store(rack)
     rack.engine.lost = {"srv0"}  # of gpu0 and gpu1
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu1", "gpu2"})
+    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu2") == before
     rack.engine.lost = set()
-    await rack.until(lambda: rack.service._state.spared == {"gpu0", "gpu2"})
+    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu2") == before
 
 
@@ -155,8 +155,8 @@ async def test_a_known_jobs_endpoints_are_never_spared(rack: Rack) -> None:
     await rack.down()
     rack.engine.lost = {"srv1"}
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.spared == {"gpu2", "gpu3"})
-    assert rack.service._state.strangers == {}
+    await rack.until(lambda: rack.service._state.light.spared == {"gpu2", "gpu3"})
+    assert rack.service._state.light.strangers == {}
 
 
 async def test_an_agent_that_does_not_answer_releases_nothing(rack: Rack) -> None:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.fabric import executor
+from controller.people.projects import SharedProjects
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.service import service
 from controller.state.records import Quarantine
@@ -70,8 +71,8 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     rack.switch.add("1.1.6", "2.1.1")  # gpu5, now where gpu0 was
     await rack.service.commands.repair("ocs0")
     state = rack.service._state
-    assert state.attachments["gpu5"] == AttachPoint("as0", 1)
-    assert (await durable(rack)) == state.attachments
+    assert state.light.attachments["gpu5"] == AttachPoint("as0", 1)
+    assert (await durable(rack)) == state.light.attachments
     if ends == "rolled_back":
         rack.switch.refused = {f"2.2.{port}" for port in range(1, 5)}
         busy = rack.switch._make
@@ -89,11 +90,11 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
         return (await rack.service.queries.transaction(moving.id)).finished_at is not None
 
     await rack.until(over)
-    await rack.until(lambda: not state.running)
-    assert len(set(state.attachments.values())) == len(state.attachments)
-    assert (await durable(rack)) == state.attachments
+    await rack.until(lambda: not state.transactions.running)
+    assert len(set(state.light.attachments.values())) == len(state.light.attachments)
+    assert (await durable(rack)) == state.light.attachments
     await rack.service.commands.repair("ocs0")
-    assert rack.aggregators.light() == state.attachments
+    assert rack.aggregators.light() == state.light.attachments
     assert not state.store_error
 
 
@@ -114,7 +115,7 @@ async def test_an_adoption_that_could_not_be_saved_is_saved_later(rack: Rack) ->
     rack.store._commit = commit  # type: ignore[method-assign]
     await rack.until(rack._whole)
     assert len(rack.aggregators.history) > installed
-    assert rack.service._state.attachments["gpu5"] == AttachPoint("as0", 4)
+    assert rack.service._state.light.attachments["gpu5"] == AttachPoint("as0", 4)
     assert (await durable(rack))["gpu5"] == AttachPoint("as0", 4)
 
 
@@ -146,9 +147,9 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     )
     up = asyncio.create_task(rack.up())
     await asyncio.sleep(0)
-    await rack.until(lambda: rack.service._state.ready and rack.service._state.foreign_points)
+    await rack.until(lambda: rack.service._state.ready and rack.service._state.light.foreign_points)
     state = rack.service._state
-    state.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
+    state.light.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
     await rack.service.commands.release("gpu5")
     await rack.service.commands.repair("ocs0")
     away.clear()
@@ -188,17 +189,17 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
     wired = replace(as0, fixed={9: "gpu4"})
     again = replace(site, aggregators=(wired, *others))
     connections = Connections(frozenset, frozenset, dict)
-    state = State(again, rack.store, lambda: 0.0, connections)
+    state = State(again, rack.store, lambda: 0.0, connections, SharedProjects(again))
     stored = {
         "gpu0": AttachPoint("as0", 1),
         "gpu1": AttachPoint("as0", 9),
         "gpu4": AttachPoint("as0", 3),
     }
     state.restore(Loaded({}, (), stored, (), (), ()))
-    assert state.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
-    assert not state.relocate({"gpu0": AttachPoint("as0", 1)})
-    assert state.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})
-    assert "gpu0" not in state.attachments
+    assert state.light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
+    assert not state.light.relocate({"gpu0": AttachPoint("as0", 1)})
+    assert state.light.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})
+    assert "gpu0" not in state.light.attachments
     swap = {"gpu2": AttachPoint("as0", 9), "gpu4": AttachPoint("as0", 1)}
-    assert state.relocate(swap)
-    assert state.attachments == swap
+    assert state.light.relocate(swap)
+    assert state.light.attachments == swap

@@ -36,7 +36,7 @@ def test_no_storm_holds_longer_than_the_limit_after_its_end() -> None:
 
 
 async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(rack: Rack) -> None:
-    point = rack.service._state.attachments["gpu0"]
+    point = rack.service._state.light.attachments["gpu0"]
     for _ in range(1000):
         rack.aggregators.post(PortStatus(point.aggregator, point.port, False))
         rack.aggregators.post(PortStatus(point.aggregator, point.port, True))

@@ -71,7 +71,7 @@ async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attac
     back = await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
     assert back.state == "committed"
     assert light(rack)["gpu5"] == "as0"
-    assert not rack.service._state.detached
+    assert not rack.service._state.light.detached
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ async def test_repair_moves_a_jobs_light_back(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.REPAIR)
     await rack.until(lambda: light(rack)["gpu0"] == "as0")
     await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
-    await rack.until(lambda: not rack.service._state.running)
-    assert light(rack)["gpu0"] == rack.service._state.attachments["gpu0"].aggregator
+    await rack.until(lambda: not rack.service._state.transactions.running)
+    assert light(rack)["gpu0"] == rack.service._state.light.attachments["gpu0"].aggregator
 
 
 async def test_adopt_makes_the_found_circuit_the_intent(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ADOPT)
     state = rack.service._state
-    await rack.until(lambda: state.attachments["gpu0"].aggregator == "as1")
+    await rack.until(lambda: state.light.attachments["gpu0"].aggregator == "as1")
     await asyncio.sleep(0.3)
     assert light(rack)["gpu0"] == "as1"
 
@@ -216,7 +216,7 @@ async def test_alarm_changes_nothing_and_is_raised_once(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ALARM)
     await asyncio.sleep(0.3)
     assert light(rack)["gpu0"] == "as1"
-    assert rack.service._state.attachments["gpu0"].aggregator == "as0"
+    assert rack.service._state.light.attachments["gpu0"].aggregator == "as0"
     assert len(await events(rack, "CircuitDrift")) == 1
 
 
@@ -264,7 +264,7 @@ async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await rack.service.commands.pause("red")
     await asyncio.sleep(0.3)
     assert rack.engine.states("red") == {RankState.PAUSED}
-    assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.statuses)
+    assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.jobs.statuses)
 
 
 # --- the controller itself ----------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from controller.devices import optical
 from controller.devices.aggregators import AggregatorError, AttachPoint
 from controller.devices.engine import RankState
 from controller.devices.openflow.rules.program import FlowProgram
-from controller.fabric import executor
+from controller.fabric import executor, quiet
 from controller.schema.plans import PlanRequest
 from ocs_driver.base import ApplyResult
 from ocs_driver.errors import OcsTimeout
+from scheduler.model import Policy
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
@@ -300,6 +303,50 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
     assert min(number for number in routed if number) > 5, "no new rule before a probe was answered"
 
 
+async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Rack) -> None:
+    """F6: a live job's frames still follow rules that the aggregator says are gone."""
+    await scattered(rack, Policy.LIVE)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    moved = {move.endpoint for move in plan.moves}
+    leaving = {rack.service._state.light.attachments[e] for e in moved}
+    reads: Counter[AttachPoint] = Counter()
+    cut_after: list[int] = []
+    apply = rack.switch.apply
+
+    def sent(point: AttachPoint) -> int:
+        reads[point] += point in leaving
+        return min(reads[point], 5)  # the data plane forgets the rules at the fifth look
+
+    async def noted(*args: Any, **named: Any) -> ApplyResult:
+        cut_after.append(min(reads[point] for point in leaving))
+        return await apply(*args, **named)
+
+    rack.aggregators.sent = sent
+    rack.switch.apply = noted  # type: ignore[method-assign]
+    done = await rack.service.commands.apply(plan, wait_s=60)
+    assert done.state == "committed"
+    assert cut_after == [6]
+
+
+async def test_a_drain_that_never_holds_turns_the_regroup_back(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "DRAINED_LIMIT_S", 0.05)
+    before = await scattered(rack, Policy.LIVE)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    frames = itertools.count()
+    rack.aggregators.sent = lambda point: next(frames)
+    applied = len(rack.switch.applied)
+    done = await rack.service.commands.apply(plan, wait_s=60)
+    assert (done.state, done.error) == (
+        "rolled_back",
+        "the old ports of live jobs still transmit after the drain",
+    )
+    assert len(rack.switch.applied) == applied
+    red = await rack.service.queries.job("red")
+    assert (red.state, red.homes) == ("running", before.homes)
+
+
 async def test_a_pause_of_the_controller_quarantines_no_port(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +381,7 @@ async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack
         return (await rack.service.queries.transaction(began.id)).state == "committed"
 
     await rack.until(ended)
-    await rack.until(lambda: not state.running)
+    await rack.until(lambda: not state.transactions.running)
     state.clock = lambda: time.time() - 3600
     await asyncio.sleep(0.1)
     assert (await rack.service.queries.health()).status == "ok"

@@ -301,7 +301,7 @@ class Story(RuleBasedStateMachine):
             self.do(self.rack.service.commands.repair("ocs0"))
             self.do(self.rack.until(self._at_rest, limit_s=20))
         state = self.rack.service._state
-        assert self.rack.aggregators.light() == state.attachments, "I4: light = intent"
+        assert self.rack.aggregators.light() == state.light.attachments, "I4: light = intent"
         assert self._flows_right(), "I4: flows = intent"
         running = {job.name: job for job in state.jobs.values() if job.state == "running"}
         there = self.rack.engine.statuses.values()
@@ -319,13 +319,13 @@ class Story(RuleBasedStateMachine):
         running = {job.name for job in state.jobs.values() if job.state == "running"}
         return (
             health.status == "ok"
-            and not state.running
-            and not state.owed_jobs
-            and not state.held
+            and not state.transactions.running
+            and not state.jobs.owed
+            and not state.light.held
             and "starting" not in states
             and there == running
             and all(self.rack.engine.states(name) == {RankState.RUNNING} for name in running)
-            and self.rack.aggregators.light() == state.attachments
+            and self.rack.aggregators.light() == state.light.attachments
             and self._flows_right()
         )
 
@@ -392,13 +392,13 @@ class Story(RuleBasedStateMachine):
         pulled = self.rack.service._adopter._wanted
         for endpoint, at in self.rack.aggregators.light().items():
             owed = self.rack.service._interrupted.owed
-            owners = {state.attachments.get(endpoint), owed.get(endpoint)}
-            for running in state.running.values():
+            owners = {state.light.attachments.get(endpoint), owed.get(endpoint)}
+            for running in state.transactions.running.values():
                 for path in running.tx.paths:
                     if path.endpoint == endpoint:
                         owners |= {path.before, path.after}
-            unread = "ocs0" not in state.foreign_points or endpoint in pulled
-            lost = endpoint in state.quarantine  # a dull mirror may work again
+            unread = "ocs0" not in state.light.foreign_points or endpoint in pulled
+            lost = endpoint in state.light.quarantine  # a dull mirror may work again
             assert at in owners or unread or lost or self.broken(), (endpoint, at, owners)
         for name, program in self.rack.aggregators.programs.items():
             assert program.epoch <= state.epoch, f"{name} has rules of an unknown epoch"
@@ -438,7 +438,7 @@ class Story(RuleBasedStateMachine):
         for job in state.jobs.values():
             if job.ended or job.name in self.over:
                 assert self.over.setdefault(job.name, job.state) == job.state
-        for view in state.finished.values():
+        for view in state.transactions.finished.values():
             if view.finished_at is not None and view.id in self.ended:
                 assert self.ended[view.id] == view.state, (
                     "another end than the one that was reported"
@@ -452,9 +452,9 @@ class Story(RuleBasedStateMachine):
         state = self.rack.service._state
         assert state.epoch >= self.epoch, "the epoch went back"
         self.epoch = state.epoch
-        holders = {endpoint: job.name for endpoint, job in state.holders().items()}
-        light, held = self.history.setdefault(state.epoch, (dict(state.attachments), {}))
-        assert light == state.attachments, f"epoch {state.epoch} has two sets of attachments"
+        holders = {endpoint: job.name for endpoint, job in state.jobs.holders().items()}
+        light, held = self.history.setdefault(state.epoch, (dict(state.light.attachments), {}))
+        assert light == state.light.attachments, f"epoch {state.epoch} has two sets of attachments"
         for endpoint, job in holders.items():
             assert held.setdefault(endpoint, job) == job, f"{endpoint} changed hands in an epoch"
 

@@ -8,7 +8,7 @@ import pytest
 
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from controller.state import state
+from controller.state import jobs, transactions
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.stream.mirror import Mirror
 
@@ -16,7 +16,7 @@ from tests.unit.controller.stream.mirror import Mirror
 async def test_the_latest_ended_jobs_and_all_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "KEPT_JOBS", 2)
+    monkeypatch.setattr(jobs, "KEPT_JOBS", 2)
     rack = Rack(tmp_path)
     service = await rack.up()
     mirror = Mirror(service)
@@ -44,7 +44,7 @@ async def test_the_latest_ended_jobs_and_all_others_are_kept(
 async def test_ended_jobs_are_kept_up_to_a_total_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "KEPT_JOB_BYTES", 25_000)
+    monkeypatch.setattr(jobs, "KEPT_JOB_BYTES", 25_000)
     rack = Rack(tmp_path)
     service = await rack.up()
     for number in range(5):
@@ -61,7 +61,7 @@ async def test_ended_jobs_are_kept_up_to_a_total_size(
 async def test_the_latest_transactions_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "KEPT_TRANSACTIONS", 2)
+    monkeypatch.setattr(transactions, "KEPT_TRANSACTIONS", 2)
     rack = Rack(tmp_path)
     rack.switch.add("1.1.1", "2.1.1")
     service = await rack.up()
@@ -69,5 +69,5 @@ async def test_the_latest_transactions_are_kept(
         await service.commands.attach("gpu0", AttachRequest(aggregator=target), 10)
     shown = await service.queries.transactions()
     assert len(shown) == 2
-    assert service._state.moved.keys() == {view.id for view in shown}
+    assert service._state.transactions.moved.keys() == {view.id for view in shown}
     await rack.down()

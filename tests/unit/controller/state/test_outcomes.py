@@ -180,16 +180,16 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
 ) -> None:
     rack.engine.sick = {"gpu5": "its GPU is lost"}
     rack.service._watch._unfit_for["gpu5"] = 100
-    await rack.until(lambda: "gpu5" in rack.service._state.quarantine)
+    await rack.until(lambda: "gpu5" in rack.service._state.light.quarantine)
     await rack.until(lambda: not owes(rack.service._state.journal))
     rack.engine.sick = {}
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
         await rack.service.commands.release("gpu5")
     await mended(rack)
-    assert "gpu5" in rack.service._state.quarantine
+    assert "gpu5" in rack.service._state.light.quarantine
     await restarted(rack)
-    assert "gpu5" in rack.service._state.quarantine
+    assert "gpu5" in rack.service._state.light.quarantine
 
 
 async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Rack) -> None:
@@ -238,5 +238,5 @@ async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: 
     )
     interrupted = Interrupted(rack.service._state)
     interrupted.restore(loaded)
-    assert not interrupted and not interrupted.owed and not rack.service._state.owed_jobs
+    assert not interrupted and not interrupted.owed and not rack.service._state.jobs.owed
     assert "overtook" in (await rack.service.queries.transaction(first.id)).result

@@ -149,7 +149,7 @@ class Story:
         )
 
     async def do_flap(self) -> None:
-        at = self._rack.service._state.attachments
+        at = self._rack.service._state.light.attachments
         for point in list(at.values())[:1] * 6:
             for up in (False, True):
                 self._rack.aggregators.post(PortStatus(point.aggregator, point.port, up))

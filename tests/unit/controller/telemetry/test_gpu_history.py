@@ -79,7 +79,7 @@ def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
     state: Any = SimpleNamespace(
         site=SimpleNamespace(endpoints=cables),
         cables={cable.name: cable for cable in cables},
-        attachments={},
+        light=SimpleNamespace(attachments={}),
         jobs={"red": job},
         clock=lambda: now[0],
         events=SimpleNamespace(markers=lambda since: []),
@@ -159,7 +159,7 @@ async def test_views_show_the_gpus_figures_and_their_source(
 
 
 async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
-    rack.service._state.unfit = {"gpu2": "NVML hangs on this GPU"}
+    rack.service._state.light.unfit = {"gpu2": "NVML hangs on this GPU"}
     found = {e.name: e.unfit for e in await rack.service.queries.endpoints()}
     assert found["gpu2"] == "NVML hangs on this GPU"
     assert not found["gpu1"]

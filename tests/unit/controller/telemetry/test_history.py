@@ -6,7 +6,6 @@ import errno
 import os
 import struct
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -273,8 +272,7 @@ async def test_a_sample_belongs_to_the_job_that_held_the_endpoint(tmp_path: Path
     state, telemetry = rack.service._state, rack.service._telemetry
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    job = state.jobs["red"]
-    state.jobs["red"] = replace(job, started_at=START + 10, finished_at=START + 20)
+    state.jobs.change("red", started_at=START + 10, finished_at=START + 20)
     state.clock = lambda: START + 30
     for second in range(30):
         telemetry.history.append(START + second, np.ones((6, 3), dtype=np.float32))

@@ -30,7 +30,7 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     telemetry = rack.service._telemetry
-    at = rack.service._state.attachments["gpu0"]
+    at = rack.service._state.light.attachments["gpu0"]
     rack.aggregators.counters[at] = 1000
     await telemetry.tick()
     rack.aggregators.counters[at] = 2000
@@ -48,7 +48,7 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
 
 async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
     telemetry = rack.service._telemetry
-    at = rack.service._state.attachments["gpu0"]
+    at = rack.service._state.light.attachments["gpu0"]
     rack.aggregators.counters[at] = 5000
     await telemetry.tick()
     rack.aggregators.counters[at] = 10
@@ -58,16 +58,16 @@ async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
 
 async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
     telemetry, state = rack.service._telemetry, rack.service._state
-    old, new = state.attachments["gpu0"], AttachPoint("as1", 4)
+    old, new = state.light.attachments["gpu0"], AttachPoint("as1", 4)
     await telemetry.tick()
     rack.aggregators.counters[old] = 100
     rack.aggregators.counters[new] = 200
-    state.attachments["gpu0"] = new
+    state.light.attachments["gpu0"] = new
     await telemetry.tick()
     assert telemetry.rates("gpu0").tx_bps == 300 * 8
     # The counters do not separate two endpoints that swap ports in one second.
-    other = state.attachments["gpu2"]
-    state.attachments["gpu0"], state.attachments["gpu2"] = other, new
+    other = state.light.attachments["gpu2"]
+    state.light.attachments["gpu0"], state.light.attachments["gpu2"] = other, new
     await telemetry.tick()
     assert telemetry.rates("gpu0") == Rates()
 
@@ -89,7 +89,7 @@ async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
 
 
 async def test_every_second_is_published_to_the_readers_of_the_stream(rack: Rack) -> None:
-    at = rack.service._state.attachments["gpu0"]
+    at = rack.service._state.light.attachments["gpu0"]
     reader = rack.service._feed.read(None)
     await rack.service._telemetry.tick()
     (sample,) = [i.data for i in await reader.batch() if isinstance(i.data, SampleView)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -39,9 +38,8 @@ def ended(rack: Rack, count: int) -> None:
     """Add jobs that have ended."""
     now = time.time()
     for number in range(count):
-        name = f"old-{number}"
-        rack.service._state.jobs[name] = JobRecord(
-            name,
+        job = JobRecord(
+            f"old-{number}",
             JobSpec(count=1, command=("true",)),
             "image:1",
             now - 100,
@@ -51,6 +49,7 @@ def ended(rack: Rack, count: int) -> None:
             finished_at=now - 30,
             final_homes=("as0",),
         )
+        rack.service._state.jobs.put(job)
 
 
 async def test_only_the_jobs_of_a_page_are_made_and_ended_jobs_once(
@@ -71,7 +70,7 @@ async def test_only_the_jobs_of_a_page_are_made_and_ended_jobs_once(
     assert (await client.get("/projects")).json()["items"][0]["jobs"] == 0
     assert len(made) == 5
     state = rack.service._state
-    state.jobs["old-0"] = replace(state.jobs["old-0"], reason="seen again")
+    state.jobs.change("old-0", reason="seen again")
     assert (await client.get("/jobs/old-0")).json()["reason"] == "seen again"
     assert len(made) == 6
 
@@ -105,9 +104,10 @@ async def test_jobs_with_much_text_make_smaller_pages(
     now = time.time()
     for number in range(5):
         asked = JobRequest(count=1, command=["x" * 2000], env={"APP_A": "y" * 300})
-        rack.service._state.jobs[f"big-{number}"] = JobRecord(
+        job = JobRecord(
             f"big-{number}", spec_of(asked), "image:1", now, "cancelled", finished_at=now
         )
+        rack.service._state.jobs.put(job)
     sizes, cursor = [], None
     while True:
         given = {} if cursor is None else {"cursor": cursor}
@@ -213,7 +213,7 @@ async def test_a_series_of_any_length_is_bounded(
     await rack.service.commands.submit(JobRequest(name="red", count=4))
     await rack.state("red", "running")
     state, now = rack.service._state, time.time()
-    state.change("red", started_at=now - 700)
+    state.jobs.change("red", started_at=now - 700)
     for second in range(600):
         values = np.full((6, 3), second, dtype=np.float32)
         rack.service._telemetry.history.append(now - 600 + second, values)

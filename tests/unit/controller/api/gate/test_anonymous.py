@@ -168,7 +168,7 @@ async def codes_of(options: PeopleOptions, folder: Path, forwarded: list[str]) -
         return codes
 
 
-async def test_nobody_is_believed_who_names_another_address(tmp_path: Path) -> None:
+async def test_a_client_that_names_another_address_is_not_believed(tmp_path: Path) -> None:
     forwarded = [f"203.0.113.{number}" for number in range(200)]
     codes = await codes_of(PeopleOptions(), tmp_path, forwarded)
     assert codes.count(401) < 150

@@ -149,7 +149,7 @@ async def test_a_change_goes_on_when_time_is_up() -> None:
         await done.wait()
 
 
-async def test_a_change_that_fails_after_its_time_disturbs_nobody() -> None:
+async def test_a_change_that_fails_after_its_time_disturbs_no_other() -> None:
     async def work() -> None:
         await asyncio.sleep(0.02)
         raise ServiceError("failed", "too late")

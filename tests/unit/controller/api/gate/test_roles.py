@@ -189,13 +189,13 @@ async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> No
     beta = Principal("b", Role.USER, frozenset({"beta"}))
     reader = ScopedQueries(site.service.queries, beta).watch(None)  # type: ignore[arg-type]
     del site.service.jobs["beta-blue"], site.service.jobs["alpha-red"]
-    for name in ("alpha-red", "beta-blue", "", "nobody"):
+    for name in ("alpha-red", "beta-blue", "", "unknown"):
         site.service.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))
     names = [item.data.name for item in await reader.batch()]  # type: ignore[union-attr]
     assert names == ["beta-blue", ""]
 
 
-def test_what_a_job_had_is_somebody_elses_once_it_ended() -> None:
+def test_what_a_job_had_belongs_to_others_once_it_ended() -> None:
     """Its moves stay its owner's to see; the traffic of its endpoints does not."""
     owners = [
         Owned("beta-old", "beta", ("gpu0", "gpu1"), holding=False),
@@ -240,7 +240,7 @@ def test_every_rule_is_a_known_verb_and_has_a_route() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_an_unknown_verb_is_refused_to_everybody(role: Role) -> None:
+def test_an_unknown_verb_is_refused_to_every_role(role: Role) -> None:
     principal = Principal("x", role, frozenset({"*"}))
     assert authorise(principal, "reactor:open") is Authorisation.FORBIDDEN
     assert "reactor:open" not in may(principal)

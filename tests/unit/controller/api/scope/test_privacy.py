@@ -74,12 +74,11 @@ async def people(folder: Path) -> AsyncIterator[People]:
     site = load_site(PAPER)
     queue = replace(site.scheduling.queue, preemption=Preemption.PRIORITY)
     rack = Rack(folder, replace(site, scheduling=replace(site.scheduling, queue=queue)))
-    await rack.up()
+    await rack.up(projects=lambda: [Share("default"), Share("alpha"), Share("beta")])
     accounts = Accounts(folder / "accounts.sqlite", rack.service._state.clock)
     await accounts.open()
     for project in ("alpha", "beta"):
         await accounts.put_project(Project(project))
-    rack.service.use_projects(lambda: [Share("default"), Share("alpha"), Share("beta")])
     made = People(rack, {})
     for who, role, projects in (
         ("ann", Role.USER, ["alpha"]),

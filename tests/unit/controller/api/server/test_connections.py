@@ -184,7 +184,7 @@ def until(what: str, condition: Callable[[], bool], limit_s: float = 60.0) -> No
         time.sleep(0.02)
 
 
-def test_ten_thousand_connections_take_bounded_files_and_memory_and_nobodys_turn(
+def test_ten_thousand_connections_take_bounded_files_and_memory(
     tmp_path: Path,
 ) -> None:
     """A server with 1,024 files; each connection says nothing, or a part of something."""

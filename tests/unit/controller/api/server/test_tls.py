@@ -123,7 +123,9 @@ async def test_plain_http_to_a_tls_port_gets_nothing(served: Served, tmp_path: P
     assert await alive(port, tmp_path / "mine")
 
 
-async def test_handshakes_that_never_end_hold_nobody(served: Served, tmp_path: Path) -> None:
+async def test_handshakes_that_never_end_delay_no_other_client(
+    served: Served, tmp_path: Path
+) -> None:
     _, port = served
     silent = await begun(port)
     assert await alive(port, tmp_path / "mine")

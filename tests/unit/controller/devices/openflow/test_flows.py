@@ -23,7 +23,7 @@ async def moved(rack: Rack) -> tuple[State, FlowKeeper, dict[str, AttachPoint | 
     await rack.state("red", "running")
     await service._tasks.stop()
     state = service._state
-    places = state.attachments
+    places = state.light.attachments
     return (
         state,
         rack.flows,
@@ -41,7 +41,7 @@ def holds_the_intent(rack: Rack, state: State) -> bool:
 
 
 def come_true(state: State, target: Mapping[str, AttachPoint | None]) -> None:
-    state.attachments.update({e: at for e, at in target.items() if at is not None})
+    state.light.attachments.update({e: at for e, at in target.items() if at is not None})
     state.epoch += 1
 
 
@@ -69,18 +69,18 @@ async def test_what_came_differently_is_compiled_as_it_came(rack: Rack, change: 
     state, keeper, target = await moved(rack)
     keeper.foresee(state.forwarding_at(target))
     if change == "installed":  # something else was, in between
-        state.held["gpu2"] = state.attachments.get("gpu2")
+        state.light.held["gpu2"] = state.light.attachments.get("gpu2")
         await keeper.converge(state.forwarding())
-        del state.held["gpu2"]
+        del state.light.held["gpu2"]
     come_true(state, target)
     if change == "epoch":
         state.epoch += 1
     elif change == "held":
-        state.held["gpu0"] = None
+        state.light.held["gpu0"] = None
     elif change == "places":
-        del state.attachments["gpu1"]
+        del state.light.attachments["gpu1"]
     elif change == "jobs":
-        state.change("red", endpoints=("gpu0",))
+        state.jobs.change("red", endpoints=("gpu0",))
     await keeper.converge(state.forwarding())
     assert holds_the_intent(rack, state)
     if change == "epoch":

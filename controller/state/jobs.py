@@ -1,0 +1,134 @@
+"""The jobs of the site, and what is known of their ranks. Part of the state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from dataclasses import dataclass, field, replace
+
+from controller.devices.engine import RankStatus
+from controller.state.queue import QueueReport
+from controller.state.records import JobRecord, JobSpec
+
+KEPT_JOBS = 2000
+"""Ended jobs that can still be read; a controller runs for years."""
+KEPT_JOB_BYTES = 64 * 2**20
+"""Of the texts of all ended jobs together."""
+
+
+@dataclass(slots=True, frozen=True)
+class Handled:
+    """What is being done with a job, and when that is over; its light is not moved meanwhile."""
+
+    doing: str
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Jobs(Mapping[str, JobRecord]):
+    """Every job by name, in the order of submission.
+
+    Records are frozen: the methods replace them.
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[str, JobRecord] = {}
+        self._sizes: dict[str, tuple[JobSpec | None, int]] = {}
+        """Per job that ended: its request and the bytes of its texts."""
+        self.unsaved: set[str] = set()
+        """Jobs that are being submitted: nothing happens to them before they are durable."""
+        self.handled: dict[str, Handled] = {}
+        """Jobs on which an operator's order is being carried out."""
+        self.owed: set[str] = set()
+        """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
+        self.stalled: dict[str, tuple[float, str]] = {}
+        """Jobs that have stopped communicating: since when that is known, and what was seen."""
+        self.statuses: list[RankStatus] = []
+        """What the agents last said of every rank; replaced as a whole."""
+        self.queue = QueueReport()
+        """The result of the last scheduling round."""
+        self.promised: dict[str, frozenset[str]] = {}
+        """Endpoints that a regroup under way frees, by the pending job they are for."""
+        self.wake = asyncio.Event()
+        """Set on every change that may let a waiting job run."""
+
+    def __getitem__(self, name: str) -> JobRecord:
+        return self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+    def values(self) -> ValuesView[JobRecord]:
+        """Return the records; a view of the dictionary, which is faster than the mixin's."""
+        return self._records.values()
+
+    def items(self) -> ItemsView[str, JobRecord]:
+        """Return names and records."""
+        return self._records.items()
+
+    def restore(self, jobs: Iterable[JobRecord]) -> None:
+        """Take over the stored jobs."""
+        self._records = {job.name: job for job in jobs}
+
+    def put(self, job: JobRecord) -> JobRecord:
+        """Replace a job's record and wake the tasks that wait for a change."""
+        self._records[job.name] = job
+        self.wake.set()
+        return job
+
+    def change(self, name: str, **fields: object) -> JobRecord:
+        """Replace some fields of a job's record and wake the tasks that wait for a change."""
+        return self.put(self._replaced(name, **fields))
+
+    def put_back(self, job: JobRecord) -> None:
+        """Restore an earlier record after a refused write; wakes no task."""
+        self._records[job.name] = job
+
+    def annotate(self, name: str, **fields: object) -> JobRecord:
+        """Replace fields that a scheduling round itself decided; wakes no task."""
+        self._records[name] = self._replaced(name, **fields)
+        return self._records[name]
+
+    def remove(self, name: str) -> JobRecord | None:
+        """Forget a job; return its last record, None if there is none."""
+        self._sizes.pop(name, None)
+        return self._records.pop(name, None)
+
+    def forget_ended(self) -> tuple[str, ...]:
+        """Forget the oldest ended jobs beyond the limits; return their names."""
+        ended = [job for job in self._records.values() if job.ended]
+        ended.sort(key=lambda job: job.finished_at or job.submitted_at)
+        left, gone = KEPT_JOB_BYTES, []
+        for number, job in enumerate(reversed(ended)):
+            left -= self._texts(job)
+            if number >= KEPT_JOBS or left < 0:
+                gone.append(job.name)
+        for name in gone:
+            self.remove(name)
+        return tuple(reversed(gone))
+
+    def promised_endpoints(self) -> frozenset[str]:
+        """Return the endpoints reserved for jobs that a regroup under way makes room for."""
+        return frozenset(e for endpoints in self.promised.values() for e in endpoints)
+
+    def holders(self) -> dict[str, JobRecord]:
+        """Return the job of every endpoint that has one."""
+        return {e: job for job in self._records.values() if job.holding for e in job.endpoints}
+
+    def _replaced(self, name: str, **fields: object) -> JobRecord:
+        return replace(self._records[name], **fields)  # type: ignore[arg-type]
+
+    def _texts(self, job: JobRecord) -> int:
+        """Return the size of a job's texts in bytes; counted once for each request."""
+        known, size = self._sizes.get(job.name, (None, 0))
+        if known is not job.request:
+            request = job.request
+            texts = (*request.command, *request.env, *request.env.values())
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            self._sizes[job.name] = (job.request, size)
+        return size
