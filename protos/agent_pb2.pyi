@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Scope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCOPE_SITE: _ClassVar[Scope]
+    SCOPE_PROJECT: _ClassVar[Scope]
+    SCOPE_JOB: _ClassVar[Scope]
+
 class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     STATE_UNSPECIFIED: _ClassVar[State]
@@ -15,6 +21,9 @@ class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATE_RUNNING: _ClassVar[State]
     STATE_PAUSED: _ClassVar[State]
     STATE_EXITED: _ClassVar[State]
+SCOPE_SITE: Scope
+SCOPE_PROJECT: Scope
+SCOPE_JOB: Scope
 STATE_UNSPECIFIED: State
 STATE_ABSENT: State
 STATE_CREATED: State
@@ -133,8 +142,15 @@ class Limits(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets")
     class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SecretsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +168,10 @@ class Rank(_message.Message):
     GPU_UUID_FIELD_NUMBER: _ClassVar[int]
     EMULATED_SHARE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -163,7 +183,31 @@ class Rank(_message.Message):
     gpu_uuid: str
     emulated_share: float
     limits: Limits
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    volumes: _containers.RepeatedCompositeFieldContainer[VolumeMount]
+    uid: int
+    gid: int
+    secrets: _containers.ScalarMap[str, str]
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class VolumeMount(_message.Message):
+    __slots__ = ("volume", "path", "read_only", "scope", "owner", "quota_bytes", "read_bps", "write_bps")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_BPS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_BPS_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    path: str
+    read_only: bool
+    scope: Scope
+    owner: str
+    quota_bytes: int
+    read_bps: int
+    write_bps: int
+    def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., read_only: _Optional[bool] = ..., scope: _Optional[_Union[Scope, str]] = ..., owner: _Optional[str] = ..., quota_bytes: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class StartRequest(_message.Message):
     __slots__ = ("ranks",)
@@ -324,16 +368,20 @@ class Gpu(_message.Message):
     def __init__(self, memory_total_bytes: _Optional[int] = ..., temperature_c: _Optional[float] = ..., power_w: _Optional[float] = ..., sm_clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., pcie_rx_bps: _Optional[int] = ..., pcie_tx_bps: _Optional[int] = ..., pcie_replays: _Optional[int] = ..., nvlinks_up: _Optional[int] = ..., ecc_corrected: _Optional[int] = ..., ecc_uncorrected: _Optional[int] = ..., xid: _Optional[int] = ..., throttle_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("job", "rank", "tail", "follow")
+    __slots__ = ("job", "rank", "tail", "follow", "since", "search")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     tail: int
     follow: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+    since: float
+    search: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ..., since: _Optional[float] = ..., search: _Optional[str] = ...) -> None: ...
 
 class LogBatch(_message.Message):
     __slots__ = ("lines",)
@@ -350,3 +398,129 @@ class LogLine(_message.Message):
     stream: str
     text: str
     def __init__(self, time: _Optional[float] = ..., stream: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class VolumesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VolumesReply(_message.Message):
+    __slots__ = ("volumes",)
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    volumes: _containers.RepeatedCompositeFieldContainer[Volume]
+    def __init__(self, volumes: _Optional[_Iterable[_Union[Volume, _Mapping]]] = ...) -> None: ...
+
+class Volume(_message.Message):
+    __slots__ = ("name", "read_only", "problem", "filesystem", "total_bytes", "free_bytes", "quota", "data")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    FILESYSTEM_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    read_only: bool
+    problem: str
+    filesystem: str
+    total_bytes: int
+    free_bytes: int
+    quota: str
+    data: _containers.RepeatedCompositeFieldContainer[VolumeData]
+    def __init__(self, name: _Optional[str] = ..., read_only: _Optional[bool] = ..., problem: _Optional[str] = ..., filesystem: _Optional[str] = ..., total_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., quota: _Optional[str] = ..., data: _Optional[_Iterable[_Union[VolumeData, _Mapping]]] = ...) -> None: ...
+
+class VolumeData(_message.Message):
+    __slots__ = ("scope", "owner", "uid", "bytes", "files", "quota_bytes", "created_at", "used_at", "measured_at", "jobs")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    USED_AT_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_AT_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    scope: Scope
+    owner: str
+    uid: int
+    bytes: int
+    files: int
+    quota_bytes: int
+    created_at: float
+    used_at: float
+    measured_at: float
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, scope: _Optional[_Union[Scope, str]] = ..., owner: _Optional[str] = ..., uid: _Optional[int] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ..., quota_bytes: _Optional[int] = ..., created_at: _Optional[float] = ..., used_at: _Optional[float] = ..., measured_at: _Optional[float] = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemoveDataRequest(_message.Message):
+    __slots__ = ("volume", "scope", "owner")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    scope: Scope
+    owner: str
+    def __init__(self, volume: _Optional[str] = ..., scope: _Optional[_Union[Scope, str]] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class RemoveDataReply(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: bool
+    def __init__(self, removed: _Optional[bool] = ...) -> None: ...
+
+class ExecInput(_message.Message):
+    __slots__ = ("start", "stdin", "stdin_closed", "resize")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STDIN_FIELD_NUMBER: _ClassVar[int]
+    STDIN_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_FIELD_NUMBER: _ClassVar[int]
+    start: ExecStart
+    stdin: bytes
+    stdin_closed: bool
+    resize: WindowSize
+    def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., stdin_closed: _Optional[bool] = ..., resize: _Optional[_Union[WindowSize, _Mapping]] = ...) -> None: ...
+
+class ExecStart(_message.Message):
+    __slots__ = ("job", "rank", "command", "terminal", "window", "idle_s", "total_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    command: _containers.RepeatedScalarFieldContainer[str]
+    terminal: bool
+    window: WindowSize
+    idle_s: float
+    total_s: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., terminal: _Optional[bool] = ..., window: _Optional[_Union[WindowSize, _Mapping]] = ..., idle_s: _Optional[float] = ..., total_s: _Optional[float] = ...) -> None: ...
+
+class WindowSize(_message.Message):
+    __slots__ = ("rows", "columns")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    columns: int
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+
+class ExecOutput(_message.Message):
+    __slots__ = ("stdout", "stderr", "end")
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    stdout: bytes
+    stderr: bytes
+    end: ExecEnd
+    def __init__(self, stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., end: _Optional[_Union[ExecEnd, _Mapping]] = ...) -> None: ...
+
+class ExecEnd(_message.Message):
+    __slots__ = ("exit_code", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...

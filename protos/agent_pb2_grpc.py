@@ -89,6 +89,21 @@ class AgentStub:
                 request_serializer=protos_dot_agent__pb2.LogsRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.LogBatch.FromString,
                 _registered_method=True)
+        self.Exec = channel.stream_stream(
+                '/lightloom.agent.v1.Agent/Exec',
+                request_serializer=protos_dot_agent__pb2.ExecInput.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ExecOutput.FromString,
+                _registered_method=True)
+        self.Volumes = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Volumes',
+                request_serializer=protos_dot_agent__pb2.VolumesRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.VolumesReply.FromString,
+                _registered_method=True)
+        self.RemoveData = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/RemoveData',
+                request_serializer=protos_dot_agent__pb2.RemoveDataRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.RemoveDataReply.FromString,
+                _registered_method=True)
 
 
 class AgentServicer:
@@ -171,6 +186,27 @@ class AgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Exec(self, request_iterator, context):
+        """Runs a command in a running rank. The first input is the start; the last output is the end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Volumes(self, request, context):
+        """Returns the volumes that this agent offers, and the data that jobs have left in them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveData(self, request, context):
+        """Removes the data of one owner. Refused while a container uses it; absent data is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -228,6 +264,21 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Logs,
                     request_deserializer=protos_dot_agent__pb2.LogsRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.LogBatch.SerializeToString,
+            ),
+            'Exec': grpc.stream_stream_rpc_method_handler(
+                    servicer.Exec,
+                    request_deserializer=protos_dot_agent__pb2.ExecInput.FromString,
+                    response_serializer=protos_dot_agent__pb2.ExecOutput.SerializeToString,
+            ),
+            'Volumes': grpc.unary_unary_rpc_method_handler(
+                    servicer.Volumes,
+                    request_deserializer=protos_dot_agent__pb2.VolumesRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.VolumesReply.SerializeToString,
+            ),
+            'RemoveData': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveData,
+                    request_deserializer=protos_dot_agent__pb2.RemoveDataRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.RemoveDataReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -527,6 +578,87 @@ class Agent:
             '/lightloom.agent.v1.Agent/Logs',
             protos_dot_agent__pb2.LogsRequest.SerializeToString,
             protos_dot_agent__pb2.LogBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exec(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lightloom.agent.v1.Agent/Exec',
+            protos_dot_agent__pb2.ExecInput.SerializeToString,
+            protos_dot_agent__pb2.ExecOutput.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Volumes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Volumes',
+            protos_dot_agent__pb2.VolumesRequest.SerializeToString,
+            protos_dot_agent__pb2.VolumesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/RemoveData',
+            protos_dot_agent__pb2.RemoveDataRequest.SerializeToString,
+            protos_dot_agent__pb2.RemoveDataReply.FromString,
             options,
             channel_credentials,
             insecure,
