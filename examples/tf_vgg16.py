@@ -9,9 +9,9 @@ and a step's gradient goes round the ring as one vector.
 
 The model is VGG16 for 32x32 images with ``--width`` times the usual channels. With ``--data`` it
 reads a data set of ``examples/make_images.py``, else the images are drawn around ten fixed
-patterns, so that there is something to learn and nothing to download. With ``--checkpoint`` worker 0
-writes model and optimizer to a folder that all workers see, and a later run continues from there.
-Prints one JSON object a line.
+patterns, so that there is something to learn and nothing to download. With ``--checkpoint``
+worker 0 writes model and optimizer to a folder that all workers see, and a later run continues from
+there. Prints one JSON object a line.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from pathlib import Path
 import structlog
 
 from testbed.demo import DemoError
+from testbed.guests.errors import GuestError
 from testbed.rack import RackError
-from testbed.roce.errors import RoceError
 from testbed.roce.experiment import run
 
 RUN_DIR = Path("/run/lightloom/roce")
@@ -21,7 +21,7 @@ def main() -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         document = run(RUN_DIR, progress=lambda line: print(line, file=sys.stderr))
-    except (RoceError, RackError, DemoError) as error:
+    except (GuestError, RackError, DemoError) as error:
         print(f"{error} ({error.hint})", file=sys.stderr)
         return 1
     print(json.dumps(document, indent=1))

@@ -27,12 +27,12 @@ from sitefile import load_site
 from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
+from testbed.guests.errors import GuestError
+from testbed.guests.parts import Parts, ensure
 from testbed.rack import ovs
 from testbed.rack.layout import bridge_name
 from testbed.roce import splice
-from testbed.roce.errors import RoceError
-from testbed.roce.guest import Address, Guest
-from testbed.roce.parts import Parts, ensure
+from testbed.roce.guest import RECIPE, Address, Guest
 from testbed.roce.perftest import PORT, Transfer, client, parse, server
 
 RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
@@ -70,9 +70,9 @@ class Flight:
 def run(run_dir: Path, *, progress: Progress) -> Document:
     """Bring a rack up, run all measurements, take it down; return the figures.
 
-    Raises RoceError, RackError or DemoError.
+    Raises GuestError, RackError or DemoError.
     """
-    parts = ensure()
+    parts = ensure(RECIPE)
     with ExitStack() as stack:
         stack.callback(rack.down, run_dir, progress=lambda _: None)
         status = rack.up(PAPER_SITE, run_dir, progress=progress)
@@ -221,7 +221,7 @@ class _Experiment:
     def _ask(self, guest: str, command: str, timeout_s: float = COMMAND_S) -> str:
         status, output = self._guests[guest].run(command, timeout_s=timeout_s)
         if status:
-            raise RoceError(
+            raise GuestError(
                 f"{guest}: `{command}` returned {status}: {output[-800:]}", "see the output"
             )
         return output
@@ -253,7 +253,7 @@ def _start_jobs(controller: Controller) -> None:
     deadline = time.monotonic() + _STARTED_S
     while any(job["state"] != "running" for job in controller.items("/jobs")):
         if time.monotonic() > deadline:
-            raise RoceError("the jobs do not start", "see `lightloom get jobs`")
+            raise GuestError("the jobs do not start", "see `lightloom get jobs`")
         time.sleep(0.1)
 
 
@@ -261,4 +261,4 @@ def _room(rank: str) -> str:
     """Return the network namespace of a rank's container."""
     for path in Path("/run/netns").glob(f"ll-c-{rank}-*"):
         return path.name
-    raise RoceError(f"rank {rank} has no network namespace", "check that its container runs")
+    raise GuestError(f"rank {rank} has no network namespace", "check that its container runs")

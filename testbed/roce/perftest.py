@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from testbed.roce.errors import RoceError
+from testbed.guests.errors import GuestError
 
 PORT = 18515
 MESSAGE_BYTES = 65536
@@ -49,5 +49,5 @@ def parse(output: str, transfer: Transfer) -> float:
     """Return the mean rate in bit/s. perftest prints MiB/s: bytes, count, peak, mean, messages."""
     found = re.search(rf"^\s*{MESSAGE_BYTES}\s+(\d+)\s+\S+\s+([\d.]+)\s+\S+\s*$", output, re.M)
     if found is None:
-        raise RoceError(f"ib_write_bw printed no figure: {output[-800:]}", "see the output")
+        raise GuestError(f"ib_write_bw printed no figure: {output[-800:]}", "see the output")
     return float(found[2]) * 2**20 * 8

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from controller.devices.aggregators import ROCE_DSCP
 from controller.devices.openflow.rules.pipeline import ROCE_UDP_PORT
+from testbed.guests.errors import GuestError
 from testbed.rack.shaping import run_tc
-from testbed.roce.errors import RoceError
 
 TAP = "ll-tap"
 NIC = "e0"
@@ -91,7 +91,7 @@ def _run(command: list[str], text: str | None = None) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or error
-        raise RoceError(
+        raise GuestError(
             f"{' '.join(command)}: {detail}", "check that the rack is still up"
         ) from error
     return done.stdout

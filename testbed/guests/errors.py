@@ -1,7 +1,7 @@
-"""Defines the error of RoCEv2 experiments on the rack."""
+"""Defines the error of QEMU guests."""
 
 
-class RoceError(Exception):
+class GuestError(Exception):
     """A guest could not be built, started or used; ``hint`` tells how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:

@@ -7,15 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.roce.errors import RoceError
+from testbed.guests.errors import GuestError
 
 META_KERNEL = "linux-image-amd64"
 """Debian's own kernel: unlike the cloud kernel it has rdma_rxe."""
-TOOLS = (
-    *("busybox-static", "perftest", "ibverbs-providers", "libibverbs1", "librdmacm1"),
-    *("libibumad3", "libnl-3-200", "libnl-route-3-200", "libpci3"),
-)
-QEMU_PACKAGE = "qemu-system-x86"
+QEMU, QEMU_PACKAGE = "qemu-system-x86_64", "qemu-system-x86"
 APT_TIMEOUT_S = 900
 _LOCK_WAIT = ("-o", "DPkg::Lock::Timeout=300")
 
@@ -30,16 +26,16 @@ def install_qemu() -> None:
     _apt("install", "-qq", "-y", "--no-install-recommends", *_LOCK_WAIT, QEMU_PACKAGE)
 
 
-def names() -> tuple[str, ...]:
-    """Return the packages of a guest, including the current kernel's."""
+def names(tools: Sequence[str]) -> tuple[str, ...]:
+    """Return the packages of a guest with ``tools``, including the current kernel's."""
     listed = _call(["apt-cache", "show", "--no-all-versions", META_KERNEL], META_KERNEL)
     found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", listed, re.MULTILINE)
     if found is None:
-        raise RoceError(
+        raise GuestError(
             f"apt knows no package {META_KERNEL}",
             "guests need Debian's packages: run this on Debian, after `apt-get update`",
         )
-    return (found[1], *TOOLS)
+    return (found[1], "busybox-static", *tools)
 
 
 def files(packages: Sequence[str]) -> tuple[str, ...]:
@@ -70,8 +66,10 @@ def _call(command: list[str], what: str, folder: Path | None = None) -> str:
             command, capture_output=True, text=True, timeout=APT_TIMEOUT_S, check=False, cwd=folder
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RoceError(f"{what}: {error}", "guests need apt and dpkg") from error
+        raise GuestError(f"{what}: {error}", "guests need apt and dpkg") from error
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise RoceError(f"{what}: {' '.join(last)}", "check that this machine can install packages")
+        raise GuestError(
+            f"{what}: {' '.join(last)}", "check that this machine can install packages"
+        )
     return done.stdout
