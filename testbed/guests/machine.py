@@ -58,6 +58,11 @@ class Machine:
             end_all([(process.pid, process.ticks)], grace_s=GRACE_S)
             raise
 
+    @property
+    def pid(self) -> int:
+        """Return QEMU's process id."""
+        return self._process.pid
+
     def await_boot(self) -> None:
         """Wait until the guest accepts commands."""
         self._read_until(_READY, time.monotonic() + BOOT_TIMEOUT_S, "boot")

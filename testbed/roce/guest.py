@@ -63,6 +63,11 @@ class Guest:
             raise
         return cls(netns, machine)
 
+    @property
+    def pid(self) -> int:
+        """Return QEMU's process id."""
+        return self._machine.pid
+
     def await_boot(self) -> None:
         """Wait until the guest accepts commands."""
         self._machine.await_boot()

@@ -75,7 +75,7 @@ def test_guests_without_an_owner_go_with_the_rack(
     measured: list[int] = []
 
     def crash(self: experiment._Experiment) -> None:
-        measured.extend(guest._process.pid for guest in self._guests.values())
+        measured.extend(guest.pid for guest in self._guests.values())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(experiment._Experiment, "measure", crash)
