@@ -10,8 +10,16 @@ from pathlib import Path
 
 import structlog
 
-from container_mgr.daemon import AgentConfig, AgentStartError, parse_endpoints, run
+from container_mgr.daemon import (
+    AgentConfig,
+    AgentStartError,
+    parse_endpoints,
+    parse_users,
+    parse_volumes,
+    run,
+)
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
+from container_mgr.users import DEFAULT_ID
 
 
 def main() -> int:
@@ -47,6 +55,32 @@ def main() -> int:
         metavar="HOST[:PORT][/PATH]",
         help="images may be fetched from here; repeatable (default: none are fetched)",
     )
+    parser.add_argument(
+        "--volume",
+        action="append",
+        default=[],
+        metavar="NAME=PATH[:ro|rw][,mount]",
+        help="a directory that jobs may mount by name; repeatable. ro (the default): every job"
+        " reads only. mount: a file system must be mounted at PATH",
+    )
+    parser.add_argument(
+        "--volumes",
+        type=Path,
+        metavar="FILE",
+        help="the same in YAML: NAME: {path: PATH, mode: ro|rw, mount: true|false}",
+    )
+    parser.add_argument(
+        "--user",
+        default=str(DEFAULT_ID),
+        metavar="UID[:GID]",
+        help="ranks run as this user unless the site file gives another (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--uids",
+        default="1000-60000",
+        metavar="LOW-HIGH",
+        help="users and groups that the site file may give to ranks (default: %(default)s)",
+    )
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -68,6 +102,8 @@ def main() -> int:
                 job_map=options.job_map,
                 require_digest=options.require_digest,
                 registries=options.registry,
+                volumes=parse_volumes(options.volume, options.volumes),
+                users=parse_users(options.user, options.uids),
                 ready=_print_ready,
             )
         )

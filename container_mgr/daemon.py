@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
+from container_mgr import users
 from container_mgr.docker.arguments import Host, Limits, cgroup_parent
 from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
@@ -25,10 +26,15 @@ from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
+from container_mgr.ranks.quotas import QuotaWatch
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
+from container_mgr.users import DEFAULT, Users
 from container_mgr.values import Attach, ServedEndpoint
+from container_mgr.volumes import offers
+from container_mgr.volumes.offers import Offer
+from container_mgr.volumes.volumes import Volumes
 from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
@@ -76,6 +82,10 @@ class AgentConfig:
     """Refuse images named by a tag."""
     registries: Sequence[str] = ()
     """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
+    volumes: Sequence[Offer] = ()
+    """Directories of this server that jobs may mount by name."""
+    users: Users = DEFAULT
+    """The users that ranks run as."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""
@@ -98,7 +108,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     engine = DockerHost(config.docker_host, config.engine_timeout_s)
     fence = Fence(config.directory / "term")
     ranks: Ranks | None = None
-    sampler: asyncio.Task[None] | None = None
+    volumes: Volumes | None = None
+    loops: list[asyncio.Task[None]] = []
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
         interceptors=[TermGate(fence)],
@@ -117,22 +128,33 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         try:
             facts = await engine.facts()
             inventory = _inventory(config, facts, gpus)
+            volumes = _volumes(config, facts)
             ranks = Ranks(
                 engine=engine,
                 nics=Nics(config.server, config.nic_netns),
                 inventory=inventory,
                 host=_host(config, facts),
                 fence=fence,
+                volumes=volumes,
                 state_dir=config.directory,
             )
             await ranks.recover()
+            await volumes.recover()
         except EngineFailure as error:
             raise AgentStartError(
                 "unavailable", "docker", str(error), "is the Docker Engine running?"
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
         service = AgentService(config.server, engine, ranks, inventory)
-        sampler = asyncio.create_task(service.sample_forever())
+        watch = QuotaWatch(volumes, ranks.observe, ranks.end)
+        loops = [
+            asyncio.create_task(loop)
+            for loop in (
+                service.sample_forever(),
+                watch.enforce_forever(),
+                watch.measure_forever(),
+            )
+        ]
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
         await server.start()
@@ -147,12 +169,14 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         await stop.wait()
     finally:
         await server.stop(_STOP_GRACE_S)
-        if sampler is not None:
-            sampler.cancel()
+        for loop in loops:
+            loop.cancel()
             with suppress(asyncio.CancelledError):
-                await sampler
+                await loop
         if ranks is not None:
             await ranks.close()
+        if volumes is not None:
+            volumes.close()
         gpus.stop()
         engine.close()
 
@@ -179,7 +203,28 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         block_device=sysfs.whole_disk(Path(facts.root)) if facts.root else "",
         dev=config.dev,
         remapped_users=facts.remapped_users,
+        users=config.users,
     )
+
+
+def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:
+    if config.volumes and facts.remapped_users and facts.remapped_base is None:
+        raise AgentStartError(
+            "unavailable",
+            "docker",
+            f"the engine remaps users, but {facts.root} does not say to which",
+            "offer no volumes, or run the engine with its usual directories",
+        )
+    return Volumes(_offers(config), remapped=facts.remapped_base)
+
+
+def _offers(config: AgentConfig) -> Mapping[str, Offer]:
+    try:
+        return offers.check(config.volumes)
+    except ValueError as error:
+        raise AgentStartError(
+            "invalid", "--volume", str(error), "a name and a directory of its own for each volume"
+        ) from error
 
 
 def _credentials(config: AgentConfig) -> Credentials:
@@ -218,6 +263,7 @@ def check(config: AgentConfig) -> None:
             f"{invalid!r} is not a registry",
             "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
+    _offers(config)
     if config.nic_netns is None and not config.endpoints:
         raise AgentStartError(
             "invalid", config.server, "no endpoints", "list them with --endpoints"
@@ -249,6 +295,30 @@ def parse_endpoints(text: str) -> tuple[ServedEndpoint, ...]:
             "--endpoints",
             f"cannot be read: {error}",
             'e.g. gpu0=ens1f0 or [{"name": "gpu0", "nic": "ens1f0", "gpu_uuid": "GPU-…"}]',
+        ) from error
+
+
+def parse_volumes(texts: Sequence[str], file: Path | None) -> tuple[Offer, ...]:
+    """Read every ``--volume`` and the file of ``--volumes``. Raises AgentStartError."""
+    try:
+        return (*map(offers.parse, texts), *(offers.read_file(file) if file else ()))
+    except (ValueError, OSError) as error:
+        raise AgentStartError(
+            "invalid",
+            "--volume",
+            str(error),
+            "e.g. imagenet=/srv/imagenet:ro,mount or scratch=/srv/scratch:rw",
+        ) from error
+
+
+def parse_users(user: str, uids: str) -> Users:
+    """Read ``--user`` and ``--uids``. Raises AgentStartError."""
+    try:
+        low, high = users.parse_range(uids)
+        return Users(users.parse_user(user), low, high)
+    except ValueError as error:
+        raise AgentStartError(
+            "invalid", "--user, --uids", str(error), "e.g. --user 60600:60600 --uids 1000-60000"
         ) from error
 
 

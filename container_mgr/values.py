@@ -124,6 +124,42 @@ class RankLimits:
     write_bps: int | None = None
 
 
+class Scope(StrEnum):
+    """Who shares a directory of a volume."""
+
+    SITE = "site"
+    """The volume itself, shared by all who may use it."""
+    PROJECT = "project"
+    JOB = "job"
+
+
+@dataclass(slots=True, frozen=True)
+class VolumeMount:
+    """A volume in a rank's container, at ``path``. Limits of None do not hold."""
+
+    volume: str
+    path: str
+    read_only: bool = False
+    scope: Scope = Scope.SITE
+    owner: str = ""
+    """The project or job whose directory it is; empty for the volume itself."""
+    quota_bytes: int | None = None
+    """The most that the owner's directory may hold."""
+    read_bps: int | None = None
+    write_bps: int | None = None
+    """Of this rank, on the volume's disk, in bytes per second."""
+
+
+@dataclass(slots=True, frozen=True)
+class BoundVolume:
+    """A checked mount, and the directory of the server that it shows."""
+
+    mount: VolumeMount
+    source: str
+    disk: str = ""
+    """The volume's disk, for I/O limits; empty when it is on none."""
+
+
 @dataclass(slots=True, frozen=True)
 class RankSpec:
     """One rank to run. ``gpu_uuid`` and ``emulated_share`` (cores) exclude each other."""
@@ -137,6 +173,10 @@ class RankSpec:
     gpu_uuid: str = ""
     emulated_share: float | None = None
     limits: RankLimits = RankLimits()
+    volumes: tuple[VolumeMount, ...] = ()
+    uid: int | None = None
+    gid: int | None = None
+    """Numeric user and group of its processes; None means the agent's default."""
 
     def digest(self) -> str:
         """Return a digest that differs from other specifications with the same key."""
@@ -156,6 +196,7 @@ class RankSpec:
             LABEL + "rdma": rdma_device,
             LABEL + "digest": self.digest(),
             LABEL + "nic": json.dumps(asdict(self.nic), sort_keys=True),
+            LABEL + "volumes": json.dumps([asdict(mount) for mount in self.volumes]),
             LABEL + "share": "" if self.emulated_share is None else f"{self.emulated_share:g}",
         }
 
@@ -185,6 +226,7 @@ class Container:
     rdma_device: str = ""
     term: int = 0
     """The term of the controller that started it."""
+    volumes: tuple[VolumeMount, ...] = ()
 
     @property
     def alive(self) -> bool:

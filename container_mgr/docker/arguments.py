@@ -6,7 +6,8 @@ through unchecked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,21 @@ from typing import Any
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.rdma import RdmaBinding
-from container_mgr.values import RankSpec
+from container_mgr.users import DEFAULT, User, Users
+from container_mgr.values import AgentError, BoundVolume, RankSpec
+from container_mgr.volumes import rules
 
 CPU_PERIOD_US = 50_000
 """The CFS period; short, so that a stand-in's share takes effect within a training step."""
 
 HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every image may write to
 
+MAX_IMAGE_VOLUMES = 16
+"""Paths that an image may declare as volumes; each becomes a file system in memory."""
+
+_IMAGE_VOLUME = re.compile(r"(/[A-Za-z0-9._@+-]+)+/?")
+_NO_VOLUME = ("/dev", "/lightloom", "/proc", "/run/lightloom", "/sys")
+_IN_MEMORY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - of the container
 _LOG_MAX_SIZE = "10m"
 _LOG_MAX_FILES = 3
 _NOWHERE = "void"
@@ -52,6 +61,7 @@ class Host:
     """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
+    users: Users = DEFAULT
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,6 +71,7 @@ class Program:
     image_id: str
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
+    volumes: Sequence[str] = ()
 
 
 def cgroup_parent(name: str, driver: str) -> str:
@@ -75,13 +86,16 @@ def create_arguments(
     program: Program,
     rank_dir: Path,
     term: int,
+    user: User,
+    volumes: Sequence[BoundVolume] = (),
     gpu: GpuBinding | None = None,
     rdma: RdmaBinding | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments of the SDK's ``create_container`` and ``create_host_config``.
 
     The command is the image's entry point plus the rank's command (the image's own when
-    the rank has none), run through our entry script.
+    the rank has none), run through our entry script. Raises AgentError for an image whose
+    volumes cannot be mounted.
     """
     limits = host.limits
     memory = spec.limits.memory_bytes or limits.memory_bytes
@@ -89,6 +103,7 @@ def create_arguments(
     container = {
         "image": program.image_id,
         "name": spec.key.container,
+        "user": f"{user.uid}:{user.gid}",
         "hostname": f"{spec.key.job}-{spec.key.rank}",
         "entrypoint": [
             *("/bin/sh", ENTRY_PATH),
@@ -97,6 +112,9 @@ def create_arguments(
         "command": [*program.entrypoint, *(spec.command or program.command)],
         "environment": {
             "HOME": HOME,
+            # Most images know no account with this number.
+            "USER": f"u{user.uid}",
+            "LOGNAME": f"u{user.uid}",
             **spec.env,
             # These come last: neither an image nor a job may choose GPUs.
             "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
@@ -113,8 +131,8 @@ def create_arguments(
         "tmpfs": {
             "/tmp": scratch,  # noqa: S108 - of the container
             "/var/tmp": scratch,  # noqa: S108
-            "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
-            # Status files are empty; images choose their own user.
+            "/run": "rw,nosuid,nodev,noexec,mode=1777,size=65536k",
+            # Status files are empty.
             READY_DIR: "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
         },
         "shm_size": memory // 2,
@@ -132,12 +150,15 @@ def create_arguments(
     if spec.limits.cores is not None and spec.emulated_share is None:
         options["cpu_period"] = CPU_PERIOD_US
         options["cpu_quota"] = cpu_quota_us(spec.limits.cores)
-    for option, bps in (
-        ("device_read_bps", spec.limits.read_bps),
-        ("device_write_bps", spec.limits.write_bps),
+    mounts = [*map(_bind, volumes), *_image_volumes(spec, program, volumes, memory // 2)]
+    if mounts:
+        options["mounts"] = mounts
+    for option, rates in (
+        ("device_read_bps", disk_limits(spec, host.block_device, volumes, writes=False)),
+        ("device_write_bps", disk_limits(spec, host.block_device, volumes, writes=True)),
     ):
-        if bps is not None:
-            options[option] = [{"Path": host.block_device, "Rate": bps}]
+        if rates:
+            options[option] = [{"Path": disk, "Rate": bps} for disk, bps in rates.items()]
     nodes = [*(gpu.nodes if gpu else ()), *(rdma.nodes if rdma else ())]
     if nodes:
         options["devices"] = [f"{host.dev / node}:/dev/{node}:rw" for node in nodes]
@@ -154,3 +175,65 @@ def create_arguments(
 def cpu_quota_us(share: float) -> int:
     """Return the CFS quota for ``share`` cores; the kernel's minimum is 1 ms."""
     return max(1000, round(share * CPU_PERIOD_US))
+
+
+def disk_limits(
+    spec: RankSpec, engine_disk: str, volumes: Sequence[BoundVolume], *, writes: bool
+) -> dict[str, int]:
+    """Return the limit of each disk that a rank uses, in bytes per second.
+
+    The rank's own limit holds on the disk of the engine's data and on those of its volumes. Of
+    several limits of one disk the lowest holds.
+    """
+    limits: dict[str, int] = {}
+    own = spec.limits.write_bps if writes else spec.limits.read_bps
+    if own is not None:
+        limits = {disk: own for disk in (engine_disk, *(v.disk for v in volumes)) if disk}
+    for volume in volumes:
+        bps = volume.mount.write_bps if writes else volume.mount.read_bps
+        if bps is not None:
+            limits[volume.disk] = min(bps, limits.get(volume.disk, bps))
+    return limits
+
+
+def _bind(volume: BoundVolume) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": volume.source,
+        "Target": volume.mount.path,
+        "ReadOnly": volume.mount.read_only,
+        # Neither mounts below it nor mounts that the server makes later appear in it.
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }
+
+
+def _image_volumes(
+    spec: RankSpec, program: Program, volumes: Sequence[BoundVolume], size: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a mount of memory for each volume that the image declares.
+
+    Without it the engine would make a writable directory without limits on its own disk.
+    """
+    name = spec.key.container
+    if len(program.volumes) > MAX_IMAGE_VOLUMES:
+        raise AgentError(
+            "invalid", name, f"image {spec.image} declares more than {MAX_IMAGE_VOLUMES} volumes"
+        )
+    ours = [volume.mount.path for volume in volumes]
+    for declared in program.volumes:
+        path = declared.rstrip("/")
+        if _IMAGE_VOLUME.fullmatch(declared) is None or {".", ".."} & set(path.split("/")):
+            reason = "not a plain absolute path"
+        elif any(rules.within(path, tree) or rules.within(tree, path) for tree in _NO_VOLUME):
+            reason = "a path of the container itself"
+        elif any(rules.within(path, other) and path != other for other in ours):
+            reason = "inside a volume of the job"
+        else:
+            if path not in (*ours, *_IN_MEMORY):
+                options = {"SizeBytes": size, "Mode": 0o1777}
+                yield {"Type": "tmpfs", "Target": path, "TmpfsOptions": options}
+            continue
+        raise AgentError(
+            "invalid", name, f"image {spec.image} declares the volume {declared[:80]!r}, {reason}",
+            "build the image without this VOLUME",
+        )  # fmt: skip

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import docker
@@ -22,6 +24,7 @@ import structlog
 
 from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.docker.inspection import container_of, is_ours
+from container_mgr.users import User
 from container_mgr.values import LABEL, Container
 
 _T = TypeVar("_T")
@@ -65,6 +68,17 @@ class EngineFacts:
     root: str = ""
     """The directory of its data."""
 
+    @property
+    def remapped_base(self) -> User | None:
+        """What user and group 0 of containers are outside them; None without ``userns-remap``.
+
+        An engine that remaps users keeps its data in a directory named after them.
+        """
+        match = re.fullmatch(r"([0-9]{1,10})\.([0-9]{1,10})", Path(self.root).name)
+        if not self.remapped_users or match is None:
+            return None
+        return User(int(match[1]), int(match[2]))
+
 
 @dataclass(slots=True, frozen=True)
 class Image:
@@ -74,6 +88,8 @@ class Image:
     size_bytes: int
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
+    volumes: tuple[str, ...] = ()
+    """Paths that the image declares as volumes."""
 
 
 class DockerHost:
@@ -113,6 +129,7 @@ class DockerHost:
             size_bytes=int(found.get("Size", 0)),
             entrypoint=tuple(config.get("Entrypoint") or ()),
             command=tuple(config.get("Cmd") or ()),
+            volumes=tuple(sorted(config.get("Volumes") or ())),
         )
 
     async def pull(self, reference: str) -> None:

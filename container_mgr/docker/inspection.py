@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from container_mgr.values import LABEL, MAX_TERM, Container, NicSpec, RankKey
+from container_mgr.values import LABEL, MAX_TERM, Container, NicSpec, RankKey, Scope, VolumeMount
 
 _STATES = {
     "created": "created",
@@ -67,6 +67,10 @@ def _read(raw: Mapping[str, Any]) -> Container:
         gpu_uuid=labels.get(LABEL + "gpu", ""),
         rdma_device=labels.get(LABEL + "rdma", ""),
         term=int(labels.get(LABEL + "term", "0")),
+        volumes=tuple(
+            VolumeMount(**{**mount, "scope": Scope(mount["scope"])})
+            for mount in json.loads(labels.get(LABEL + "volumes", "[]"))
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.values import AgentError, Container, RankSpec, container_in
+from container_mgr.volumes.volumes import Volumes
 
 _log = structlog.get_logger("container_mgr.ranks.launch")
 
@@ -51,6 +52,7 @@ class Launcher:
         nics: Nics,
         inventory: Inventory,
         host: Host,
+        volumes: Volumes,
         *,
         dirs: Path,
         locks: Locks,
@@ -63,6 +65,7 @@ class Launcher:
         self._nics = nics
         self._inventory = inventory
         self._host = host
+        self._volumes = volumes
         self._dirs = dirs
         self._locks = locks
         self._attach = attach
@@ -112,8 +115,9 @@ class Launcher:
             )
         if found is None:
             self._check_epoch(spec, present)
-            await self._evict(spec, present)
-            found = await self._create(spec, images, term)
+            with self._volumes.reserved(spec):
+                await self._evict(spec, present)
+                found = await self._create(spec, images, term)
         if found.state == "created":
             found = await self._launch(found)
         if found.alive:
@@ -172,6 +176,10 @@ class Launcher:
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
             )
+        user = self._host.users.choose(name, spec.uid, spec.gid)
+        rdma = self._inventory.rdma(spec.nic.name)
+        # A rank with RDMA stays in the initial user namespace.
+        volumes = await self._volumes.bind(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
         await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
         rank_dir.mkdir()
@@ -182,8 +190,10 @@ class Launcher:
             program=program,
             rank_dir=rank_dir,
             term=term,
+            user=user,
+            volumes=volumes,
             gpu=self._inventory.gpu(spec.gpu_uuid),
-            rdma=self._inventory.rdma(spec.nic.name),
+            rdma=rdma,
         )
         try:
             await self._engine.create(container, host)
@@ -203,6 +213,7 @@ class Launcher:
             nic=spec.nic,
             share=spec.emulated_share,
             state="created",
+            volumes=spec.volumes,
         )
 
     async def _is_free(self, nic: str) -> bool:
@@ -229,7 +240,7 @@ class Launcher:
                 f"image {reference} is not on {self._host.server}",
                 "load it there, or submit with --pull missing",
             )
-        return Program(image.id, image.entrypoint, image.command)
+        return Program(image.id, image.entrypoint, image.command, image.volumes)
 
     async def _launch(self, container: Container) -> Container:
         name = container.key.container

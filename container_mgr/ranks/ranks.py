@@ -39,6 +39,13 @@ from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.ranks.logs import Archive
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
+from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
+
+END_GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL for a rank that the agent ends."""
+END_FILE = "end"
+"""Why the agent ended a rank, in the rank's directory."""
+MAX_REASON = 500
 
 _log = structlog.get_logger("container_mgr.ranks.ranks")
 
@@ -54,6 +61,7 @@ class Ranks:
         inventory: Inventory,
         host: Host,
         fence: Fence,
+        volumes: Volumes,
         state_dir: Path,
         proc: Path = Path("/proc"),
     ) -> None:
@@ -63,6 +71,7 @@ class Ranks:
         self._nics = nics
         self._inventory = inventory
         self._fence = fence
+        self._volumes = volumes
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(state_dir / "logs")
@@ -70,6 +79,8 @@ class Ranks:
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
         self._oom: set[str] = set()
+        self._ends: dict[str, str] = {}
+        """Why the agent ended a container, by the container's id."""
         # One change at a time per endpoint: of the container, its NIC and its directory.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # One freeze or thaw at a time per job: concurrent ones would undo each other.
@@ -82,6 +93,7 @@ class Ranks:
             nics,
             inventory,
             host,
+            volumes,
             dirs=self._dirs,
             locks=self._locks,
             attach=self._attach_nic,
@@ -118,6 +130,8 @@ class Ranks:
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
                     self._living.add(container)
+            elif (reason := await asyncio.to_thread(self._read_end, container)) is not None:
+                self._ends[container.id] = reason
         wanted = {c.key.namespace for c in containers if c.alive}
         for namespace in await asyncio.to_thread(self._nics.namespaces):
             if namespace not in wanted:
@@ -164,6 +178,28 @@ class Ranks:
             return Outcome((), (fault_of(self._server, error),))
         return await batch(containers, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
+    async def end(self, container: Container, reason: str) -> None:
+        """Stop a running container and say why in its reports, after a restart too.
+
+        One that is frozen stays as it is.
+        """
+        name = container.key.container
+        async with self._locks[container.endpoint], self._job_lock(container.key.job):
+            now = await self._engine.inspect(name)
+            if now is None or now.id != container.id or self._current(now).state != "running":
+                return
+            live = self._living.get(name)
+            if live is not None:
+                live.ending = True
+            try:
+                text, path = reason[:MAX_REASON], self._dir(container) / END_FILE
+                await asyncio.to_thread(partial(atomic_file.write, path, text, mode=0o444))
+                self._ends[container.id] = text
+                await self._act_once(name, lambda: self._engine.stop(name, END_GRACE_S), _gone)
+            finally:
+                if live is not None:
+                    live.ending = False
+
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
         """Freeze the job's containers; see :meth:`Freezing.freeze`."""
         async with self._job_lock(job):
@@ -197,6 +233,14 @@ class Ranks:
                 self._run_in_background(self._announce(live.container))
         return self._living.sample(self._inventory.reading)
 
+    async def volumes(self) -> list[VolumeFacts]:
+        """Report the volumes of this server and the data of jobs in them."""
+        return await self._volumes.facts(await self._engine.list(self._server))
+
+    async def remove_data(self, key: DataKey) -> bool:
+        """Remove an owner's data; say whether there was any. Raises AgentError."""
+        return await self._volumes.remove(key, lambda: self._engine.list(self._server))
+
     async def is_written(self, container: Container) -> bool:
         """Say whether the container's log may still grow.
 
@@ -227,6 +271,8 @@ class Ranks:
             if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
+        if ended := self._ends.get(container.id):
+            return ended
         if container.oom:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
@@ -329,6 +375,7 @@ class Ranks:
         self._living.forget(container.key.container)
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
+        self._ends.pop(container.id, None)
         self._map_jobs()
         await asyncio.to_thread(self._nics.release, container.key.namespace)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
@@ -374,6 +421,12 @@ class Ranks:
     def _has_status_file(self, live: LiveContainer, name: str) -> bool:
         """Say whether a rank has created this status file; only the rank can."""
         return inside.has(live.container.pid, READY_DIR, name, self._proc)
+
+    def _read_end(self, container: Container) -> str | None:
+        try:
+            return (self._dir(container) / END_FILE).read_text(encoding="utf-8")[:MAX_REASON]
+        except (OSError, ValueError):
+            return None
 
     def _dir(self, container: Container) -> Path:
         return self._dirs / container.key.container

@@ -16,7 +16,10 @@ from container_mgr.values import (
     RankKey,
     RankLimits,
     RankSpec,
+    Scope,
+    VolumeMount,
 )
+from container_mgr.volumes.volumes import DataFacts, DataKey, VolumeFacts
 from protos import agent_pb2 as pb
 
 _STATES = {
@@ -47,6 +50,44 @@ def spec_of(rank: pb.Rank) -> RankSpec:
         gpu_uuid=rank.gpu_uuid,
         emulated_share=rank.emulated_share if emulated else None,
         limits=_limits_of(rank.limits),
+        volumes=tuple(_mount_of(mount) for mount in rank.volumes),
+        uid=rank.uid if rank.HasField("uid") else None,
+        gid=rank.gid if rank.HasField("gid") else None,
+    )
+
+
+_SCOPES = {
+    pb.SCOPE_SITE: Scope.SITE,
+    pb.SCOPE_PROJECT: Scope.PROJECT,
+    pb.SCOPE_JOB: Scope.JOB,
+}
+
+
+def scope_of(value: pb.Scope, obj: str) -> Scope:
+    """Read a scope. Raises AgentError(invalid) for one that this agent does not know."""
+    scope = _SCOPES.get(value)
+    if scope is None:
+        raise AgentError(
+            "invalid", obj, f"scope {value} is unknown", "is the controller newer than the agent?"
+        )
+    return scope
+
+
+def data_key_of(request: pb.RemoveDataRequest) -> DataKey:
+    """Read which data is to be removed. Raises AgentError(invalid)."""
+    return DataKey(request.volume, scope_of(request.scope, request.volume[:80]), request.owner)
+
+
+def _mount_of(mount: pb.VolumeMount) -> VolumeMount:
+    return VolumeMount(
+        volume=mount.volume,
+        path=mount.path,
+        read_only=mount.read_only,
+        scope=scope_of(mount.scope, mount.volume[:80]),
+        owner=mount.owner,
+        quota_bytes=mount.quota_bytes if mount.HasField("quota_bytes") else None,
+        read_bps=mount.read_bps if mount.HasField("read_bps") else None,
+        write_bps=mount.write_bps if mount.HasField("write_bps") else None,
     )
 
 
@@ -79,6 +120,36 @@ def status_of(container: Container, reason: str, nic: NicReport | None) -> pb.Ra
         else pb.NicReport(
             mtu=nic.mtu, rdma_device=nic.rdma_device, gid_index=nic.gid_index, dscp=nic.dscp
         ),
+    )
+
+
+def volume_message(facts: VolumeFacts) -> pb.Volume:
+    """Convert what is known about a volume."""
+    return pb.Volume(
+        name=facts.name,
+        read_only=facts.read_only,
+        problem=facts.status.problem,
+        filesystem=facts.status.filesystem,
+        total_bytes=facts.status.total_bytes,
+        free_bytes=facts.status.free_bytes,
+        quota="kernel" if facts.status.kernel_quota else "watched",
+        data=[_data_message(data) for data in facts.data],
+    )
+
+
+def _data_message(data: DataFacts) -> pb.VolumeData:
+    record = data.record
+    return pb.VolumeData(
+        scope=next(value for value, scope in _SCOPES.items() if scope is record.scope),
+        owner=record.owner,
+        uid=record.uid,
+        bytes=record.bytes,
+        files=record.files,
+        quota_bytes=record.quota_bytes,
+        created_at=record.created_at,
+        used_at=record.used_at,
+        measured_at=record.measured_at,
+        jobs=data.jobs,
     )
 
 

@@ -36,6 +36,13 @@ MAX_LISTENERS = 16
 
 _QUEUE_BATCHES = 4
 
+_CODES = {
+    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "not_found": grpc.StatusCode.NOT_FOUND,
+    "conflict": grpc.StatusCode.ABORTED,
+}
+"""The other codes would say something about the agent itself."""
+
 _T = TypeVar("_T")
 
 _log = structlog.get_logger("container_mgr.rpc.service")
@@ -155,7 +162,10 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"at most {MAX_RANKS_PER_CALL} ranks per call"
             )
-        specs = [messages.spec_of(rank) for rank in request.ranks]
+        try:
+            specs = [messages.spec_of(rank) for rank in request.ranks]
+        except AgentError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return await self._outcome(lambda: self._ranks.start(specs))
 
     async def Stop(  # noqa: N802
@@ -248,6 +258,28 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             return Path(container.log_path)
         # Removed, perhaps at this moment: its log was archived before.
         return self._ranks.archive.find(request.job, request.rank)
+
+    async def Volumes(  # noqa: N802
+        self, request: pb.VolumesRequest, context: grpc.aio.ServicerContext
+    ) -> pb.VolumesReply:
+        """Report the volumes of this server."""
+        found = await self._or_abort(context, self._ranks.volumes())
+        return pb.VolumesReply(volumes=[messages.volume_message(facts) for facts in found])
+
+    async def RemoveData(  # noqa: N802
+        self, request: pb.RemoveDataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RemoveDataReply:
+        """Remove the data of one owner."""
+        try:
+            key = messages.data_key_of(request)
+            work = asyncio.shield(self._ranks.remove_data(key))
+            removed = await self._or_abort(context, work)
+        except AgentError as error:
+            code = _CODES.get(error.code, grpc.StatusCode.UNKNOWN)
+            hint = f" ({error.hint})" if error.hint else ""
+            await context.abort(code, f"{error}{hint}")
+            raise  # abort() never returns
+        return pb.RemoveDataReply(removed=removed)
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
         # A caller's deadline cancels its call but not the change: half a start is of no use.

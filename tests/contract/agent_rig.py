@@ -18,6 +18,7 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import ServerFacts
+from container_mgr.volumes.volumes import Volumes
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import RankSpec
@@ -102,6 +103,7 @@ async def agent_rig(
         inventory=inventory,
         host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
         fence=fence,
+        volumes=Volumes({}),
         state_dir=home,
         proc=docker.proc,
     )

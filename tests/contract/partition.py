@@ -19,6 +19,7 @@ from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.values import NicSpec, RankKey, RankSpec, ServerFacts
+from container_mgr.volumes.volumes import Volumes
 from tests.contract.engine_fakes import IMAGE, FakeContainer, FakeDocker, FakeNics
 
 ENDPOINTS = 2
@@ -82,6 +83,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
             inventory=inventory,
             host=Host("srv0", "/ll", directory / "entry", Limits(1 << 30)),
             fence=fence,
+            volumes=Volumes({}),
             state_dir=directory,
             proc=docker.proc,
         )

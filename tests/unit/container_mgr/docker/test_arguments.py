@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from container_mgr.docker.arguments import (
 )
 from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
-from container_mgr.values import RankLimits, RankSpec
+from container_mgr.users import User
+from container_mgr.values import BoundVolume, RankLimits, RankSpec
 from tests.unit.container_mgr.ranks.test_policy import GOOD
 
 HOST = Host(
@@ -36,14 +38,22 @@ def arguments(
     host: Host = HOST,
     gpu: GpuBinding | None = None,
     rdma: RdmaBinding | None = None,
+    volumes: Sequence[BoundVolume] = (),
     **image: list[str],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     return create_arguments(
         spec,
         host=host,
-        program=Program("sha256:abc", image.get("entrypoint", []), image.get("command", [])),
+        program=Program(
+            "sha256:abc",
+            image.get("entrypoint", []),
+            image.get("command", []),
+            image.get("declares", []),
+        ),
         rank_dir=Path("/run/x/ranks/ll-red-0-7"),
         term=3,
+        user=User(5000, 6000),
+        volumes=volumes,
         gpu=gpu,
         rdma=rdma,
     )
@@ -54,11 +64,14 @@ def test_all_options_of_an_emulated_rank() -> None:
     assert container == {
         "image": "sha256:abc",
         "name": "ll-red-0-7",
+        "user": "5000:6000",
         "hostname": "red-0",
         "entrypoint": ["/bin/sh", "/lightloom/entry", "5", "0"],
         "command": ["python3", "-m", "testbed.trainer"],
         "environment": {
             "HOME": "/tmp",
+            "USER": "u5000",
+            "LOGNAME": "u5000",
             "TF_CONFIG": "{}",
             "NVIDIA_VISIBLE_DEVICES": "void",
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
@@ -74,7 +87,7 @@ def test_all_options_of_an_emulated_rank() -> None:
         "tmpfs": {
             "/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
             "/var/tmp": "rw,nosuid,nodev,exec,mode=1777,size=536870912",
-            "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+            "/run": "rw,nosuid,nodev,noexec,mode=1777,size=65536k",
             "/run/lightloom": "rw,nosuid,nodev,noexec,mode=1777,size=64k,nr_inodes=64",
         },
         "shm_size": 1 << 29,

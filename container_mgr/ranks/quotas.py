@@ -1,0 +1,127 @@
+"""Measures what jobs keep in volumes, and ends ranks whose data exceeds its quota.
+
+Where the file system has project quotas the kernel refuses to write more, and nothing ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from container_mgr.docker.engine import EngineFailure
+from container_mgr.values import AgentError, Container
+from container_mgr.volumes.records import Record
+from container_mgr.volumes.volumes import DataKey, Volumes, in_use, key_of
+
+ENFORCE_S = 10.0
+"""Between two measurements of the data that running ranks use under a quota."""
+MEASURE_S = 600.0
+"""Between two measurements of all data."""
+
+_log = structlog.get_logger("container_mgr.ranks.quotas")
+
+
+class QuotaWatch:
+    """Two loops: one for the data in use under a quota, one for all data."""
+
+    def __init__(
+        self,
+        volumes: Volumes,
+        observe: Callable[[], Awaitable[Sequence[Container]]],
+        end: Callable[[Container, str], Awaitable[None]],
+    ) -> None:
+        """``end`` stops a container and keeps the reason."""
+        self._volumes = volumes
+        self._observe = observe
+        self._end = end
+
+    async def enforce_forever(self) -> None:
+        """Measure and enforce, again and again; a failed round does not stop it."""
+        while True:
+            await self._guarded(self.enforce)
+            await asyncio.sleep(ENFORCE_S)
+
+    async def measure_forever(self) -> None:
+        """Measure all data, again and again; a failed round does not stop it."""
+        while True:
+            await self._guarded(self.measure)
+            await asyncio.sleep(MEASURE_S)
+
+    async def enforce(self) -> None:
+        """Measure the data of running ranks with a quota; end those that exceed it."""
+        containers = await self._observe()
+        keys = {
+            key
+            for c in containers
+            for mount in c.volumes
+            if c.state == "running"
+            and mount.quota_bytes is not None
+            and (key := key_of(mount)) is not None
+        }
+        by_volume: dict[str, list[DataKey]] = {}
+        for key in sorted(keys, key=lambda k: (k.volume, k.scope, k.owner)):
+            by_volume.setdefault(key.volume, []).append(key)
+        await asyncio.gather(*(self._enforce(keys, containers) for keys in by_volume.values()))
+
+    async def measure(self) -> None:
+        """Measure all data, what was measured longest ago first."""
+        await self._volumes.refresh()
+        used = in_use(await self._observe())
+        for key in self._volumes.known():
+            await self._measure(key, used=key in used)
+
+    async def _enforce(self, keys: Sequence[DataKey], containers: Sequence[Container]) -> None:
+        for key in keys:
+            record = await self._measure(key, used=True)
+            if record is None:
+                continue
+            for container in containers:
+                reason = why_end(container, key, record)
+                if reason:
+                    _log.warning("quota exceeded", container=container.key.container, reason=reason)
+                    await self._end(container, reason)
+
+    async def _measure(self, key: DataKey, *, used: bool) -> Record | None:
+        try:
+            return await self._volumes.measure(key, used=used)
+        except AgentError as error:
+            _log.warning("not measured", volume=key.volume, owner=key.owner, reason=str(error))
+            return None
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (EngineFailure, AgentError, OSError) as error:
+            _log.warning("volumes not watched", reason=str(error))
+
+
+def why_end(container: Container, key: DataKey, record: Record) -> str:
+    """Say why a container must end, given a measurement of ``key``; empty when it may go on.
+
+    A frozen container writes nothing; it is judged when it runs again.
+    """
+    if container.state != "running":
+        return ""
+    for mount in container.volumes:
+        if key_of(mount) != key or mount.quota_bytes is None:
+            continue
+        if record.too_deep:
+            return f"its directories in volume {key.volume} are nested too deep to be measured"
+        if record.bytes is not None and record.bytes > mount.quota_bytes:
+            return (
+                f"the data of {key.owner} in volume {key.volume} is {size(record.bytes)},"
+                f" its quota is {size(mount.quota_bytes)}"
+            )
+    return ""
+
+
+def size(number: int) -> str:
+    """Write a number of bytes for people: ``1.5 GiB``."""
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}"

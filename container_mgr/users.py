@@ -1,0 +1,76 @@
+"""Decides as which user and group a rank runs. Pure. It is never root."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from container_mgr.values import AgentError
+
+DEFAULT_ID = 60600
+"""A number that Debian, systemd and the usual ranges of accounts leave free."""
+MAX_ID = 2**31 - 1
+_USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?")
+_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+
+
+@dataclass(slots=True, frozen=True)
+class User:
+    """A numeric user and group, as the container sees them."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(slots=True, frozen=True)
+class Users:
+    """The users that an agent runs ranks as: its default, and any from ``low`` to ``high``."""
+
+    default: User
+    low: int
+    high: int
+
+    def choose(self, obj: str, uid: int | None, gid: int | None) -> User:
+        """Return a rank's user; None means the default. Raises AgentError(invalid, forbidden)."""
+        user = User(
+            self.default.uid if uid is None else uid, self.default.gid if gid is None else gid
+        )
+        for what, number, usual in (
+            ("uid", user.uid, self.default.uid),
+            ("gid", user.gid, self.default.gid),
+        ):
+            if number == 0:
+                raise AgentError("invalid", obj, f"{what} 0 is root's, a rank never has it")
+            if number != usual and not self.low <= number <= self.high:
+                raise AgentError(
+                    "forbidden",
+                    obj,
+                    f"{what} {number} is not one of {self.low} to {self.high}",
+                    "give the project another one, or the agent another --uids",
+                )
+        return user
+
+
+DEFAULT = Users(User(DEFAULT_ID, DEFAULT_ID), 1000, 60000)
+
+
+def parse_user(text: str) -> User:
+    """Read ``UID[:GID]``; without GID the group has the user's number. Raises ValueError."""
+    match = _USER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not UID[:GID]")
+    user = User(int(match[1]), int(match[2] or match[1]))
+    if not (0 < user.uid <= MAX_ID and 0 < user.gid <= MAX_ID):
+        raise ValueError(f"a uid or gid must be 1 to {MAX_ID}")
+    return user
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Read ``LOW-HIGH``. Raises ValueError."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not LOW-HIGH")
+    low, high = int(match[1]), int(match[2])
+    if not 0 < low <= high <= MAX_ID:
+        raise ValueError(f"the numbers must rise, from 1 to {MAX_ID} at most")
+    return low, high

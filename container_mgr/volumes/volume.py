@@ -1,0 +1,314 @@
+"""One volume: checks it, makes and removes directories of owners in it, and measures them.
+
+Below the volume's directory are ``projects/NAME`` and ``jobs/NAME``, and ``.lightloom`` with
+the records and with what is being removed. All calls on it run in the volume's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from container_mgr.hardware.sysfs import SYSFS, whole_disk
+from container_mgr.users import User
+from container_mgr.values import AgentError, BoundVolume, Scope, VolumeMount
+from container_mgr.volumes import mounts, quota, records, tree
+from container_mgr.volumes.mounts import MountPoint
+from container_mgr.volumes.offers import Offer
+from container_mgr.volumes.records import Record
+from container_mgr.volumes.tree import Measure
+from container_mgr.volumes.worker import Worker
+
+ANSWER_S = 5.0
+"""How long a call may take before the volume counts as one that does not answer."""
+_SLICE_S = 0.02
+_PAUSE_S = 0.08
+"""Long work runs for a slice, then pauses: it takes a fifth of a core and of a disk at most."""
+_OWN, _RECORDS, _REMOVED = ".lightloom", "records", "removed"
+_PARENTS: Mapping[Scope, str] = {Scope.PROJECT: "projects", Scope.JOB: "jobs"}
+
+_T = TypeVar("_T")
+Key = tuple[Scope, str]
+
+
+@dataclass(slots=True, frozen=True)
+class Status:
+    """The file system of a volume, or the ``problem`` for which no rank can use it. In bytes."""
+
+    problem: str = ""
+    filesystem: str = ""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    kernel_quota: bool = False
+
+
+class Volume:
+    """A volume that this agent offers. Belongs to one event loop.
+
+    The coroutines belong to the loop; the other private methods run in the volume's thread.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        *,
+        mountinfo: Path = Path("/proc/self/mountinfo"),
+        sysfs: Path = SYSFS,
+    ) -> None:
+        self.offer = offer
+        self._mountinfo = mountinfo
+        self._sysfs = sysfs
+        self._worker = Worker(f"volume-{offer.name}")
+        # Replaced in the volume's thread, never changed: the loop may be reading it.
+        self._records: Mapping[Key, Record] = {}
+        self._removal = asyncio.Lock()
+
+    @property
+    def known(self) -> Mapping[Key, Record]:
+        """The owners' directories, as of the last :meth:`load` and the changes since."""
+        return self._records
+
+    def close(self) -> None:
+        """End its thread, without waiting for a file system that does not answer."""
+        self._worker.close()
+
+    async def bind(self, mount: VolumeMount, user: User, obj: str, now: float) -> BoundVolume:
+        """Check the volume and make the owner's directory; return what the engine mounts.
+
+        ``user`` is the rank's, as the volume sees it. Raises AgentError.
+        """
+        return await self._run(partial(self._bind, mount, user, obj, now), obj)
+
+    async def status(self) -> Status:
+        """Return the state of its file system; a problem is part of it."""
+        try:
+            return await self._run(self._status, self.offer.name)
+        except AgentError as error:
+            return Status(problem=error.message)
+
+    async def load(self) -> None:
+        """Read which owners' directories there are. Raises AgentError."""
+        await self._run(self._load, self.offer.name)
+
+    async def measure(self, key: Key, *, now: float, in_use: bool) -> Record | None:
+        """Measure an owner's directory and return its record; None when there is none.
+
+        Raises AgentError.
+        """
+        if key not in self._records:
+            return None
+        result = await self._pump(self._measuring(key))
+        record = self._records.get(key)  # not removed meanwhile
+        if record is None or result is None:
+            return None
+        record = replace(
+            record,
+            bytes=result.bytes,
+            files=result.files,
+            too_deep=result.too_deep,
+            measured_at=now,
+            used_at=now if in_use else record.used_at,
+        )
+        await self._run(partial(self._write, record), self.offer.name)
+        return record
+
+    async def remove(self, key: Key) -> bool:
+        """Take an owner's directory away; say whether there was one. Raises AgentError.
+
+        Afterwards its name is free. :meth:`finish_removals` deletes what it holds.
+        """
+        return await self._run(partial(self._remove, key), self.offer.name)
+
+    async def finish_removals(self) -> None:
+        """Delete the data that was taken away, also what a crash left. Raises AgentError."""
+        async with self._removal:
+            await self._pump(self._emptying())
+
+    def _usable(self, obj: str) -> MountPoint:
+        """Return the volume's mount. AgentError when it must have one of its own and has none."""
+        name, path = self.offer.name, str(self.offer.path)
+        found = mounts.find(self._mountinfo.read_text(encoding="utf-8"), path)
+        if found is None or (self.offer.mount and found.path != path):
+            raise AgentError(
+                "unavailable", obj, f"nothing is mounted at volume {name}",
+                f"mount its file system at {path} on the server",
+            )  # fmt: skip
+        return found
+
+    def _bind(self, mount: VolumeMount, user: User, obj: str, now: float) -> BoundVolume:
+        found, path = self._usable(obj), self.offer.path
+        with tree.opened(path) as root:
+            if mount.scope is not Scope.SITE:
+                tree.require_own(root, f"volume {mount.volume}", obj)
+                quotas = found if found.project_quota else None
+                record = self._prepare(root, mount, user, quotas, obj)
+                self._write_at(root, replace(record, used_at=now))
+                path = path / _PARENTS[mount.scope] / mount.owner
+        return BoundVolume(mount, str(path), whole_disk(self.offer.path, self._sysfs))
+
+    def _prepare(
+        self, root: int, mount: VolumeMount, user: User, quotas: MountPoint | None, obj: str
+    ) -> Record:
+        """Make the owner's directory; return its record. ``quotas``: a mount that has them."""
+        old = self._records.get((mount.scope, mount.owner))
+        with tree.own(root, _PARENTS[mount.scope], 0o711, obj) as parent:
+            new = tree.make_for(parent, mount.owner, user, obj)
+            with tree.opened_in(parent, mount.owner) as directory:
+                if quotas is not None:
+                    quota.limit(directory, quotas, mount.quota_bytes)
+                made_at = os.fstat(directory).st_ctime
+        if old is None or new:
+            old = Record(mount.scope, mount.owner, user.uid, made_at, made_at)
+        return replace(old, uid=user.uid, quota_bytes=mount.quota_bytes)
+
+    def _status(self) -> Status:
+        place = self._usable(self.offer.name)
+        with tree.opened(self.offer.path) as root:
+            disk = os.fstatvfs(root)
+        return Status(
+            filesystem=place.filesystem,
+            total_bytes=disk.f_frsize * disk.f_blocks,
+            free_bytes=disk.f_frsize * disk.f_bavail,
+            kernel_quota=place.project_quota,
+        )
+
+    def _load(self) -> None:
+        self._usable(self.offer.name)
+        with tree.opened(self.offer.path) as root:
+            try:
+                with tree.opened_in(root, _OWN, _RECORDS) as at:
+                    known = {(r.scope, r.owner): r for r in records.read_all(at)}
+            except FileNotFoundError:
+                known = {}
+            self._records = {
+                key: known.get(key) or record
+                for scope, parent in _PARENTS.items()
+                for key, record in _directories(root, parent, scope)
+            }
+
+    def _measuring(self, key: Key) -> Iterator[Measure]:
+        try:
+            with (
+                tree.opened(self.offer.path) as root,
+                tree.opened_in(root, _PARENTS[key[0]], key[1]) as at,
+            ):
+                yield from tree.measure(at)
+        except FileNotFoundError:
+            return
+
+    def _remove(self, key: Key) -> bool:
+        scope, owner = key
+        with tree.opened(self.offer.path) as root:
+            self._usable(self.offer.name)
+            there = True
+            with self._own(root, _REMOVED) as removed:
+                try:
+                    with tree.opened_in(root, _PARENTS[scope]) as parent:
+                        tree.move_away(parent, owner, removed)
+                        os.fsync(parent)
+                except FileNotFoundError:
+                    there = False
+            with self._own(root, _RECORDS) as at:
+                records.delete(at, scope, owner)
+        self._records = {k: record for k, record in self._records.items() if k != key}
+        return there
+
+    def _emptying(self) -> Iterator[None]:
+        try:
+            with (
+                tree.opened(self.offer.path) as root,
+                tree.opened_in(root, _OWN, _REMOVED) as removed,
+            ):
+                yield from tree.empty(removed)
+        except FileNotFoundError:
+            return
+
+    def _write(self, record: Record) -> None:
+        # A removal has its turn in this thread too: what it took away is not recorded again.
+        if (record.scope, record.owner) in self._records:
+            with tree.opened(self.offer.path) as root:
+                self._write_at(root, record)
+
+    def _write_at(self, root: int, record: Record) -> None:
+        with self._own(root, _RECORDS) as at:
+            records.write(at, record)
+        self._records = {**self._records, (record.scope, record.owner): record}
+
+    @contextmanager
+    def _own(self, root: int, name: str) -> Iterator[int]:
+        with (
+            tree.own(root, _OWN, 0o700, self.offer.name) as own,
+            tree.own(own, name, 0o700, self.offer.name) as at,
+        ):
+            yield at
+
+    async def _pump(self, work: Iterator[_T]) -> _T | None:
+        """Run long work in slices; return its last value."""
+        last: _T | None = None
+        while True:
+            values = await self._run(partial(_slice, work), self.offer.name)
+            if not values:
+                return last
+            last = values[-1]
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _run(self, work: Callable[[], _T], obj: str) -> _T:
+        name = self.offer.name
+        try:
+            return await self._worker.run(work, ANSWER_S)
+        except TimeoutError:
+            raise AgentError(
+                "unavailable", obj, f"volume {name} does not answer within {ANSWER_S:g} s",
+                "is its file server up?",
+            ) from None  # fmt: skip
+        except OSError as error:
+            raise self._failure(error, obj) from error
+
+    def _failure(self, error: OSError, obj: str) -> AgentError:
+        name, path = self.offer.name, self.offer.path
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            return AgentError(
+                "unavailable", obj, f"volume {name} is behind a link, or is no directory",
+                f"give the agent the real path of {path}",
+            )  # fmt: skip
+        if error.errno == errno.ENOENT:
+            return AgentError(
+                "unavailable", obj, f"the directory of volume {name} does not exist",
+                f"make {path} on the server, or remove the volume from its agent",
+            )  # fmt: skip
+        reason = error.strerror or str(error)
+        return AgentError("unavailable", obj, f"volume {name} cannot be used: {reason}")
+
+
+def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Record]]:
+    """Yield a record made from each owner's directory itself: its own may be lost."""
+    try:
+        with tree.opened_in(root, parent) as at, os.scandir(at) as entries:
+            for entry, _ in zip(entries, range(records.MAX_RECORDS), strict=False):
+                if entry.is_dir(follow_symlinks=False):
+                    found = entry.stat(follow_symlinks=False)
+                    yield (
+                        (scope, entry.name),
+                        Record(scope, entry.name, found.st_uid, found.st_ctime, found.st_ctime),
+                    )
+    except FileNotFoundError:
+        return
+
+
+def _slice(work: Iterator[_T]) -> list[_T]:
+    """Take values for one slice of time; return the last one, none when the work is done."""
+    until = time.monotonic() + _SLICE_S
+    last: list[_T] = []
+    for value in work:
+        last = [value]
+        if time.monotonic() >= until:
+            break
+    return last
