@@ -285,7 +285,12 @@ class Volume:
                 f"make {path} on the server, or remove the volume from its agent",
             )  # fmt: skip
         reason = error.strerror or str(error)
-        return AgentError("unavailable", obj, f"volume {name} cannot be used: {reason}")
+        return AgentError(
+            "unavailable", obj, f"volume {name} cannot be used: {reason}",
+            f"does its file server map root to another user? Export {path} with no_root_squash"
+            if error.errno in (errno.EACCES, errno.EPERM)
+            else "",
+        )  # fmt: skip
 
 
 def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Record]]:

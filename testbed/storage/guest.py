@@ -20,7 +20,10 @@ MODULES = (
     *("9pnet", "9pnet_virtio", "netfs", "fscache", "9p"),
 )
 """Kernel modules in dependency order; the others are loaded from the packages."""
-_TOOLS = ("e2fsprogs", "libwrap0", "nfs-common", "nfs-kernel-server", "quota", "xfsprogs")
+_TOOLS = (
+    *("e2fsprogs", "libinih1", "liburcu8", "libwrap0", "nfs-common", "nfs-kernel-server"),
+    *("quota", "xfsprogs"),
+)
 _INIT = Path(__file__).with_name("init.sh")
 RECIPE = Recipe("storage", _TOOLS, MODULES, _INIT, keeps_root=True)
 PROJECT = "/run/project"
