@@ -99,7 +99,8 @@ async def nfs(export: str) -> dict[str, Any]:
     """A volume on an NFS server of the guest's kernel, that then dies."""
     sh(
         "mkdir -p /var/lib/nfs/sm /var/lib/nfs/v4recovery /srv/nfs/data /mnt/data;"
-        " touch /srv/nfs/data/images /var/lib/nfs/etab /var/lib/nfs/rmtab; mount -t nfsd nfsd /proc/fs/nfsd;"
+        " touch /srv/nfs/data/images /var/lib/nfs/etab /var/lib/nfs/rmtab;"
+        " mount -t nfsd nfsd /proc/fs/nfsd;"
         " echo 10 >/proc/fs/nfsd/nfsv4leasetime;"
         # It fails for want of /etc/exports, after it has exported this one.
         f" exportfs -o rw,insecure,fsid=0,no_subtree_check,{export} 127.0.0.1:/srv/nfs || true;"
