@@ -21,6 +21,26 @@ class User:
     uid: int
     gid: int
 
+    @property
+    def name(self) -> str:
+        """The name that it has in containers."""
+        return f"u{self.uid}"
+
+    def passwd(self, home: str) -> str:
+        """Return the container's ``/etc/passwd``."""
+        return (
+            "root:x:0:0:root:/:/usr/sbin/nologin\n"
+            f"{self.name}:x:{self.uid}:{self.gid}::{home}:/bin/sh\n"
+            "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+        )
+
+    def group(self) -> str:
+        """Return the container's ``/etc/group``.
+
+        An image's own could name group 0 with the rank's number, and runtimes look up names too.
+        """
+        return f"root:x:0:\n{self.name}:x:{self.gid}:\nnogroup:x:65534:\n"
+
 
 @dataclass(slots=True, frozen=True)
 class Users:

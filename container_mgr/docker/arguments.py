@@ -24,6 +24,9 @@ CPU_PERIOD_US = 50_000
 
 HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every image may write to
 
+ACCOUNT_FILES = ("passwd", "group")
+"""Files of a rank's directory that replace the image's in ``/etc``."""
+
 MAX_IMAGE_VOLUMES = 16
 """Paths that an image may declare as volumes; each becomes a file system in memory."""
 
@@ -112,9 +115,8 @@ def create_arguments(
         "command": [*program.entrypoint, *(spec.command or program.command)],
         "environment": {
             "HOME": HOME,
-            # Most images know no account with this number.
-            "USER": f"u{user.uid}",
-            "LOGNAME": f"u{user.uid}",
+            "USER": user.name,
+            "LOGNAME": user.name,
             **spec.env,
             # These come last: neither an image nor a job may choose GPUs.
             "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
@@ -140,7 +142,11 @@ def create_arguments(
         "pids_limit": spec.limits.pids or limits.pids,
         "mem_limit": memory,
         "memswap_limit": memory,
-        "binds": [f"{host.entry}:{ENTRY_PATH}:ro", f"{rank_dir}:{GIVEN_DIR}:ro"],
+        "binds": [
+            f"{host.entry}:{ENTRY_PATH}:ro",
+            f"{rank_dir}:{GIVEN_DIR}:ro",
+            *(f"{rank_dir / name}:/etc/{name}:ro" for name in ACCOUNT_FILES),
+        ],
         "log_config": {
             "Type": "json-file",
             "Config": {"max-size": _LOG_MAX_SIZE, "max-file": str(_LOG_MAX_FILES)},

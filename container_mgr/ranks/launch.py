@@ -15,7 +15,13 @@ from typing import Protocol
 
 import structlog
 
-from container_mgr.docker.arguments import Host, Program, create_arguments
+from container_mgr.docker.arguments import (
+    ACCOUNT_FILES,
+    HOME,
+    Host,
+    Program,
+    create_arguments,
+)
 from container_mgr.docker.engine import (
     DockerHost,
     EngineFailure,
@@ -27,6 +33,7 @@ from container_mgr.hardware.nic import Nics
 from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy
 from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.users import User
 from container_mgr.values import AgentError, Container, RankSpec, container_in
 from container_mgr.volumes.volumes import Volumes
 
@@ -181,9 +188,7 @@ class Launcher:
         # A rank with RDMA stays in the initial user namespace.
         volumes = await self._volumes.bind(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
-        await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
-        rank_dir.mkdir()
-        rank_dir.chmod(0o755)  # read by the rank, as any user
+        await asyncio.to_thread(_make_directory, rank_dir, user)
         container, host = create_arguments(
             spec,
             host=self._host,
@@ -255,3 +260,13 @@ class Launcher:
         if found is None or found.state == "created":
             raise AgentError("timeout", name, "not started in time", "observe, then start again")
         return found
+
+
+def _make_directory(directory: Path, user: User) -> None:
+    """Make a rank's directory with the files that are there from the start."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    directory.chmod(0o755)  # read by the rank, as any user
+    for name, text in zip(ACCOUNT_FILES, (user.passwd(HOME), user.group()), strict=True):
+        (directory / name).write_text(text, encoding="ascii")
+        (directory / name).chmod(0o444)

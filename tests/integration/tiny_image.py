@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env")
+PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env", "dd", "ln")
 
 
-def tiny_image_tar() -> bytes:
-    """Return a root file system with PROGRAMS in /bin and their libraries."""
+def tiny_image_tar(texts: Mapping[str, str] | None = None) -> bytes:
+    """Return a root file system with PROGRAMS in /bin, their libraries, and files of ``texts``."""
     files: dict[str, Path] = {}
     for name in PROGRAMS:
         found = shutil.which(name)
@@ -39,5 +40,9 @@ def tiny_image_tar() -> bytes:
             info = tarfile.TarInfo(name)
             info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             tar.addfile(info)
+        for name, text in (texts or {}).items():
+            info = tarfile.TarInfo(name)
+            info.mode, info.size = 0o644, len(text.encode())
+            tar.addfile(info, io.BytesIO(text.encode()))
     built.cleanup()
     return out.getvalue()

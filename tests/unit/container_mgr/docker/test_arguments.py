@@ -98,6 +98,8 @@ def test_all_options_of_an_emulated_rank() -> None:
         "binds": [
             "/run/x/entry:/lightloom/entry:ro",
             "/run/x/ranks/ll-red-0-7:/lightloom/rank:ro",
+            "/run/x/ranks/ll-red-0-7/passwd:/etc/passwd:ro",
+            "/run/x/ranks/ll-red-0-7/group:/etc/group:ro",
         ],
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}},
         "restart_policy": {"Name": "no"},
