@@ -18,6 +18,10 @@ MAX_PATH = 255
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NAME_RULE = "with a-z, 0-9 and - inside, at most 63 characters"
 
+MAX_OWNER = 80
+"""Characters of an owner: a project, or a project and its job with a dot between them."""
+
+_OWNER = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})?")
 _PATH = re.compile(r"(/[A-Za-z0-9._@+-]+)+")
 _RESERVED = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/lightloom"),
@@ -33,6 +37,20 @@ def check_name(name: str, obj: str) -> None:
     if not NAME.fullmatch(name):
         raise AgentError(
             "invalid", obj, f"{name[:80]!r} is not a volume's name", f"a name is {NAME_RULE}"
+        )
+
+
+def check_owner(owner: str, obj: str) -> None:
+    """Raise AgentError(invalid) unless ``owner`` can own a directory of a volume.
+
+    That is a project, or ``PROJECT.JOB``: names of jobs are used again, also by other projects.
+    """
+    if len(owner) > MAX_OWNER or not _OWNER.fullmatch(owner):
+        raise AgentError(
+            "invalid",
+            obj,
+            f"{owner[:80]!r} cannot own a directory of a volume",
+            "an owner is PROJECT or PROJECT.JOB",
         )
 
 

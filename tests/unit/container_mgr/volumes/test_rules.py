@@ -28,6 +28,19 @@ def test_refuses_what_is_no_name(name: str) -> None:
     assert (refused.value.code, refused.value.obj) == ("invalid", _JOB)
 
 
+@pytest.mark.parametrize("owner", ["vision", "vision.red", "a.b-2", f"{'p' * 32}.{'j' * 41}"])
+def test_accepts_owners(owner: str) -> None:
+    rules.check_owner(owner, _JOB)
+
+
+@pytest.mark.parametrize(
+    "owner", ["", ".", "..", ".red", "vision.", "a.b.c", "../x", "a/b", "a\n", "x" * 81]
+)
+def test_refuses_what_is_no_owner(owner: str) -> None:
+    with pytest.raises(AgentError, match="cannot own"):
+        rules.check_owner(owner, _JOB)
+
+
 @pytest.mark.parametrize(
     "path", ["/data", "/mnt/sets/imagenet", "/tmp/cache", "/var/lib/data", "/runs", "/home/me"]
 )
