@@ -45,13 +45,18 @@ def check_owner(owner: str, obj: str) -> None:
 
     That is a project, or ``PROJECT.JOB``: names of jobs are used again, also by other projects.
     """
-    if len(owner) > MAX_OWNER or not _OWNER.fullmatch(owner):
+    if not owns(owner):
         raise AgentError(
             "invalid",
             obj,
             f"{owner[:80]!r} cannot own a directory of a volume",
             "an owner is PROJECT or PROJECT.JOB",
         )
+
+
+def owns(owner: str) -> bool:
+    """Return whether ``owner`` can own a directory of a volume."""
+    return len(owner) <= MAX_OWNER and _OWNER.fullmatch(owner) is not None
 
 
 def check_path(path: str, obj: str) -> None:
