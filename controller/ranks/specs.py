@@ -16,7 +16,7 @@ from controller.devices.engine import (
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import awake_tolerance
-from controller.state.offers import owner_of, refusal
+from controller.state.offers import denial, owner_of
 from controller.state.records import JobRecord
 from sitefile import CabledSite, EndpointCable
 
@@ -82,8 +82,9 @@ def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
     """Return a job's volumes as the site file offers them now. EngineError when it does not."""
     found = []
     for asked in job.request.volumes:
-        if (why := refusal(site, job.request.project, asked)) is not None:
-            raise EngineError([EngineFault("not_found", f"volume/{asked.volume}", why)])
+        if (why := denial(site, job.request.project, asked)) is not None:
+            fault = EngineFault("invalid", f"volume/{asked.volume}", why.message, why.hint)
+            raise EngineError([fault])
         volume = site.volumes[asked.volume]
         found.append(
             VolumeMount(
@@ -91,7 +92,7 @@ def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
                 path=asked.path,
                 read_only=asked.read_only,
                 scope=Scope(volume.per),
-                owner=owner_of(volume, job),
+                owner=owner_of(volume, job.request.project, job.name),
                 quota_bytes=volume.quota_bytes,
                 read_bps=volume.read_bps,
                 write_bps=volume.write_bps,

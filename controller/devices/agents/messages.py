@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import grpc
 
@@ -44,7 +45,7 @@ _MAX_LINES = 2048
 _MAX_VOLUMES = 64
 """Per server."""
 _MAX_DATA = 4096
-"""Directories of one volume on one server."""
+"""Directories of all volumes of one server."""
 _MAX_USERS = 64
 """Jobs that use one directory."""
 _MOST_BYTES = 2**60
@@ -131,15 +132,17 @@ def removal_message(volume: str, scope: Scope, owner: str) -> pb.RemoveDataReque
 def volumes_of(reply: pb.VolumesReply, now: float) -> tuple[OfferedVolume, ...]:
     """Read what a server offers, received at ``now``; skip what has no valid name."""
     found: dict[str, OfferedVolume] = {}
+    room = _MAX_DATA
     for message in reply.volumes[:_MAX_VOLUMES]:
-        if rules.NAME.fullmatch(message.name):
-            found.setdefault(message.name, _volume_of(message, now))
+        if rules.NAME.fullmatch(message.name) and message.name not in found:
+            volume = found[message.name] = _volume_of(message, now, room)
+            room -= len(volume.data)
     return tuple(found.values())
 
 
-def _volume_of(message: pb.Volume, now: float) -> OfferedVolume:
+def _volume_of(message: pb.Volume, now: float, room: int) -> OfferedVolume:
     data: dict[tuple[Scope, str], VolumeData] = {}
-    for entry in message.data[:_MAX_DATA]:
+    for entry in message.data[:room]:
         scope = _OWNED.get(entry.scope)
         if scope is not None and rules.owns(entry.owner):
             data.setdefault((scope, entry.owner), _data_of(entry, scope, now))
@@ -269,19 +272,22 @@ def _fraction(value: float) -> float | None:
 _OTHER = "is another controller running? After a loss of the store: --take-command"
 
 
+_RPC_FAULTS: Mapping[grpc.StatusCode, tuple[str, str]] = {
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", "is the agent running on this server?"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        "timeout",
+        "outcome unknown: observe before trying again",
+    ),
+    grpc.StatusCode.NOT_FOUND: ("not_found", ""),
+    grpc.StatusCode.INVALID_ARGUMENT: ("invalid", ""),
+    grpc.StatusCode.ABORTED: ("conflict", ""),
+    grpc.StatusCode.FAILED_PRECONDITION: ("forbidden", _OTHER),
+    grpc.StatusCode.PERMISSION_DENIED: ("forbidden", _OTHER),
+}
+
+
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Return the fault of a failed call."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
-    match error.code():
-        case grpc.StatusCode.UNAVAILABLE:
-            return EngineFault("unavailable", obj, text, "is the agent running on this server?")
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return EngineFault("timeout", obj, text, "outcome unknown: observe before trying again")
-        case grpc.StatusCode.NOT_FOUND:
-            return EngineFault("not_found", obj, text)
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return EngineFault("invalid", obj, text)
-        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-            return EngineFault("forbidden", obj, text, _OTHER)
-        case _:
-            return EngineFault("failed", obj, text)
+    code, hint = _RPC_FAULTS.get(error.code(), ("failed", ""))
+    return EngineFault(code, obj, text, hint)
