@@ -164,9 +164,9 @@ class QueueKeeper:
 
     def _explained(self, holds: Mapping[str, Hold]) -> dict[str, Hold]:
         """Name the volumes and servers in the reasons of jobs that wait for them."""
-        state = self._state
+        state, answering = self._state, self._state.connections.servers()
         return {
-            name: explained(hold, job, state.site, state.offers)
+            name: explained(hold, job, state.site, state.offers, answering)
             if (job := state.jobs.get(name)) is not None
             else hold
             for name, hold in holds.items()

@@ -63,7 +63,7 @@ def check_offered(
     raise ServiceError(
         "invalid",
         f"{request.count} endpoints requested, {able} are on servers with"
-        f" volume {' and '.join(volumes)}: {_reasons(offers, without)}",
+        f" volume {' and '.join(volumes)}: {_reasons(offers, without, answering)}",
         object=f"job/{request.name}",
         hint=f"start their agents with --volume {volumes[0]}=DIRECTORY, or request fewer",
     )
@@ -77,7 +77,13 @@ def _matches(endpoint: EndpointCable, request: JobRequest) -> bool:
     )
 
 
-def explained(hold: Hold, job: JobRecord, site: CabledSite, offers: Offers) -> Hold:
+def explained(
+    hold: Hold,
+    job: JobRecord,
+    site: CabledSite,
+    offers: Offers,
+    answering: Mapping[str, bool],
+) -> Hold:
     """Return why a job waits, naming its volumes and servers when these are the reason."""
     if hold.code not in _NO_ENDPOINTS or not job.request.volumes:
         return hold
@@ -94,15 +100,19 @@ def explained(hold: Hold, job: JobRecord, site: CabledSite, offers: Offers) -> H
         hold,
         code="volumes",
         reason=f"needs volume {' and '.join(names)} on the servers of {count}"
-        f" endpoint{'' if count == 1 else 's'}: {_reasons(offers, without)}",
+        f" endpoint{'' if count == 1 else 's'}: {_reasons(offers, without, answering)}",
         remedy="the volumes become usable there; see `lightloom get volumes`",
     )
 
 
-def _reasons(offers: Offers, without: Mapping[str, Iterable[str]]) -> str:
+def _reasons(
+    offers: Offers, without: Mapping[str, Iterable[str]], answering: Mapping[str, bool]
+) -> str:
     """Say which servers lack which volumes, and why."""
     said = [
         f"{server}: {'; '.join(f'{name}: {offers.why(server, name)}' for name in lacking)}"
+        if answering.get(server)
+        else f"{server}: its agent does not answer"
         for server, lacking in list(without.items())[:_NAMED]
     ]
     rest = [f"and {len(without) - _NAMED} more"] if len(without) > _NAMED else []
