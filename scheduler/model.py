@@ -68,6 +68,8 @@ class Endpoint:
     kind: str = "gpu"
     model: str = ""
     memory_bytes: int = 0
+    volumes: frozenset[str] = frozenset()
+    """Volumes that jobs can use on its server now."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,6 +136,8 @@ class Request:
     model: str | None = None
     min_memory_bytes: int = 0
     endpoints: tuple[str, ...] = ()
+    volumes: frozenset[str] = frozenset()
+    """Volumes that every endpoint's server must have."""
 
 
 @dataclass(slots=True, frozen=True)

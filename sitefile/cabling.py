@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.errors import Problem
 from sitefile.model import (
     AggregatorCable,
@@ -21,6 +22,7 @@ from sitefile.model import (
 )
 from sitefile.scheduling import scheduling_of
 from sitefile.schema import SiteModel
+from sitefile.volumes import users_of, volume_of
 
 _GIB = 1024**3
 
@@ -200,6 +202,8 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         api_listen=model.controller.api,
         emulation=emulation,
         scheduling=scheduling_of(model.projects, model.queue, model.regroup),
+        users=users_of(model.users, model.projects),
+        volumes={name: volume_of(name, volume) for name, volume in model.volumes.items()},
         mtu=model.network.mtu,
         dscp=model.network.dscp,
     )
@@ -279,6 +283,7 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
         if pin and a.tls is None and not model.controller.openflow.tls:
             text = f"{a.name} has a certificate but the site uses OpenFlow without TLS"
             cabling.problem(f"aggregators[{i}]", text, "add tls: true to it")
+    _volume_projects(cabling, model)
     counts = {a: len(f) for a, f in cabling.fibers.items()}
     for endpoint, home in model.homes.items():
         path = f"homes.{endpoint}"
@@ -297,4 +302,19 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
                     path,
                     f"{home} has only {len(cabling.fibers[home])} optical ports",
                     "spread the homes",
+                )
+
+
+def _volume_projects(cabling: _Cabling, model: SiteModel) -> None:
+    """Check that volumes name projects of the site; a site without a list accepts any."""
+    known = {p.name for p in model.projects} | {DEFAULT_PROJECT}
+    if not model.projects:
+        return
+    for name, volume in model.volumes.items():
+        for i, project in enumerate(volume.projects):
+            if project not in known:
+                cabling.problem(
+                    f"volumes.{name}.projects[{i}]",
+                    f"unknown project {project!r}",
+                    "add it to projects, or correct the name",
                 )

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ByteSize,
     ConfigDict,
     Field,
     StringConstraints,
@@ -23,6 +22,7 @@ from scheduler.model import Locality, Policy, RankOrder
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
+from sitefile.quantities import Bytes, BytesPerSecond, no_flag
 from sitefile.yaml_io import load_mapping
 
 SCHEMA_COMMAND = "lightloom schema job"
@@ -34,17 +34,6 @@ JobName = Annotated[str, StringConstraints(pattern=f"^{names.JOB}$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
-def _rate(value: object) -> object:
-    """Strip ``/s`` from a rate: ``500MB/s`` equals ``500MB``."""
-    return value.removesuffix("/s") if isinstance(value, str) else value
-
-
-def _no_flag(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("true and false are not numbers")
-    return value
-
-
 def _text(value: object) -> object:
     """Convert a YAML integer such as ``SEED: 7`` to text; refuse values that YAML may alter."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -54,8 +43,6 @@ def _text(value: object) -> object:
     return value
 
 
-Bytes = Annotated[ByteSize, BeforeValidator(_no_flag), Field(gt=0)]
-BytesPerSecond = Annotated[ByteSize, BeforeValidator(_rate), BeforeValidator(_no_flag), Field(gt=0)]
 Value = Annotated[str, BeforeValidator(_text)]
 
 
@@ -78,12 +65,24 @@ class ResourcesModel(_Strict):
 class LimitsModel(_Strict):
     """Limits of one container on its server."""
 
-    cpu: Annotated[float, BeforeValidator(_no_flag), Field(gt=0)] | None = Field(
+    cpu: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
         None, description="cores"
     )
     memory: Bytes | None = Field(None, description="memory limit, such as 32GiB")
     io: BytesPerSecond | None = Field(
         None, description="I/O rate of each block device, such as 500MB/s"
+    )
+
+
+class VolumeModel(_Strict):
+    """A volume of the site in every container of the job."""
+
+    volume: Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")] = Field(
+        description="its name in the site file"
+    )
+    path: Word = Field(description="where it appears in the container, such as /data")
+    read_only: bool | None = Field(
+        None, strict=True, description="default: as the site file offers it"
     )
 
 
@@ -109,6 +108,7 @@ class JobFileModel(_Strict):
     )
     env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Value] = {}
     limits: LimitsModel = LimitsModel()
+    volumes: list[VolumeModel] = Field([], max_length=16, description="what survives the job")
     locality: Locality | None = None
     policy: Policy | None = Field(None, description="how a regroup treats the job")
     rank_order: RankOrder | None = None
@@ -116,15 +116,15 @@ class JobFileModel(_Strict):
     restart: (
         Annotated[str, StringConstraints(pattern=r"^(never|on-failure(:[1-9][0-9]{0,2})?)$")] | None
     ) = Field(None, description="restart policy when a rank dies: never, on-failure, on-failure:N")
-    dark_tolerance_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0, le=86400)] | None = (
+    dark_tolerance_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0, le=86400)] | None = (
         Field(None, description="longest dark time of its network while it runs")
     )
-    checkpoint_grace_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0, le=300)] | None = (
+    checkpoint_grace_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0, le=300)] | None = (
         Field(
             None, description="with policy restart: all ranks exit 0 within this time after SIGTERM"
         )
     )
-    time_limit_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0)] | None = Field(
+    time_limit_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
         None, description="maximum expected run time"
     )
 
@@ -158,6 +158,7 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "cpu": limits.cpu,
         "memory_bytes": limits.memory,
         "io_bps": limits.io,
+        "volumes": [v.model_dump(exclude_none=True) for v in job.volumes] or None,
         "locality": job.locality,
         "policy": job.policy,
         "rank_order": job.rank_order,

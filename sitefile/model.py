@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
 from sitefile.scheduling import Scheduling
+from sitefile.volumes import Users, Volume
 
 _Named = TypeVar("_Named", "Server", "EndpointCable", "AggregatorCable", "SwitchCable")
 
@@ -151,6 +152,10 @@ class CabledSite:
     emulation: Emulation | None = None
     scheduling: Scheduling = field(default_factory=Scheduling)
     """Projects, queue and automatic regroups."""
+    users: Users = field(default_factory=Users)
+    """Whose files jobs read and write."""
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    """The volumes that jobs may use, by name."""
     mtu: int | None = None
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None

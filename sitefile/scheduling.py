@@ -20,6 +20,8 @@ MAX_WAITING = 200
 Priority = Annotated[int, Field(ge=-100, le=100)]
 ProjectName = Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
 """Job names start with ``<project>-``, and agents accept at most 41 characters."""
+UserId = Annotated[int, Field(ge=1, le=2**31, strict=True)]
+"""A user or a group of the servers; never root."""
 TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
 
@@ -38,6 +40,10 @@ class ProjectModel(_Strict):
     max_priority: Priority | None = Field(
         None, description="highest priority of its users' jobs; default: queue.max_priority"
     )
+    uid: UserId | None = Field(
+        None, description="user whose files its jobs read and write; default: users.uid"
+    )
+    gid: UserId | None = Field(None, description="their group; default: users.gid")
 
 
 class QueueModel(_Strict):

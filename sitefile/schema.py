@@ -21,6 +21,7 @@ from pydantic import (
 
 from sitefile import names
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
+from sitefile.volumes import UsersModel, VolumeModel
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
@@ -176,6 +177,10 @@ class SiteModel(_Strict):
     )
     projects: list[ProjectModel] = Field(
         default=[], description="projects that may submit; empty: any project, without quota"
+    )
+    users: UsersModel = UsersModel()
+    volumes: dict[Name, VolumeModel] = Field(
+        default={}, description="directories of the servers that jobs may use, by name"
     )
     queue: QueueModel = QueueModel()
     regroup: RegroupModel = RegroupModel()

@@ -38,6 +38,7 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
+from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Reader
 
 
@@ -109,6 +110,10 @@ class Queries(Protocol):
 
     async def nodes(self) -> list[NodeView]:
         """Return every server."""
+        ...
+
+    async def volumes(self) -> list[VolumeView]:
+        """Return the volumes of every server, and what jobs left in them."""
         ...
 
     async def events(self, since: int, limit: int) -> list[EventView]:
@@ -199,6 +204,10 @@ class Commands(Protocol):
 
     async def release(self, name: str) -> QuarantineView:
         """Put a port or an endpoint back into use."""
+        ...
+
+    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+        """Remove what a project or a job left in a volume."""
         ...
 
     async def repair(self, switch: str) -> SwitchView:

@@ -44,6 +44,67 @@ class RankLimits:
     write_bps: int | None = None
 
 
+class Scope(StrEnum):
+    """Who shares a directory of a volume."""
+
+    SITE = "site"
+    """The volume itself, shared by all who may use it."""
+    PROJECT = "project"
+    JOB = "job"
+
+
+@dataclass(slots=True, frozen=True)
+class VolumeMount:
+    """A volume in a rank's container. Rates are bytes per second of this rank."""
+
+    volume: str
+    path: str
+    """Absolute path inside the container."""
+    read_only: bool
+    scope: Scope = Scope.SITE
+    owner: str = ""
+    """``PROJECT`` or ``PROJECT.JOB``, by the scope; empty for the volume itself."""
+    quota_bytes: int | None = None
+    """Limit of the owner's directory; None is no limit."""
+    read_bps: int | None = None
+    write_bps: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class VolumeData:
+    """A directory of a volume that belongs to a project or a job. Times are seconds since 1970."""
+
+    scope: Scope
+    owner: str
+    uid: int | None = None
+    bytes: int | None = None
+    """None until it is measured, as are the files."""
+    files: int | None = None
+    quota_bytes: int | None = None
+    created_at: float | None = None
+    used_at: float | None = None
+    """When a rank used it last."""
+    measured_at: float | None = None
+    jobs: tuple[str, ...] = ()
+    """Jobs whose containers use it now."""
+
+
+@dataclass(slots=True, frozen=True)
+class OfferedVolume:
+    """A volume that a server offers."""
+
+    name: str
+    read_only: bool
+    problem: str = ""
+    """Why no rank can use it now; empty when it is usable."""
+    filesystem: str = ""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    quota: str = ""
+    """How quotas hold: ``kernel`` or ``watched``; empty when the server does not say."""
+    data: tuple[VolumeData, ...] = ()
+
+
 @dataclass(slots=True, frozen=True)
 class RankSpec:
     """Everything needed to start one rank. (job, rank, epoch) is the idempotency key.
@@ -72,6 +133,10 @@ class RankSpec:
     """Class of RoCE traffic, 0 to 63; None keeps what the device has."""
     limits: RankLimits = RankLimits()
     pull: Pull = Pull.NEVER
+    volumes: tuple[VolumeMount, ...] = ()
+    uid: int | None = None
+    """User of its processes, never 0; None leaves it to the server, as for ``gid``."""
+    gid: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -272,6 +337,20 @@ class ExecutionEngine(Protocol):
 
         For ``pull`` other than never. Takes ``timeout_s`` at most. Returns when one server holds
         the image or may fetch it, and when none answers: then it is told at the start.
+        """
+        ...
+
+    async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
+        """Return what each reachable server offers, and what jobs left there.
+
+        Servers that do not answer within ``timeout_s`` are missing.
+        """
+        ...
+
+    async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
+        """Remove an owner's directory; return whether there was one. Raises EngineError.
+
+        A directory that a container uses is not removed (``conflict``).
         """
         ...
 

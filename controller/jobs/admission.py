@@ -26,8 +26,8 @@ _RANK_BYTES = 4096
 
 
 def spec_of(request: JobRequest) -> JobSpec:
-    """Return the part of a request that the state keeps."""
-    fields = {name: getattr(request, name) for name in JobSpec.__slots__}
+    """Return the part of a request that the state keeps, without its volumes."""
+    fields = {name: getattr(request, name) for name in JobSpec.__slots__ if name != "volumes"}
     fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
     return JobSpec(**fields | {"env": dict(request.env)})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -17,12 +18,14 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.jobs.admission import check_possible, check_project, check_queue, spec_of
+from controller.jobs.volumes import check_offered, volumes_of
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
 from controller.schema.jobs import JobRequest
 from controller.state.jobs import Handled
+from controller.state.offers import directories
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.state.transactions import Running
@@ -96,14 +99,17 @@ class JobKeeper:
         check_possible(state.site, request)
         check_project(state.site, state.projects(), request)
         check_queue(state.site, state.jobs.values(), request)
-        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
+        volumes = volumes_of(state.site, request)
+        check_offered(state.site, state.offers, state.connections.servers(), request)
         job = JobRecord(
             name=name,
-            request=spec_of(request),
+            request=replace(spec_of(request), volumes=volumes),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
         )
+        _check_removals(state, job)
+        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
         state.jobs.put(job)
         state.events.add(
             "info",
@@ -409,3 +415,14 @@ def _ended_already(job: JobRecord, how: str = "") -> ServiceError:
     return ServiceError(
         "conflict", f"job {job.name} {how or f'is {job.state} already'}", object=f"job/{job.name}"
     )
+
+
+def _check_removals(state: State, job: JobRecord) -> None:
+    """Refuse (ServiceError ``conflict``) a job whose data is being removed at this moment."""
+    for directory in directories(state.site, job) & state.offers.removing:
+        raise ServiceError(
+            "conflict",
+            f"the data of {directory.owner} in volume {directory.volume} is being removed",
+            object=f"volume/{directory.volume}",
+            hint="submit the job again in a moment",
+        )

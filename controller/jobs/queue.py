@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.jobs import decisions
+from controller.jobs.volumes import explained
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
@@ -102,6 +104,7 @@ class QueueKeeper:
         )
         self._took_s = time.monotonic() - began
         self.rounds += 1
+        found = replace(found, holds=self._explained(found.holds))
         state.jobs.queue = found
         if await self._carry_out(decided, fabric):
             for preemption in decided.preemptions:
@@ -158,6 +161,16 @@ class QueueKeeper:
         touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
         homes, holders, lost = state.light.homes(), state.jobs.holders(), state.unavailable()
         return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
+
+    def _explained(self, holds: Mapping[str, Hold]) -> dict[str, Hold]:
+        """Name the volumes and servers in the reasons of jobs that wait for them."""
+        state, answering = self._state, self._state.connections.servers()
+        return {
+            name: explained(hold, job, state.site, state.offers, answering)
+            if (job := state.jobs.get(name)) is not None
+            else hold
+            for name, hold in holds.items()
+        }
 
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
         state = self._state

@@ -40,6 +40,8 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "jobs:change": _WORKERS,
     "jobs:outrank": _KEEPERS,
     "logs:read": _READERS,
+    "volumes:read": _READERS,
+    "volumes:change": _WORKERS,
     "events:read": _READERS,
     "live:read": _READERS,
     "transactions:read": _READERS,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller.devices.engine import EngineError, EngineFault, RankLimits, RankSpec
+from controller.devices.engine import (
+    EngineError,
+    EngineFault,
+    RankLimits,
+    RankSpec,
+    Scope,
+    VolumeMount,
+)
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import awake_tolerance
+from controller.state.offers import denial, owner_of
 from controller.state.records import JobRecord
 from sitefile import CabledSite, EndpointCable
 
@@ -18,7 +26,7 @@ def rank_specs(
 ) -> list[RankSpec]:
     """Return everything the engine needs to start each rank of a placed job.
 
-    EngineError when the site file no longer names one of its endpoints.
+    EngineError when the site file no longer has one of its endpoints or volumes.
     """
     for name in job.endpoints:
         if name not in cables:
@@ -28,6 +36,8 @@ def rank_specs(
     addresses = [cable.ip for cable in placed]
     share = site.emulation.gpu_share if site.emulation else None
     dark_s, _ = awake_tolerance(job)
+    user = site.users.of(job.request.project)
+    volumes = mounts(site, job)
     return [
         RankSpec(
             job=job.name,
@@ -60,9 +70,35 @@ def rank_specs(
                 read_bps=job.request.io_bps,
                 write_bps=job.request.io_bps,
             ),
+            volumes=volumes,
+            uid=user.uid,
+            gid=user.gid,
         )
         for rank, cable in enumerate(placed)
     ]
+
+
+def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
+    """Return a job's volumes as the site file offers them now. EngineError when it does not."""
+    found = []
+    for asked in job.request.volumes:
+        if (why := denial(site, job.request.project, asked)) is not None:
+            fault = EngineFault("invalid", f"volume/{asked.volume}", why.message, why.hint)
+            raise EngineError([fault])
+        volume = site.volumes[asked.volume]
+        found.append(
+            VolumeMount(
+                volume=volume.name,
+                path=asked.path,
+                read_only=asked.read_only,
+                scope=Scope(volume.per),
+                owner=owner_of(volume, job.request.project, job.name),
+                quota_bytes=volume.quota_bytes,
+                read_bps=volume.read_bps,
+                write_bps=volume.write_bps,
+            )
+        )
+    return tuple(found)
 
 
 def network(site: CabledSite, cable: EndpointCable) -> Network:

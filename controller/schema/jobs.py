@@ -12,6 +12,16 @@ RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
 """``never``, ``on-failure`` (three times) or ``on-failure:N``."""
 
 
+class VolumeRequest(Request):
+    """A volume of the site, and the path at which it appears in every container of the job."""
+
+    volume: Name
+    path: str = Field(max_length=4096)
+    """Absolute, such as ``/data``."""
+    read_only: bool | None = None
+    """As the site file offers the volume when absent."""
+
+
 class JobRequest(Request):
     """A job on ``count`` endpoints; ``command`` runs in one container per endpoint."""
 
@@ -60,6 +70,8 @@ class JobRequest(Request):
     """Memory that one container may use, besides that of its GPU."""
     io_bps: int | None = Field(default=None, gt=0, le=2**50)
     """Bytes a second that one container may read from, and write to, each block device."""
+    volumes: list[VolumeRequest] = Field(default_factory=list)
+    """What the job reads, and what survives it: directories of the servers, by name."""
 
 
 class PlanHintView(View):
@@ -150,6 +162,14 @@ class RankView(View):
     """Sum over all regroups since the job started."""
 
 
+class JobVolumeView(View):
+    """A volume in the containers of a job."""
+
+    volume: str
+    path: str
+    read_only: bool
+
+
 class JobView(View):
     """One job. ``ranks`` and ``endpoints`` are in rank order, empty while pending."""
 
@@ -175,6 +195,7 @@ class JobView(View):
     """Cores that one container may use, None without limit; so with the next two."""
     memory_bytes: int | None = None
     io_bps: int | None = None
+    volumes: list[JobVolumeView] = Field(default_factory=list)
     restart: str = "never"
     pull: Pull = Pull.NEVER
     dark_tolerance_s: float | None = None

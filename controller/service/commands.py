@@ -22,6 +22,8 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
+from controller.schema.volumes import DataRemovalRequest, DataRemovalView
+from controller.service.data import DataCommands
 from controller.views.fabric import FabricViews
 from controller.views.jobs import JobViews
 
@@ -38,6 +40,7 @@ class Commands:
         allocation: AllocationFiles,
         drift: DriftWatch,
         quarantine: QuarantineKeeper,
+        data: DataCommands,
         fabric: FabricViews,
         jobs: JobViews,
     ) -> None:
@@ -47,6 +50,7 @@ class Commands:
         self._allocation = allocation
         self._drift = drift
         self._quarantine = quarantine
+        self._data = data
         self._fabric = fabric
         self._jobs = jobs
 
@@ -86,6 +90,10 @@ class Commands:
     async def release(self, name: str) -> QuarantineView:
         """Put a port or an endpoint back into use."""
         return await self._quarantine.release(name)
+
+    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+        """Remove what a project or a job left in a volume."""
+        return await self._data.remove(volume, request)
 
     async def repair(self, switch: str) -> SwitchView:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""

@@ -32,6 +32,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.volumes import VolumeView
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.stream.feed import Cut, Feed, Reader
@@ -43,6 +44,7 @@ from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
 from controller.views.series import series_of
+from controller.views.volumes import VolumeViews
 
 
 class Queries:
@@ -63,6 +65,7 @@ class Queries:
         plans: Planner,
         allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
+        volumes: VolumeViews,
         feed: Feed,
     ) -> None:
         self._state = state
@@ -77,6 +80,7 @@ class Queries:
         self._plans = plans
         self._allocation = allocation
         self._quarantine = quarantine
+        self._volumes = volumes
         self._feed = feed
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
@@ -117,6 +121,10 @@ class Queries:
     async def nodes(self) -> list[NodeView]:
         """Return every server."""
         return self._fabric.nodes()
+
+    async def volumes(self) -> list[VolumeView]:
+        """Return the volumes of every server, and what jobs left in them."""
+        return await self._volumes.volumes()
 
     async def events(self, since: int, limit: int) -> list[EventView]:
         """Return at most ``limit`` events above id ``since``, oldest first; for 0 the latest."""

@@ -39,6 +39,7 @@ from controller.reconcile.links import LinkWatch
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.service.commands import Commands
+from controller.service.data import DataCommands
 from controller.service.queries import Queries
 from controller.state.journal import Journal
 from controller.state.state import Connections, State
@@ -55,6 +56,9 @@ from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
+from controller.views.volumes import VolumeViews
+from controller.volumes.removal import DataRemover
+from controller.volumes.watch import VolumeWatch
 from scheduler.queue.model import Project
 from sitefile import CabledSite
 
@@ -144,6 +148,8 @@ class Service:
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
         self._watch = JobWatch(self._state, engine, ender, restarter)
+        remover = DataRemover(self._state, engine)
+        self._volumes = VolumeWatch(self._state, engine, remover)
         self._interrupted = Interrupted(self._state)
         self._adopter = Adopter(
             self._state,
@@ -201,6 +207,7 @@ class Service:
             plans=self._plans,
             allocation=allocation,
             quarantine=quarantine,
+            volumes=VolumeViews(self._state),
             feed=self._feed,
         )
         self.commands = Commands(
@@ -210,6 +217,7 @@ class Service:
             allocation=allocation,
             drift=self._drift,
             quarantine=quarantine,
+            data=DataCommands(self._state, remover),
             fabric=fabric,
             jobs=jobs,
         )
@@ -283,6 +291,8 @@ class Service:
         self._recovery.begin()
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
+        self._tasks.keep("volumes", self._volumes.run)
+        self._tasks.keep("removals", self._volumes.run_removals)
         self._tasks.keep("schedule", self._queue.run)
         self._tasks.keep("flush", self._flush)
         self._tasks.keep("repair", self._repair)

@@ -22,6 +22,15 @@ HOLDING: frozenset[JobState] = frozenset({"starting", "running", "pausing", "pau
 """States in which a job owns its endpoints."""
 
 
+@dataclass(slots=True, frozen=True)
+class JobVolume:
+    """A volume of the site file that a job uses, and where in its containers it appears."""
+
+    volume: str
+    path: str
+    read_only: bool
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class JobSpec:
     """What a job asks for, as it was admitted; ``controller.schema.jobs`` explains the fields."""
@@ -49,6 +58,7 @@ class JobSpec:
     cpu: float | None = None
     memory_bytes: int | None = None
     io_bps: int | None = None
+    volumes: tuple[JobVolume, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

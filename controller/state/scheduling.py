@@ -66,6 +66,7 @@ def scheduler_request(job: JobRecord) -> Request:
         model=request.model,
         min_memory_bytes=request.min_memory_bytes,
         endpoints=tuple(request.endpoints),
+        volumes=frozenset(volume.volume for volume in request.volumes),
     )
 
 

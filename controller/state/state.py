@@ -16,6 +16,7 @@ from controller.state.events import EventLog
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Key
 from controller.state.light import Light
+from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord
 from controller.state.transactions import Transactions
 from controller.state.writes import (
@@ -43,7 +44,7 @@ class Connections:
 
 
 class State:
-    """Intent, observation and locks: ``jobs``, ``light`` and ``transactions``."""
+    """Intent, observation and locks: ``jobs``, ``light``, ``transactions`` and ``offers``."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class State:
         self.connections = connections
         self.projects = projects
         self.planner_site = site.scheduler_site()
-        """The site as the scheduler's value, with every port counted."""
+        """The site as the scheduler's value: every port counts, and the volumes usable now."""
         self.cables = {cable.name: cable for cable in site.endpoints}
         """Every endpoint of the site by name."""
         self.optical = frozenset(switch.name for switch in site.switches)
@@ -69,6 +70,7 @@ class State:
         self.jobs = Jobs()
         self.light = Light(site)
         self.transactions = Transactions()
+        self.offers = Offers(site)
         self.events = EventLog(clock, lambda: self.epoch)
         self.journal = Journal(store, self.events, self.row)
         self.suspect = ""
@@ -94,6 +96,18 @@ class State:
         self.looked_at = _time(facts.get("regroup_looked_at"))
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
+
+    def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
+        """Record the volumes that servers offer; jobs may start where theirs are usable."""
+        if not self.offers.take(offered):
+            return
+        usable = {server.name: self.offers.usable(server.name) for server in self.site.servers}
+        endpoints = self.planner_site.endpoints
+        self.planner_site = replace(
+            self.planner_site,
+            endpoints=tuple(replace(e, volumes=usable[e.server]) for e in endpoints),
+        )
+        self.jobs.wake.set()
 
     def next_epoch(self) -> None:
         """Begin a new revision of the intent."""

@@ -18,6 +18,7 @@ from controller.devices.engine import Pull
 from controller.state.records import (
     JobRecord,
     JobSpec,
+    JobVolume,
     MoveRecord,
     PhaseRecord,
     TransactionRecord,
@@ -245,6 +246,7 @@ def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
 def _write_job(job: JobRecord) -> str:
     body = {name: getattr(job, name) for name in JobRecord.__slots__}
     spec = {name: getattr(job.request, name) for name in JobSpec.__slots__}
+    spec["volumes"] = [asdict(volume) for volume in job.request.volumes]
     body["request"] = spec | {"env": dict(job.request.env)}
     body["dark_time_s"] = dict(job.dark_time_s)
     body["pauses"] = dict(job.pauses)
@@ -286,6 +288,7 @@ _SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
     "pull": Pull,
     "command": tuple,
     "endpoints": tuple,
+    "volumes": lambda rows: tuple(JobVolume(**row) for row in rows),
 }
 
 

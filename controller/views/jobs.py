@@ -17,6 +17,7 @@ from controller.schema.jobs import (
     ContainerView,
     GpuFiguresView,
     JobView,
+    JobVolumeView,
     NicView,
     PlacementView,
     PlanHintView,
@@ -45,6 +46,7 @@ _ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
     "command",
     "env",
     "endpoints",
+    "volumes",
 }
 """Fields of the request that are shown unchanged."""
 
@@ -137,6 +139,7 @@ class JobViews:
             image=shown(job.image),
             command=[shown(word) for word in job.request.command],
             env={shown(name): shown(value) for name, value in job.request.env.items()},
+            volumes=[JobVolumeView(**asdict(volume)) for volume in job.request.volumes],
             endpoints=list(job.endpoints),
             homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,

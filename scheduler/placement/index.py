@@ -48,9 +48,10 @@ class FabricIndex:
         self.slot = [self.fixed_slot if e.ocs is None else at_k[e.ocs] for e in site.endpoints]
         homes = (home_of(fabric.homes, e) for e in site.endpoints)
         self.home = [DARK if home is None else self._at_a[home] for home in homes]
-        kinds: dict[tuple[str, str, int], int] = {}
+        kinds: dict[tuple[str, str, int, frozenset[str]], int] = {}
         self.kind = [
-            kinds.setdefault((e.kind, e.model, e.memory_bytes), len(kinds)) for e in site.endpoints
+            kinds.setdefault((e.kind, e.model, e.memory_bytes, e.volumes), len(kinds))
+            for e in site.endpoints
         ]
         self._kinds = tuple(kinds)
         servers: dict[str, int] = {}
@@ -77,7 +78,7 @@ class FabricIndex:
         self._pools: dict[frozenset[int], Pool] = {}
         self._pools_of: list[list[Pool]] = [[] for _ in kinds]
         self._wired = any(s == self.fixed_slot for s in self.slot)
-        self._pool_by_request: dict[tuple[str, str | None, int], Pool] = {}
+        self._pool_by_request: dict[tuple[str, str | None, int, frozenset[str]], Pool] = {}
         self._load(fabric)
 
     def _load(self, fabric: Fabric) -> None:
@@ -266,7 +267,7 @@ class FabricIndex:
             named = {self.number[n] for n in request.endpoints if n in self.number}
             kinds = self._matching_kinds(request)
             return self._new_pool([e in named and self.kind[e] in kinds for e in range(self.size)])
-        key = request.kind, request.model, request.min_memory_bytes
+        key = request.kind, request.model, request.min_memory_bytes, request.volumes
         pool = self._pool_by_request.get(key)
         if pool is None:
             kinds = self._matching_kinds(request)
@@ -283,10 +284,11 @@ class FabricIndex:
     def _matching_kinds(self, request: Request) -> frozenset[int]:
         return frozenset(
             i
-            for i, (kind, model, memory) in enumerate(self._kinds)
+            for i, (kind, model, memory, volumes) in enumerate(self._kinds)
             if kind == request.kind
             and request.model in (None, model)
             and memory >= request.min_memory_bytes
+            and request.volumes <= volumes
         )
 
     def _new_pool(self, matches: Sequence[bool] | None) -> Pool:

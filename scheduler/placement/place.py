@@ -80,6 +80,8 @@ class _Attempt:
             details.insert(0, f"kind {self.request.kind}")
         if self.request.min_memory_bytes:
             details.append(f"at least {self.request.min_memory_bytes} bytes of memory")
+        if self.request.volumes:
+            details.append(f"volume {' and '.join(sorted(self.request.volumes))}")
         noun = _endpoints(self.request.count)
         return f"{noun} ({', '.join(details)})" if details else noun
 

@@ -46,6 +46,7 @@ def shape_of(job: Pending) -> Shape:
         r.model,
         r.min_memory_bytes,
         r.endpoints,
+        r.volumes,
     )
 
 

@@ -12,7 +12,14 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from controller.devices.engine import EngineError, ExecutionEngine, RankSpec, RankState, RankStatus
+from controller.devices.engine import (
+    EngineError,
+    ExecutionEngine,
+    RankSpec,
+    RankState,
+    RankStatus,
+    Scope,
+)
 
 T = TypeVar("T")
 
@@ -218,3 +225,16 @@ class EngineContract:
         with pytest.raises(EngineError) as refused:
             await output(rig, 0, job="never-seen")
         assert refused.value.code == "not_found"
+
+    async def test_volumes_are_those_of_servers_that_answer(self, rig: Rig) -> None:
+        await seen(rig)
+        assert (await rig.engine.volumes(10.0)).keys() <= rig.engine.reachable().keys()
+
+    async def test_data_that_no_server_can_hold_is_not_removed(self, rig: Rig) -> None:
+        await seen(rig)
+        server = rig.spec(0).server
+        with pytest.raises(EngineError):
+            await rig.engine.remove_data(server, "no-such-volume", Scope.JOB, "vision.red")
+        with pytest.raises(EngineError) as unknown:
+            await rig.engine.remove_data("no-such-server", "v", Scope.PROJECT, "vision")
+        assert unknown.value.code == "not_found"

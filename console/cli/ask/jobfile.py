@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,19 @@ IoLimitOption = Annotated[
         help="Bytes a second that it may read, and write, per disk: 500MB.",
     ),
 ]
+VolumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--volume",
+        metavar="NAME:PATH[:ro]",
+        help="A volume of the site, and its path in every container. May be repeated.",
+    ),
+]
+_MODES: Mapping[str, Document] = {
+    "": {},
+    "ro": {"read_only": True},
+    "rw": {"read_only": False},
+}
 _LIMITS = {"cpu": "--cpu-limit", "memory": "--memory-limit", "io": "--io-limit"}
 _FIXES = {"cpu": "for example 4 or 0.5", "memory": "for example 32GiB", "io": "for example 500MB/s"}
 
@@ -63,6 +77,18 @@ def limits(**given: float | str | None) -> Document:
         name = str(error.errors()[0]["loc"][0])
         raise usage(f"{_LIMITS[name]} {said[name]} is not a limit", _FIXES[name]) from None
     return {"cpu": model.cpu, "memory_bytes": model.memory, "io_bps": model.io}
+
+
+def mounts(texts: Iterable[str]) -> list[Document]:
+    """Read ``--volume``: ``NAME:PATH``, with ``:ro`` or ``:rw``. CliError with exit code 2."""
+    found = []
+    for text in texts:
+        volume, _, rest = text.partition(":")
+        path, _, mode = rest.partition(":")
+        if not volume or not path or mode not in _MODES or text.endswith(":"):
+            raise usage(f"--volume {text!r} is not NAME:PATH[:ro]", "for example imagenet:/data")
+        found.append({"volume": volume, "path": path, **_MODES[mode]})
+    return found
 
 
 def merged(path: Path | None, given: Document) -> Document:

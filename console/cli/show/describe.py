@@ -41,6 +41,18 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "ports": ("port", "kind", "far", "endpoint", "up", "quarantined", "rx_bps", "tx_bps"),
     "phases": ("name", "started_at", "took_s"),
     "moves": ("endpoint", "from", "to"),
+    "volumes": ("volume", "path", "read_only"),
+    "data": (
+        "project",
+        "job",
+        "bytes",
+        "files",
+        "quota_bytes",
+        "created_at",
+        "used_at",
+        "used_by",
+        "kept_until",
+    ),
 }
 """Fields that contain a list of objects, and the columns of each."""
 
@@ -126,6 +138,8 @@ def _hint(plan: Any) -> str:
 
 _HOMES = frozenset({"home", "from", "to"})
 _FORMS: Mapping[str, Callable[[Any], str]] = {
+    "bytes": size,
+    "kept_until": _moment,
     "utilisation": percent,
     "since": _moment,
     "spread": spread,

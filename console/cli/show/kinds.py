@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,20 @@ Cell = Callable[[Document], object]
 
 
 @dataclass(slots=True, frozen=True)
+class Parts:
+    """A second table, of the parts that the objects have in the list ``field``."""
+
+    field: str
+    columns: Mapping[str, Cell]
+    """A cell gets its part, with ``of``: the object it belongs to."""
+
+    def rows(self, items: Iterable[Document]) -> list[list[object]]:
+        """Return the cells of all parts of these objects."""
+        parts = ({**part, "of": item} for item in items for part in item.get(self.field) or ())
+        return [[cell(part) for cell in self.columns.values()] for part in parts]
+
+
+@dataclass(slots=True, frozen=True)
 class Kind:
     """One kind. With ``-o wide`` the ``wide`` columns follow ``columns``."""
 
@@ -23,6 +37,7 @@ class Kind:
     columns: Mapping[str, Cell]
     wide: Mapping[str, Cell]
     name: Cell
+    parts: Parts | None = None
 
     def heads(self, wide: bool) -> list[str]:
         """Return the column heads."""
@@ -78,6 +93,21 @@ def _placed(key: str) -> Cell:
 def _job_reason(item: Document) -> object:
     held = item.get("transaction")
     return item.get("reason") or (f"regroup {held} in progress" if held else NONE)
+
+
+def _size(key: str) -> Cell:
+    return lambda item: size(item.get(key))
+
+
+def _used(item: Document) -> object:
+    total, free = item.get("total_bytes"), item.get("free_bytes")
+    return size(None if total is None or free is None else max(0, total - free))
+
+
+def _kept_for(item: Document) -> object:
+    """Return how long an unused directory stays."""
+    end = item.get("kept_until")
+    return NONE if end is None else age(end - time.time())
 
 
 def _home(item: Document) -> object:
@@ -235,6 +265,42 @@ KINDS: Sequence[Kind] = (
         },
         {},
         _field("name"),
+    ),
+    Kind(
+        "volumes",
+        "volume",
+        {
+            "SERVER": _field("server"),
+            "NAME": _field("name"),
+            "MODE": _field("mode"),
+            "PER": _field("per"),
+            "USED": _used,
+            "FREE": _size("free_bytes"),
+            "QUOTA": _field("quota"),
+            "PROBLEM": _field("problem"),
+        },
+        {
+            "PROJECTS": _list("projects"),
+            "FILESYSTEM": _field("filesystem"),
+            "READ": _since("read_at"),
+        },
+        lambda item: f"{item['server']}/{item['name']}",
+        Parts(
+            "data",
+            {
+                "SERVER": lambda part: part["of"]["server"],
+                "VOLUME": lambda part: part["of"]["name"],
+                "PROJECT": _field("project"),
+                "JOB": _field("job"),
+                "BYTES": _size("bytes"),
+                "FILES": _field("files"),
+                "QUOTA": _size("quota_bytes"),
+                "AGE": _since("created_at"),
+                "LAST-USED": _since("used_at"),
+                "USED-BY": _list("used_by"),
+                "KEPT-FOR": _kept_for,
+            },
+        ),
     ),
 )
 

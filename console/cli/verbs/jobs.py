@@ -15,8 +15,10 @@ from console.cli.ask.jobfile import (
     FileOption,
     IoLimitOption,
     MemoryLimitOption,
+    VolumeOption,
     limits,
     merged,
+    mounts,
 )
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError, usage
@@ -99,6 +101,7 @@ def submit(
     cpu_limit: CpuLimitOption = None,
     memory_limit: MemoryLimitOption = None,
     io_limit: IoLimitOption = None,
+    volumes: VolumeOption = None,
     dark_tolerance_s: Annotated[
         float | None,
         typer.Option(
@@ -146,6 +149,7 @@ def submit(
         "command": command or None,
         "env": _environment(env) if env else None,
         "endpoints": expand(endpoints) if endpoints else None,
+        "volumes": mounts(volumes) if volumes else None,
         **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
     }
     request = merged(file, {key: value for key, value in given.items() if value is not None})

@@ -31,7 +31,8 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="jobs, endpoints, aggregators, switches, circuits, containers, events or nodes",
+            help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes"
+            " or volumes",
             autocompletion=of_kind(),
         ),
     ],
@@ -144,12 +145,14 @@ def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Documen
         for item in items:
             out.line(f"{kind.singular}/{kind.name(item)}")
         return
-    wide = output is Output.WIDE
-    rows = [kind.row(item, wide) for item in items]
-    if rows:
-        out.show_table(kind.heads(wide), rows)
-    else:
+    wide, shown = output is Output.WIDE, list(items)
+    if not shown:
         out.say(f"there are no {kind.plural}")
+        return
+    out.show_table(kind.heads(wide), [kind.row(item, wide) for item in shown])
+    if kind.parts is not None and (rows := kind.parts.rows(shown)):
+        out.line("")
+        out.show_table(list(kind.parts.columns), rows)
 
 
 def _watch(

@@ -20,6 +20,8 @@ RULES: Mapping[str, str] = {
     "get_optics": "fabric:read",
     "list_circuits": "fabric:read",
     "list_nodes": "fabric:read",
+    "list_volumes": "volumes:read",
+    "remove_data": "volumes:change",
     "list_containers": "jobs:read",
     "list_jobs": "jobs:read",
     "get_job": "jobs:read",

@@ -1,4 +1,4 @@
-"""Routes that show the site, its devices and events."""
+"""Routes for the site, its devices, volumes and events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from controller.api.common import READ_S, Name, QueriesOf
-from controller.api.deadlines import within
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.deadlines import change, within
 from controller.api.encoding import whole
-from controller.api.paging import Cursor, Limit, cut, paged
+from controller.api.paging import Cursor, Limit, cut, light, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
 from controller.schema.fabric import (
@@ -23,6 +23,10 @@ from controller.schema.fabric import (
 )
 from controller.schema.jobs import ContainerView
 from controller.schema.live import HealthView, PortPowerView, TraceView
+from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
+
+_DATA_BYTES = 400
+"""Of one directory of a volume, as JSON."""
 
 router = APIRouter(tags=["fabric"], responses=responses("unavailable"))
 
@@ -95,6 +99,34 @@ async def list_nodes(
     """List servers and their agents."""
     items = await within(READ_S, "nodes", queries.nodes())
     return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
+
+
+@router.get("/volumes", responses=responses("conflict"))
+async def list_volumes(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[VolumeView]:
+    """List the volumes of every server, and what jobs left in them."""
+    epoch = queries.epoch  # the items are at least this new
+    items = await within(READ_S, "volumes", queries.volumes())
+    part = cut([_volume(item) for item in items], limit, cursor)
+    shown, following = light(part, items[part.items], _volume, _volume_bytes)
+    return Page(items=shown, epoch=epoch, next=following)
+
+
+def _volume(item: VolumeView) -> str:
+    return f"{item.server}/{item.name}"
+
+
+def _volume_bytes(item: VolumeView) -> int:
+    return len(item.data) * _DATA_BYTES
+
+
+@router.post("/volumes/{name}/remove", responses=responses("forbidden", "not_found", "conflict"))
+async def remove_data(
+    commands: CommandsOf, name: Name, request: DataRemovalRequest
+) -> DataRemovalView:
+    """Remove what a project or a job left in a volume; refused while a job uses it."""
+    return await change(CHANGE_S, f"volume/{name}", commands.remove_data(name, request))
 
 
 @router.get("/power", responses=responses("conflict"))

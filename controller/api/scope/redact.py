@@ -13,6 +13,7 @@ from controller.schema.jobs import ContainerView, JobView, WaitView
 from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
 from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
+from controller.schema.volumes import VolumeView
 from controller.stream.feed import Frame, Payload
 
 _JOB = re.compile(r"\b(jobs?[ /])([a-z0-9][a-z0-9-]*)")
@@ -126,6 +127,17 @@ class Redactor:
         """Blank the agent's address and remove other jobs."""
         jobs = [job for job in view.jobs if self.owns(job)]
         return view.model_copy(update={"agent": "", "jobs": jobs, "containers": containers})
+
+    def volume(self, view: VolumeView) -> VolumeView | None:
+        """Return a volume that own projects may use, with their data; None for another one."""
+        if self.whole:
+            return view.model_copy(update={"problem": self.text(view.problem)})
+        data = [entry for entry in view.data if entry.project in self.projects]
+        projects = [name for name in view.projects if name in self.projects]
+        if view.projects and not projects and not data:
+            return None
+        texts = {"problem": self.text(view.problem)}
+        return view.model_copy(update={**texts, "data": data, "projects": projects})
 
     def health(self, view: HealthView) -> HealthView:
         """Blank the devices' own messages."""

@@ -36,6 +36,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import QuarantineView, TransactionView
+from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Frame, Reader
 
 _EVENT_PAGE = 1000
@@ -149,6 +150,12 @@ class ScopedQueries:
         redact = self.redactor()
         own = Counter(c.server for c in containers if redact.owns(c.job))
         return [redact.node(node, own[node.name]) for node in await self._queries.nodes()]
+
+    async def volumes(self) -> list[VolumeView]:
+        """Return the volumes that the principal's projects may use, and their own data."""
+        redact = self.redactor()
+        shown = [redact.volume(view) for view in await self._queries.volumes()]
+        return [view for view in shown if view is not None]
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return what is out of use, without the reasons."""
@@ -292,6 +299,32 @@ class ScopedCommands:
         """Thaw a paused job."""
         await self._scoped.job(name)
         return self._scoped.redactor().job(await self._commands.resume(name))
+
+    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+        """Remove what one of the principal's projects, or a job of one, left in a volume."""
+        views = [view for view in await self._scoped.volumes() if view.name == volume]
+        projects = {
+            data.project
+            for view in views
+            for data in view.data
+            if request.project in (None, data.project) and request.job == data.job
+        }
+        if not projects:
+            raise ServiceError(
+                "not_found",
+                f"volume {volume} has no such data",
+                object=f"volume/{volume}",
+                hint="see `lightloom get volumes`",
+            )
+        if len(projects) > 1:
+            raise ServiceError(
+                "conflict",
+                f"jobs {request.job} of projects {', '.join(sorted(projects))} left data there",
+                object=f"volume/{volume}",
+                hint="name the project as well",
+            )
+        request = request.model_copy(update={"project": projects.pop()})
+        return await self._commands.remove_data(volume, request)
 
 
 class ProjectsCut:

@@ -29,9 +29,11 @@ from controller.devices.agents.messages import (
     fault_of,
     lines_of,
     rank_message,
+    removal_message,
     rpc_fault,
     samples_of,
     status_of,
+    volumes_of,
 )
 from controller.devices.agents.trust import AgentTrust, foreign, too_long
 from controller.devices.engine import (
@@ -39,10 +41,12 @@ from controller.devices.engine import (
     EngineFault,
     Fenced,
     LogLine,
+    OfferedVolume,
     Pull,
     RankSample,
     RankSpec,
     RankStatus,
+    Scope,
 )
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
@@ -162,6 +166,34 @@ class AgentEngine:
                 refused.append(answer)
         if refused:
             raise refused[0]
+
+    async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
+        """Return what each reachable server offers, and what jobs left there."""
+
+        async def ask(server: str) -> tuple[OfferedVolume, ...]:
+            call = self._invoke(server, "Volumes", pb.VolumesRequest(), timeout_s)
+            reply: pb.VolumesReply = await self._call(server, call)
+            return await asyncio.to_thread(volumes_of, reply, time.time())
+
+        asked = [server for server, answers in self.reachable().items() if answers]
+        answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        offered: dict[str, tuple[OfferedVolume, ...]] = {}
+        for server, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, tuple):
+                offered[server] = answer
+            elif not isinstance(answer, EngineError):
+                raise answer
+        return offered
+
+    async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
+        """Remove an owner's directory; return whether there was one. Raises EngineError."""
+        if server not in self._stubs:
+            text = "the site has no such server"
+            raise EngineError([EngineFault("not_found", f"server/{server}", text)])
+        request = removal_message(volume, scope, owner)
+        call = self._invoke(server, "RemoveData", request, self._timeout_s)
+        reply: pb.RemoveDataReply = await self._call(server, call)
+        return bool(reply.removed)
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""

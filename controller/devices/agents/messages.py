@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import grpc
 
+from container_mgr.ranks import policy
+from container_mgr.volumes import rules
 from controller.devices.engine import (
     EngineFault,
     GpuFigures,
     LogLine,
     NicReport,
+    OfferedVolume,
     RankLimits,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
+    Scope,
+    VolumeData,
+    VolumeMount,
 )
 from protos import agent_pb2 as pb
 
@@ -35,6 +42,14 @@ _MAX_SAMPLES = 256
 """Per server and second."""
 _MAX_LINES = 2048
 """Per message; an agent sends at most a quarter of that."""
+_MAX_VOLUMES = 64
+"""Per server."""
+_MAX_DATA = 4096
+"""Directories of all volumes of one server."""
+_MAX_USERS = 64
+"""Jobs that use one directory."""
+_MOST_BYTES = 2**60
+"""More than any file system holds."""
 _LAST_TIME = 2.0**33
 """In the year 2242."""
 _GPU_FIELDS = tuple(
@@ -47,6 +62,13 @@ _STATES = {
     pb.STATE_PAUSED: RankState.PAUSED,
     pb.STATE_EXITED: RankState.EXITED,
 }
+_SCOPES = {
+    Scope.SITE: pb.SCOPE_SITE,
+    Scope.PROJECT: pb.SCOPE_PROJECT,
+    Scope.JOB: pb.SCOPE_JOB,
+}
+_OWNED = {pb.SCOPE_PROJECT: Scope.PROJECT, pb.SCOPE_JOB: Scope.JOB}
+_QUOTAS = ("kernel", "watched")
 
 
 def rank_message(spec: RankSpec) -> pb.Rank:
@@ -68,6 +90,9 @@ def rank_message(spec: RankSpec) -> pb.Rank:
             dscp=spec.dscp,
         ),
         limits=_limits_message(spec.limits),
+        volumes=[_mount_message(mount) for mount in spec.volumes],
+        uid=spec.uid,
+        gid=spec.gid,
     )
     if spec.emulated_share is not None:
         message.emulated_share = spec.emulated_share
@@ -84,6 +109,81 @@ def _limits_message(limits: RankLimits) -> pb.Limits:
         read_bps=limits.read_bps,
         write_bps=limits.write_bps,
     )
+
+
+def _mount_message(mount: VolumeMount) -> pb.VolumeMount:
+    return pb.VolumeMount(
+        volume=mount.volume,
+        path=mount.path,
+        read_only=mount.read_only,
+        scope=_SCOPES[mount.scope],
+        owner=mount.owner,
+        quota_bytes=mount.quota_bytes,
+        read_bps=mount.read_bps,
+        write_bps=mount.write_bps,
+    )
+
+
+def removal_message(volume: str, scope: Scope, owner: str) -> pb.RemoveDataRequest:
+    """Write the removal of an owner's directory."""
+    return pb.RemoveDataRequest(volume=volume, scope=_SCOPES[scope], owner=owner)
+
+
+def volumes_of(reply: pb.VolumesReply, now: float) -> tuple[OfferedVolume, ...]:
+    """Read what a server offers, received at ``now``; skip what has no valid name."""
+    found: dict[str, OfferedVolume] = {}
+    room = _MAX_DATA
+    for message in reply.volumes[:_MAX_VOLUMES]:
+        if rules.NAME.fullmatch(message.name) and message.name not in found:
+            volume = found[message.name] = _volume_of(message, now, room)
+            room -= len(volume.data)
+    return tuple(found.values())
+
+
+def _volume_of(message: pb.Volume, now: float, room: int) -> OfferedVolume:
+    data: dict[tuple[Scope, str], VolumeData] = {}
+    for entry in message.data[:room]:
+        scope = _OWNED.get(entry.scope)
+        if scope is not None and rules.owns(entry.owner):
+            data.setdefault((scope, entry.owner), _data_of(entry, scope, now))
+    return OfferedVolume(
+        name=message.name,
+        read_only=message.read_only,
+        problem=message.problem[:_TEXT_CHARS],
+        filesystem=message.filesystem[:_WORD_CHARS],
+        total_bytes=_count(message, "total_bytes"),
+        free_bytes=_count(message, "free_bytes"),
+        quota=message.quota if message.quota in _QUOTAS else "",
+        data=tuple(data.values()),
+    )
+
+
+def _data_of(message: pb.VolumeData, scope: Scope, now: float) -> VolumeData:
+    measured = _time(message.measured_at) if message.HasField("measured_at") else None
+    return VolumeData(
+        scope=scope,
+        owner=message.owner,
+        uid=message.uid,
+        bytes=_count(message, "bytes"),
+        files=_count(message, "files"),
+        quota_bytes=_count(message, "quota_bytes"),
+        created_at=_past(message.created_at, now),
+        used_at=_past(message.used_at, now),
+        measured_at=None if measured is None else min(measured, now),
+        jobs=tuple(name for name in message.jobs[:_MAX_USERS] if policy.JOB.fullmatch(name)),
+    )
+
+
+def _count(message: pb.Volume | pb.VolumeData, field: str) -> int | None:
+    """Return a count that was reported and is possible."""
+    value = int(getattr(message, field)) if message.HasField(field) else None
+    return value if value is None or value <= _MOST_BYTES else None
+
+
+def _past(value: float, now: float) -> float | None:
+    """Return a time of the past; a later one counts as ``now``, none (0) as unknown."""
+    time = _time(value)
+    return min(time, now) if time else None
 
 
 def status_of(server: str, message: pb.RankStatus) -> RankStatus:
@@ -172,19 +272,22 @@ def _fraction(value: float) -> float | None:
 _OTHER = "is another controller running? After a loss of the store: --take-command"
 
 
+_RPC_FAULTS: Mapping[grpc.StatusCode, tuple[str, str]] = {
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", "is the agent running on this server?"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        "timeout",
+        "outcome unknown: observe before trying again",
+    ),
+    grpc.StatusCode.NOT_FOUND: ("not_found", ""),
+    grpc.StatusCode.INVALID_ARGUMENT: ("invalid", ""),
+    grpc.StatusCode.ABORTED: ("conflict", ""),
+    grpc.StatusCode.FAILED_PRECONDITION: ("forbidden", _OTHER),
+    grpc.StatusCode.PERMISSION_DENIED: ("forbidden", _OTHER),
+}
+
+
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Return the fault of a failed call."""
     obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
-    match error.code():
-        case grpc.StatusCode.UNAVAILABLE:
-            return EngineFault("unavailable", obj, text, "is the agent running on this server?")
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return EngineFault("timeout", obj, text, "outcome unknown: observe before trying again")
-        case grpc.StatusCode.NOT_FOUND:
-            return EngineFault("not_found", obj, text)
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return EngineFault("invalid", obj, text)
-        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-            return EngineFault("forbidden", obj, text, _OTHER)
-        case _:
-            return EngineFault("failed", obj, text)
+    code, hint = _RPC_FAULTS.get(error.code(), ("failed", ""))
+    return EngineFault(code, obj, text, hint)

@@ -20,11 +20,13 @@ from controller.devices.engine import (
     EngineFault,
     Fenced,
     LogLine,
+    OfferedVolume,
     Pull,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
+    Scope,
 )
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules.program import FlowProgram
@@ -283,6 +285,8 @@ class FakeEngine:
     """Images of registries that no server lists."""
     written: set[tuple[str, int, str]] = field(default_factory=set)
     """Job, rank and server of every log that was ever begun."""
+    offered: dict[str, tuple[OfferedVolume, ...]] = field(default_factory=dict)
+    """The volumes of each server."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Per call: the servers that were asked whether this controller still commands them."""
 
@@ -363,6 +367,26 @@ class FakeEngine:
     async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
         if image in self.unlisted:
             raise EngineError([EngineFault("invalid", "server/srv0", "its registry is not listed")])
+
+    async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
+        return {
+            server: self.offered.get(server, ())
+            for server, answers in self.reachable().items()
+            if answers
+        }
+
+    async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
+        self._record("remove_data", f"{server}/{volume}/{owner}")
+        if server in self.lost:
+            raise EngineError([EngineFault("unavailable", f"server/{server}", "no answer")])
+        before = self.offered.get(server, ())
+        self.offered[server] = tuple(
+            replace(v, data=tuple(d for d in v.data if (d.scope, d.owner) != (scope, owner)))
+            if v.name == volume
+            else v
+            for v in before
+        )
+        return self.offered[server] != before
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         self.confirmed.append(tuple(sorted(servers)))

@@ -28,6 +28,9 @@ run: |
   exec python3 train.py --epochs 3
 env: {SEED: 7, NAME: "yes"}
 limits: {cpu: 1.5, memory: 32GiB, io: 500MB/s}
+volumes:
+  - {volume: imagenet, path: /data}
+  - {volume: scratch, path: /scratch, read_only: true}
 locality: strict
 policy: live
 rank_order: placed
@@ -69,6 +72,10 @@ def test_all_keys_of_a_file(file: Path) -> None:
         "cpu": 1.5,
         "memory_bytes": 32 * 2**30,
         "io_bps": 500_000_000,
+        "volumes": [
+            {"volume": "imagenet", "path": "/data"},
+            {"volume": "scratch", "path": "/scratch", "read_only": True},
+        ],
         "locality": "strict",
         "policy": "live",
         "rank_order": "placed",

@@ -37,6 +37,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
 from tests.unit.controller.api.fake_plans import STARTED_AT
 
@@ -53,6 +54,44 @@ HOT = GpuFiguresView(
 )
 
 
+VOLUMES = [
+    VolumeView(
+        name="scratch",
+        server="s0",
+        mode="rw",
+        per="job",
+        projects=[],
+        filesystem="xfs",
+        total_bytes=2**40,
+        free_bytes=2**39,
+        quota="kernel",
+        read_at=STARTED_AT,
+        data=[
+            VolumeDataView(
+                project=project,
+                job=f"{project}-red",
+                uid=2001,
+                bytes=2**30,
+                files=12,
+                quota_bytes=2**38,
+                created_at=STARTED_AT,
+                used_at=STARTED_AT + 60,
+                kept_until=STARTED_AT + 10**10,
+            )
+            for project in ("alpha", "beta")
+        ],
+    ),
+    VolumeView(
+        name="imagenet",
+        server="s0",
+        mode="ro",
+        per="site",
+        projects=["beta"],
+        problem="/srv/imagenet is not a mount point",
+    ),
+]
+
+
 class FakeState(Protocol):
     """What the fake queries read."""
 
@@ -65,6 +104,7 @@ class FakeState(Protocol):
     followed: bool
     endless_logs: bool
     feed: Feed
+    volumes: list[VolumeView]
 
     async def enter(self, operation: str) -> None:
         """Fail or wait as the test has ordered."""
@@ -195,6 +235,9 @@ class FakeQueries:
                 containers=4,
             )
         ]
+
+    async def volumes(self) -> list[VolumeView]:
+        return list(self._fake.volumes)
 
     async def events(self, since: int, limit: int) -> list[EventView]:
         events = [

@@ -19,9 +19,10 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
+from controller.schema.volumes import DataRemovalRequest, DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
-from tests.unit.controller.api.fake_queries import SIZE, FakeQueries
+from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
 
 
 class FakeService:
@@ -54,6 +55,8 @@ class FakeService:
         self.endless_logs = False
         """A job's output that is followed does not end."""
         self.feed = Feed()
+        self.volumes = list(VOLUMES)
+        self.removed: list[tuple[str, DataRemovalRequest]] = []
         self.queries = FakeQueries(self)
         self.commands = FakeCommands(self)
         self.jobs: dict[str, JobView] = {}
@@ -213,6 +216,25 @@ class FakeCommands:
         if name != "as0/3":
             raise ServiceError("not_found", f"{name} is in use", object=f"quarantine/{name}")
         return (await self._fake.queries.quarantine())[0]
+
+    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+        await self._fake.enter("remove_data")
+        found = [
+            RemovedDataView(server=view.server, bytes=entry.bytes, files=entry.files)
+            for view in self._fake.volumes
+            for entry in view.data
+            if view.name == volume and request.job in (None, entry.job)
+        ]
+        if not found:
+            raise ServiceError("not_found", "it left nothing", object=f"volume/{volume}")
+        self._fake.removed.append((volume, request))
+        return DataRemovalView(
+            volume=volume,
+            project=request.project or "alpha",
+            job=request.job,
+            dry_run=request.dry_run,
+            directories=found[:1],
+        )
 
     async def repair(self, switch: str) -> SwitchView:
         await self._fake.enter("repair")

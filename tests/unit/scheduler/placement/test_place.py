@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -303,3 +304,25 @@ def test_one_endpoint_is_chosen_as_best_fit_would(fabric: Fabric) -> None:
     pool = index.pool(Request("new", 1))
     if pool.lit:
         assert [best_fit_one(index, pool)] == best_fit(index, pool, 1)
+
+
+def test_only_endpoints_with_the_volumes_are_placed() -> None:
+    fabric = paper()
+    stocked = {"gpu1": {"data"}, "gpu2": {"data", "scratch"}, "gpu5": {"data", "scratch"}}
+    endpoints = tuple(
+        replace(e, volumes=frozenset(stocked.get(e.name, ()))) for e in fabric.site.endpoints
+    )
+    fabric = replace(fabric, site=replace(fabric.site, endpoints=endpoints))
+    both = frozenset({"data", "scratch"})
+    assert set(placed(fabric, Request("red", 2, volumes=both)).endpoints) == {"gpu2", "gpu5"}
+    assert set(placed(fabric, Request("red", 3, volumes=frozenset({"data"}))).endpoints) == set(
+        stocked
+    )
+    few = waits(fabric, Request("red", 3, volumes=both))
+    assert few.code == "not_enough_endpoints"
+    assert "volume data and scratch" in few.reason
+    assert waits(fabric, Request("red", 1, volumes=frozenset({"x"}))).code == "no_match"
+    named = waits(fabric, Request("red", 1, endpoints=("gpu0",), volumes=both))
+    assert "gpu0 does not match" in named.reason
+    # A job without volumes may use any.
+    assert len(placed(fabric, Request("red", 6)).endpoints) == 6

@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "attach_endpoint": {"aggregator": "as1"},
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
+    "remove_data": {"job": "alpha-red"},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
 }
 PLAN = PlanRequest()
@@ -64,6 +65,7 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "get_optics": "ocs0",
         "get_power_series": "ocs0",
         "put_project": "gamma",
+        "remove_data": "scratch",
     }
     ident = "t1"
     if name == "revoke_token":
@@ -101,6 +103,7 @@ def expected(who: str, name: str) -> set[int]:
         "submit_job",
         "get_transaction",
         "abort_transaction",
+        "remove_data",
     }
     if about_alpha and not principal.sees("alpha"):
         return {404}

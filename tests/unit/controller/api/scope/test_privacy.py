@@ -6,6 +6,7 @@ texts. Nothing that ann of project alpha can read holds a name of beta's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,12 +19,15 @@ from controller.api.app import PARTS
 from controller.api.gate.access import Access
 from controller.api.scope.redact import ANOTHER, Redactor
 from controller.api.scope.scoped import ScopedQueries
+from controller.devices.engine import OfferedVolume, Scope, VolumeData
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.jobs import JobView, PlanHintView, WaitView
+from controller.state.offers import Offers, offer_of
 from scheduler.queue.model import Preemption
 from scheduler.queue.model import Project as Share
 from sitefile import load_site
+from sitefile.volumes import Volume
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import PAPER, Rack
 
@@ -175,6 +179,7 @@ async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(tmp_path: Pa
         await site.rack.state("beta-red", "running")
         site.rack.service._switch_changed("ocs0", False)
         state = site.rack.service._state
+        await state.journal.flush()  # a write under way would clear the error
         state.journal.error = f"cannot reach {ADDRESS}"
         state.events.add("warning", "job/beta-red", "Odd", f"calient+tl1://x@{ADDRESS} is silent")
         text = await site.seen_by("graphs")
@@ -227,3 +232,46 @@ def test_a_text_that_a_user_shapes_tells_nothing() -> None:
     assert ALPHA.text("job alpha-red, in ll-alpha-red-0-4") == "job alpha-red, in ll-alpha-red-0-4"
     assert ALPHA.text("its job is ending; the job needs 4") == "its job is ending; the job needs 4"
     assert ALPHA.text("10.0.0.7:3082 is silent") == "an address is silent"
+
+
+async def test_volumes_show_a_user_only_what_their_projects_may_use_and_left(
+    tmp_path: Path,
+) -> None:
+    async with people(tmp_path) as site:
+        state = site.rack.service._state
+        volumes = {
+            "shared": Volume("shared", read_only=False, per="job"),
+            "merger": Volume("merger", projects=frozenset({"beta"})),
+            "both": Volume("both", projects=frozenset({"alpha", "beta"})),
+        }
+        site.rack.service._state.site = replace(state.site, volumes=volumes)
+        state.offers = Offers(state.site)
+        left = tuple(
+            VolumeData(Scope.JOB, f"{project}.{project}-red", bytes=1, used_at=1.0)
+            for project in ("alpha", "beta")
+        )
+        shared = OfferedVolume("shared", read_only=False, problem=f"{ADDRESS} is silent", data=left)
+        state.take_offers({"srv0": offer_of([shared], 1.0)})
+        async with site.client("ann") as client:
+            page = (await client.get("/volumes")).json()
+            assert {item["name"] for item in page["items"]} == {"shared", "both"}
+            assert "beta" not in json.dumps(page)
+            assert ADDRESS not in json.dumps(page)
+            (mine,) = [item for item in page["items"] if item["data"]]
+            assert [entry["job"] for entry in mine["data"]] == ["alpha-red"]
+            for asked in ({"job": "beta-red"}, {"project": "beta", "job": "beta-red"}):
+                reply = await client.post("/volumes/shared/remove", json=asked)
+                assert reply.status_code == 404, reply.text
+            assert not site.rack.engine.calls
+            reply = await client.post("/volumes/shared/remove", json={"job": "alpha-red"})
+            assert (reply.status_code, reply.json()["project"]) == (200, "alpha")
+        async with site.client("graphs") as client:
+            reply = await client.post("/volumes/shared/remove", json={"job": "beta-red"})
+            assert reply.status_code == 403
+            assert len((await client.get("/volumes")).json()["items"]) == 3 * 4
+        async with site.client("operator") as client:
+            page = (await client.get("/volumes")).json()
+            assert ADDRESS in json.dumps(page)
+            reply = await client.post("/volumes/shared/remove", json={"job": "beta-red"})
+            assert (reply.status_code, reply.json()["project"]) == (200, "beta")
+            assert (await client.post("/volumes/shared/remove", json={})).status_code == 422

@@ -1,0 +1,75 @@
+"""``volume remove``: removes what jobs left in volumes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.errors import CliError, usage
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.text import size
+
+Document = dict[str, Any]
+
+volume = typer.Typer(no_args_is_help=True, help="What jobs left in volumes; see get volumes.")
+
+
+@volume.callback()
+def _group() -> None:
+    """Keep ``remove`` a command of its own."""
+
+
+@volume.command("remove")
+def remove(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The volume's name.")],
+    *,
+    project: Annotated[
+        str | None, typer.Option(help="Whose directory, or whose job's directory, to remove.")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="The job whose directory to remove.")] = None,
+    server: Annotated[str | None, typer.Option(help="Only there; all servers if absent.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be removed.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove what a project or a job left in a volume. Refused while a job uses it.
+
+    Exit code 1 when a server did not confirm; then `lightloom get volumes` shows what is left.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    if project is None and job is None:
+        raise usage("it is not said whose data", "give --project P, --job J, or both")
+    asked = {
+        "project": project,
+        "job": None if job is None else job.removeprefix("job/"),
+        "server": None if server is None else server.removeprefix("node/"),
+        "dry_run": dry_run,
+    }
+    body = {key: value for key, value in asked.items() if value is not None}
+    bare = name.removeprefix("volume/")
+    with connect(ctx) as client:
+        view = client.post(f"/volumes/{client.part(bare)}/remove", body, extra_s=60.0)
+    if output.structured:
+        out.document(view, output)
+    else:
+        word = "would be removed" if dry_run else "removed"
+        out.show_table(
+            ("SERVER", "BYTES", "FILES", "RESULT"),
+            [
+                (d["server"], size(d["bytes"]), d["files"], d["problem"] or word)
+                for d in view["directories"]
+            ],
+        )
+    failed = [d for d in view["directories"] if d["problem"]]
+    if failed:
+        raise CliError(
+            "failed",
+            f"not removed from {', '.join(d['server'] for d in failed)}: {failed[0]['problem']}",
+            object=f"volume/{bare}",
+            hint="see `lightloom get volumes`, then try again",
+        )
