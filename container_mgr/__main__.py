@@ -12,6 +12,7 @@ import structlog
 
 from container_mgr.daemon import AgentConfig, AgentStartError, parse_endpoints, run
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
+from container_mgr.values import LogLimits
 
 
 def main() -> int:
@@ -47,6 +48,26 @@ def main() -> int:
         metavar="HOST[:PORT][/PATH]",
         help="images may be fetched from here; repeatable (default: none are fetched)",
     )
+    parser.add_argument(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="keeps the output of removed containers;"
+        " default: /var/lib/lightloom/agent-SERVER/logs, or logs in --state-dir if that is given",
+    )
+    kept = LogLimits()
+    parser.add_argument(
+        "--keep-logs", type=float, default=kept.keep_s, metavar="SECONDS",
+        help="how long output is kept after a container's removal (default: %(default).0f)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logs-per-rank", type=int, default=kept.rank_bytes, metavar="BYTES",
+        help="output kept of one container, while it runs as well (default: %(default)d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logs-total", type=int, default=kept.total_bytes, metavar="BYTES",
+        help="output kept of all removed containers; the oldest goes first (default: %(default)d)",
+    )  # fmt: skip
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -68,6 +89,8 @@ def main() -> int:
                 job_map=options.job_map,
                 require_digest=options.require_digest,
                 registries=options.registry,
+                log_dir=options.log_dir,
+                logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
                 ready=_print_ready,
             )
         )

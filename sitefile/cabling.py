@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sitefile.errors import Problem
+from sitefile.logs import logs_of
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
@@ -202,6 +203,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         scheduling=scheduling_of(model.projects, model.queue, model.regroup),
         mtu=model.network.mtu,
         dscp=model.network.dscp,
+        logs=logs_of(model.logs),
     )
     return site, []
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from sitefile import names
+from sitefile.logs import LogsModel
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
@@ -181,6 +182,7 @@ class SiteModel(_Strict):
     regroup: RegroupModel = RegroupModel()
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
+    logs: LogsModel = LogsModel()
     emulation: EmulationModel | None = None
 
 

@@ -14,15 +14,15 @@ from typing import Any
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.rdma import RdmaBinding
-from container_mgr.values import RankSpec
+from container_mgr.values import LogLimits, RankSpec
 
 CPU_PERIOD_US = 50_000
 """The CFS period; short, so that a stand-in's share takes effect within a training step."""
 
 HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every image may write to
 
-_LOG_MAX_SIZE = "10m"
-_LOG_MAX_FILES = 3
+LOG_FILES = 4
+"""The engine deletes the oldest of so many when it begins a new one."""
 _NOWHERE = "void"
 """Tells nvidia-container-runtime to show no GPU, also when the image's environment asks for one."""
 
@@ -52,6 +52,7 @@ class Host:
     """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
+    logs: LogLimits = LogLimits()
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,7 +126,10 @@ def create_arguments(
         "binds": [f"{host.entry}:{ENTRY_PATH}:ro", f"{rank_dir}:{GIVEN_DIR}:ro"],
         "log_config": {
             "Type": "json-file",
-            "Config": {"max-size": _LOG_MAX_SIZE, "max-file": str(_LOG_MAX_FILES)},
+            "Config": {
+                "max-size": str(host.logs.rank_bytes // LOG_FILES),
+                "max-file": str(LOG_FILES),
+            },
         },
         "restart_policy": {"Name": "no"},
     }

@@ -176,6 +176,7 @@ def agent(
             *("--endpoints", json.dumps(served)),
             *("--state-dir", str(run_dir / f"agent-{server.name}"), "--cgroup", CGROUP),
             *("--tls", str(tls_directory(run_dir, server.name))),
+            *site.logs.options(),
         ),
         env=env,
     )
