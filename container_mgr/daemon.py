@@ -81,7 +81,7 @@ class AgentConfig:
     """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
     log_dir: Path | None = None
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
-    logs: LogLimits = LogLimits()
+    logs: LogLimits = field(default_factory=LogLimits)
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
@@ -53,13 +54,13 @@ class LogPolicy:
     rank_bytes: int = RANK_BYTES
     total_bytes: int = TOTAL_BYTES
 
-    def options(self) -> list[str]:
-        """Return it as the agent's options."""
-        return [
-            *("--keep-logs", f"{self.keep_s:g}"),
-            *("--logs-per-rank", str(self.rank_bytes)),
-            *("--logs-total", str(self.total_bytes)),
-        ]
+    def options(self) -> Mapping[str, str]:
+        """Return the agent's options with their values."""
+        return {
+            "--keep-logs": f"{self.keep_s:g}",
+            "--logs-per-rank": str(self.rank_bytes),
+            "--logs-total": str(self.total_bytes),
+        }
 
 
 def logs_of(model: LogsModel) -> LogPolicy:

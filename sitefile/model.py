@@ -156,7 +156,7 @@ class CabledSite:
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
-    logs: LogPolicy = LogPolicy()
+    logs: LogPolicy = field(default_factory=LogPolicy)
     """How much output the agents keep."""
 
     def server(self, name: str) -> Server:

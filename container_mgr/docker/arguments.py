@@ -7,7 +7,7 @@ through unchecked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Host:
     """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
-    logs: LogLimits = LogLimits()
+    logs: LogLimits = field(default_factory=LogLimits)
 
 
 @dataclass(slots=True, frozen=True)

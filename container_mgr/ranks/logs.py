@@ -121,7 +121,7 @@ class LogReader:
     Methods block: call them in a thread, one at a time.
     """
 
-    def __init__(self, log: Path, wanted: Wanted = Wanted()) -> None:  # noqa: B008 - frozen
+    def __init__(self, log: Path, wanted: Wanted = Wanted()) -> None:
         self._log = log
         self._wanted = wanted
         self._files, _ = _open_after(log, None)
@@ -242,7 +242,7 @@ async def read(
     tail: int | None,
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
-    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    wanted: Wanted = Wanted(),
 ) -> AsyncIterator[list[Line]]:
     """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
 

@@ -77,7 +77,10 @@ def from_site(arguments: Sequence[str]) -> list[str]:
         words += ["--endpoints", json.dumps(served(site, name))]
     if _value(words, "--listen") is None:
         words += ["--listen", f"0.0.0.0:{site.server(name).agent.rpartition(':')[2]}"]
-    return [*site.logs.options(), *words]  # the last of an option counts
+    for option, value in site.logs.options().items():
+        if _value(words, option) is None:
+            words += [option, value]
+    return words
 
 
 def served(site: CabledSite, server: str) -> list[dict[str, object]]:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
