@@ -20,6 +20,7 @@ from container_mgr.daemon import (
 )
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.users import DEFAULT_ID
+from container_mgr.values import LogLimits
 
 
 def main() -> int:
@@ -81,6 +82,26 @@ def main() -> int:
         metavar="LOW-HIGH",
         help="users and groups that the site file may give to ranks (default: %(default)s)",
     )
+    parser.add_argument(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="keeps the output of removed containers;"
+        " default: /var/lib/lightloom/agent-SERVER/logs, or logs in --state-dir if that is given",
+    )
+    kept = LogLimits()
+    parser.add_argument(
+        "--keep-logs", type=float, default=kept.keep_s, metavar="SECONDS",
+        help="how long output is kept after a container's removal (default: %(default).0f)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logs-per-rank", type=int, default=kept.rank_bytes, metavar="BYTES",
+        help="output kept of one container, while it runs as well (default: %(default)d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logs-total", type=int, default=kept.total_bytes, metavar="BYTES",
+        help="output kept of all removed containers; the oldest goes first (default: %(default)d)",
+    )  # fmt: skip
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -104,6 +125,8 @@ def main() -> int:
                 registries=options.registry,
                 volumes=parse_volumes(options.volume, options.volumes),
                 users=parse_users(options.user, options.uids),
+                log_dir=options.log_dir,
+                logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
                 ready=_print_ready,
             )
         )

@@ -31,16 +31,19 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.users import DEFAULT, Users
-from container_mgr.values import Attach, ServedEndpoint
+from container_mgr.values import Attach, LogLimits, ServedEndpoint
 from container_mgr.volumes import offers
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Credentials, TrustError, agent_name
 from protos import agent_pb2_grpc
 
+MIN_LOG_BYTES = 2**20
+"""Least output of one rank: some lines of the greatest length."""
 _MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
+_PRUNE_S = 600.0
 
 _log = structlog.get_logger("container_mgr")
 
@@ -86,14 +89,23 @@ class AgentConfig:
     """Directories of this server that jobs may mount by name."""
     users: Users = DEFAULT
     """The users that ranks run as."""
+    log_dir: Path | None = None
+    """Where the output of removed containers is kept; see :attr:`logs_directory`."""
+    logs: LogLimits = field(default_factory=LogLimits)
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""
 
     @property
     def directory(self) -> Path:
-        """The directory of ranks' files and logs."""
+        """The directory of ranks' files."""
         return self.state_dir or Path(f"/run/lightloom/agent-{self.server}")
+
+    @property
+    def logs_directory(self) -> Path:
+        """The directory of removed containers' output, by default on disk: it outlives a reboot."""
+        beside = self.state_dir / "logs" if self.state_dir else None
+        return self.log_dir or beside or Path(f"/var/lib/lightloom/agent-{self.server}/logs")
 
 
 def run(config: AgentConfig) -> None:
@@ -109,6 +121,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     fence = Fence(config.directory / "term")
     ranks: Ranks | None = None
     volumes: Volumes | None = None
+    loops: list[asyncio.Task[None]] = []
     loops: list[asyncio.Task[None]] = []
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
@@ -137,12 +150,20 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 fence=fence,
                 volumes=volumes,
                 state_dir=config.directory,
+                log_dir=config.logs_directory,
             )
             await ranks.recover()
             await volumes.recover()
         except EngineFailure as error:
             raise AgentStartError(
                 "unavailable", "docker", str(error), "is the Docker Engine running?"
+            ) from error
+        except OSError as error:
+            raise AgentStartError(
+                "failed",
+                error.filename or str(config.directory),
+                f"cannot be used: {error.strerror}",
+                "choose directories that can be written with --state-dir and --log-dir",
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
         service = AgentService(config.server, engine, ranks, inventory)
@@ -153,6 +174,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 service.sample_forever(),
                 watch.enforce_forever(),
                 watch.measure_forever(),
+                _prune_forever(ranks),
             )
         ]
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
@@ -181,6 +203,13 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         engine.close()
 
 
+async def _prune_forever(ranks: Ranks) -> None:
+    """Drop output past its time, also while no job ends."""
+    while True:
+        await asyncio.sleep(_PRUNE_S)
+        await asyncio.to_thread(ranks.archive.prune)
+
+
 def _inventory(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Inventory:
     return Inventory(
         {e.name: e for e in config.endpoints} or None,
@@ -204,6 +233,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         dev=config.dev,
         remapped_users=facts.remapped_users,
         users=config.users,
+        logs=config.logs,
     )
 
 
@@ -264,6 +294,14 @@ def check(config: AgentConfig) -> None:
             "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
     _offers(config)
+    logs = config.logs
+    if logs.keep_s <= 0 or not MIN_LOG_BYTES <= logs.rank_bytes <= logs.total_bytes:
+        raise AgentStartError(
+            "invalid",
+            "--logs-per-rank",
+            "output must be kept for some time, and of one rank not more than of all",
+            f"--keep-logs above 0, --logs-per-rank from {MIN_LOG_BYTES} to --logs-total",
+        )
     if config.nic_netns is None and not config.endpoints:
         raise AgentStartError(
             "invalid", config.server, "no endpoints", "list them with --endpoints"

@@ -57,6 +57,18 @@ class ServerFacts:
 
 
 @dataclass(slots=True, frozen=True)
+class LogLimits:
+    """How long and how much output is kept; sizes are those of the engine's log files."""
+
+    keep_s: float = 7 * 86400.0
+    """After a container's removal."""
+    rank_bytes: int = 64 * 2**20
+    """Of one container, while it runs as well."""
+    total_bytes: int = 10 * 2**30
+    """Of all removed containers together."""
+
+
+@dataclass(slots=True, frozen=True)
 class Health:
     """Whether an endpoint can run a job; ``reason`` says why it cannot."""
 

@@ -368,20 +368,22 @@ class Gpu(_message.Message):
     def __init__(self, memory_total_bytes: _Optional[int] = ..., temperature_c: _Optional[float] = ..., power_w: _Optional[float] = ..., sm_clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., pcie_rx_bps: _Optional[int] = ..., pcie_tx_bps: _Optional[int] = ..., pcie_replays: _Optional[int] = ..., nvlinks_up: _Optional[int] = ..., ecc_corrected: _Optional[int] = ..., ecc_uncorrected: _Optional[int] = ..., xid: _Optional[int] = ..., throttle_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("job", "rank", "tail", "follow", "since", "search")
+    __slots__ = ("job", "rank", "tail", "follow", "since", "search", "epoch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     tail: int
     follow: bool
     since: float
     search: str
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ..., since: _Optional[float] = ..., search: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., tail: _Optional[int] = ..., follow: _Optional[bool] = ..., since: _Optional[float] = ..., search: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LogBatch(_message.Message):
     __slots__ = ("lines",)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.errors import Problem
+from sitefile.logs import logs_of
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
@@ -206,6 +207,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         volumes={name: volume_of(name, volume) for name, volume in model.volumes.items()},
         mtu=model.network.mtu,
         dscp=model.network.dscp,
+        logs=logs_of(model.logs),
     )
     return site, []
 

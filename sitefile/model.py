@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
+from sitefile.logs import LogPolicy
 from sitefile.scheduling import Scheduling
 from sitefile.volumes import Users, Volume
 
@@ -160,6 +161,8 @@ class CabledSite:
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
+    logs: LogPolicy = field(default_factory=LogPolicy)
+    """How much output the agents keep."""
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from sitefile import names
+from sitefile.logs import LogsModel
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
 
@@ -186,6 +187,7 @@ class SiteModel(_Strict):
     regroup: RegroupModel = RegroupModel()
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
+    logs: LogsModel = LogsModel()
     emulation: EmulationModel | None = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.users import DEFAULT, User, Users
-from container_mgr.values import AgentError, BoundVolume, RankSpec
+from container_mgr.values import AgentError, BoundVolume, LogLimits, RankSpec
 from container_mgr.volumes import rules
 
 CPU_PERIOD_US = 50_000
@@ -33,8 +33,8 @@ MAX_IMAGE_VOLUMES = 16
 _IMAGE_VOLUME = re.compile(r"(/[A-Za-z0-9._@+-]+)+/?")
 _NO_VOLUME = ("/dev", "/lightloom", "/proc", "/run/lightloom", "/sys")
 _IN_MEMORY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - of the container
-_LOG_MAX_SIZE = "10m"
-_LOG_MAX_FILES = 3
+LOG_FILES = 4
+"""The engine deletes the oldest of so many when it begins a new one."""
 _NOWHERE = "void"
 """Tells nvidia-container-runtime to show no GPU, also when the image's environment asks for one."""
 
@@ -65,6 +65,7 @@ class Host:
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
     users: Users = DEFAULT
+    logs: LogLimits = field(default_factory=LogLimits)
 
 
 @dataclass(slots=True, frozen=True)
@@ -149,7 +150,10 @@ def create_arguments(
         ],
         "log_config": {
             "Type": "json-file",
-            "Config": {"max-size": _LOG_MAX_SIZE, "max-file": str(_LOG_MAX_FILES)},
+            "Config": {
+                "max-size": str(host.logs.rank_bytes // LOG_FILES),
+                "max-file": str(LOG_FILES),
+            },
         },
         "restart_policy": {"Name": "no"},
     }

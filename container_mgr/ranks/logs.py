@@ -1,9 +1,8 @@
 """Reads the output of containers from the engine's json-file logs.
 
 The agent reads the files directly: that keeps stream and time of every line, costs the engine
-nothing and works while it hangs. It archives them when a container is removed, so the end of a
-cancelled job's output stays readable. Separate threads read in small steps, so neither a large
-log nor many readers delay the agent.
+nothing and works while it hangs. Separate threads read in small steps, so neither a large log nor
+many readers delay the agent; a reader of an endless log rests between its steps.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
-import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,12 +20,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from container_mgr.docker.inspection import parse_time
-from container_mgr.values import RankKey
 
-KEPT_CONTAINERS = 64
-"""The number of removed containers whose logs are kept."""
-KEPT_BYTES = 4 * 2**20
-"""How much of each log's end is kept. The archive is in memory when ``/run`` is."""
+SUFFIX = "-json.log"
+"""Ends the name of a log that is not rotated."""
+RECORD_LIMIT = 256 * 1024
+"""The engine splits lines at 16 KiB; JSON needs at most six times as much."""
 MAX_TAIL_LINES = 100_000
 MAX_TAIL_BYTES = 16 * 2**20
 """How far back a tail searches for its lines, in bytes of the engine's files."""
@@ -39,11 +36,11 @@ _STEP_BYTES = 2**20
 """Read in one step, so that many readers take turns."""
 _FIRST_TAIL_BYTES = 64 * 1024
 _LINE_LIMIT = 64 * 1024
-_RECORD_LIMIT = 256 * 1024
-"""The engine splits lines at 16 KiB; JSON needs at most six times as much."""
 _STREAMS = ("stdout", "stderr")
 _POLL_S = 0.2
-_SUFFIX = "-json.log"
+_REST = 3.0
+"""How long a follower rests after each step, as a multiple of the step's time."""
+LOST = "lightloom: the program wrote faster than this reader could read; lines are missing here"
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="logs")
 
 _T = TypeVar("_T")
@@ -56,6 +53,25 @@ class Line:
     time: float
     stream: str
     text: str
+
+
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """Which lines a reader gets."""
+
+    since: float | None = None
+    """Only lines at or after this time, in seconds since 1970."""
+    search: str = ""
+    """Only lines that contain this text."""
+
+    @property
+    def all(self) -> bool:
+        """True if no line is left out."""
+        return self.since is None and not self.search
+
+    def takes(self, line: Line) -> bool:
+        """Say whether the reader gets this line."""
+        return (self.since is None or line.time >= self.since) and self.search in line.text
 
 
 @dataclass(slots=True)
@@ -105,21 +121,12 @@ class LogReader:
     Methods block: call them in a thread, one at a time.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, wanted: Wanted = Wanted()) -> None:
         self._log = log
-        self._files: list[BinaryIO] = []
+        self._wanted = wanted
+        self._files, _ = _open_after(log, None)
         self._joiner = Joiner()
         self._skip = 0
-        seen = set()
-        for path in reversed(files(log)):  # a rotation meanwhile moves files in the other direction
-            with suppress(OSError):
-                handle = path.open("rb")
-                inode = os.fstat(handle.fileno()).st_ino
-                if inode in seen:
-                    handle.close()
-                    continue
-                seen.add(inode)
-                self._files.insert(0, handle)
         self._at = 0
 
     def close(self) -> None:
@@ -151,6 +158,17 @@ class LogReader:
         self._joiner = Joiner()
         self._skip = max(0, lines - tail)
 
+    def count(self) -> tuple[int, bool]:
+        """Return how many of the next lines are wanted, and whether more can be read now."""
+        lines, more = self._read(count_only=True)
+        return len(lines), more
+
+    def rewind(self, skip: int) -> None:
+        """Go to the start, and leave out the first ``skip`` lines that are wanted."""
+        for handle in self._files:
+            handle.seek(0)
+        self._at, self._skip, self._joiner = 0, skip, Joiner()
+
     def batch(self) -> tuple[list[Line], bool]:
         """Return the next lines, and whether more can be read now."""
         lines, more = self._read()
@@ -160,21 +178,24 @@ class LogReader:
 
     def rest(self) -> list[Line]:
         """Return the incomplete lines at the end."""
-        return self._joiner.rest()[self._skip :]
+        return [line for line in self._joiner.rest() if self._wanted.takes(line)][self._skip :]
 
     def rotated(self) -> bool:
         """Return whether the engine has rotated the newest file and created a new one."""
         return _is_rotated(self._files[-1] if self._files else None, self._log)
 
-    def renew(self) -> bool:
-        """Continue with the new file; False when there is none."""
-        try:
-            newer = self._log.open("rb")
-        except OSError:
-            return False
+    def renew(self) -> list[Line] | None:
+        """Continue with the files that came after; None when there are none.
+
+        Returns a line that says so when some of them were removed before they were read.
+        """
+        inode = os.fstat(self._files[-1].fileno()).st_ino if self._files else None
+        newer, gapless = _open_after(self._log, inode)
+        if not newer:
+            return None
         self.close()
-        self._files, self._at = [newer], 0
-        return True
+        self._files, self._at = newer, 0
+        return [] if gapless else [Line(time.time(), "stderr", LOST)]
 
     def _go_back(self, back: int) -> bool:
         """Go to the first record in the last ``back`` bytes; True at the start of the log."""
@@ -185,7 +206,7 @@ class LogReader:
             self._at = index
             if size > back:
                 handle.seek(size - back - 1)
-                while (part := handle.readline(_RECORD_LIMIT)) and not part.endswith(b"\n"):
+                while (part := handle.readline(RECORD_LIMIT)) and not part.endswith(b"\n"):
                     pass
                 return False
             handle.seek(0)
@@ -197,8 +218,8 @@ class LogReader:
         size = taken = 0
         while self._at < len(self._files):
             handle = self._files[self._at]
-            raw = handle.readline(_RECORD_LIMIT)
-            if not raw.endswith(b"\n") and len(raw) < _RECORD_LIMIT:
+            raw = handle.readline(RECORD_LIMIT)
+            if not raw.endswith(b"\n") and len(raw) < RECORD_LIMIT:
                 if self._at < len(self._files) - 1:
                     self._at += 1
                     continue
@@ -206,7 +227,7 @@ class LogReader:
                 return lines, False
             taken += len(raw)
             line = self._joiner.feed(raw)
-            if line is not None:
+            if line is not None and self._wanted.takes(line):
                 lines.append(line)
                 size += len(line.text) * (1 if line.text.isascii() else 4)
             full = len(lines) >= _BATCH_LINES or size >= _BATCH_BYTES
@@ -216,38 +237,55 @@ class LogReader:
 
 
 async def read(
-    log: Path, *, tail: int | None, follow: bool, alive: Callable[[], Awaitable[bool]]
+    log: Path,
+    *,
+    tail: int | None,
+    follow: bool,
+    alive: Callable[[], Awaitable[bool]],
+    wanted: Wanted = Wanted(),
 ) -> AsyncIterator[list[Line]]:
-    """Yield batches of lines; with ``follow`` until ``alive`` is false and all is read.
+    """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
 
     ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` tells whether the log
-    may still grow: an engine writes for a while after a program's end.
+    may still grow: an engine writes for a while after a program's end. A batch can be empty: it
+    tells a caller with a time limit that the search goes on.
     """
-    reader = await _in_thread(partial(LogReader, log))
+    reader = await _in_thread(partial(LogReader, log, wanted))
     try:
-        if tail is not None:
+        if tail is not None and wanted.all:
             await _in_thread(partial(reader.seek_tail, tail))
+        elif tail is not None:
+            found, more = 0, True
+            while more:
+                count, more = await _in_thread(reader.count)
+                found += count
+                yield []
+            found += len(reader.rest())
+            reader.rewind(max(0, found - min(tail, MAX_TAIL_LINES)))
         while True:
             # Both are asked before the read, so that the last output is not missed.
             living = follow and await alive()
             rotated = follow and await _in_thread(reader.rotated)
             quiet, more = True, True
             while more:
+                began = time.monotonic()
                 lines, more = await _in_thread(reader.batch)
                 quiet = quiet and not lines
-                if lines:
-                    yield lines
+                yield lines
+                if follow and more:
+                    await asyncio.sleep(_REST * (time.monotonic() - began))
             if rotated:
-                if not await _in_thread(reader.renew):
+                lost = await _in_thread(reader.renew)
+                if lost is None:
                     return
+                yield lost
             elif not living and quiet:
                 break
             elif quiet:
                 await asyncio.sleep(_POLL_S)
             elif not follow:
                 break
-        if last := reader.rest():
-            yield last
+        yield reader.rest()
     finally:
         _THREADS.submit(reader.close)
 
@@ -256,64 +294,25 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
-class Archive:
-    """The ends of the logs of the containers that were removed last."""
+def _open_after(log: Path, inode: int | None) -> tuple[list[BinaryIO], bool]:
+    """Open the log's files that are newer than ``inode``, oldest first; None means all.
 
-    def __init__(self, directory: Path) -> None:
-        self._dir = directory
-        self._lock = threading.Lock()  # the ranks of a job end together, each in a thread
-
-    def store(self, key: RankKey, log: Path) -> None:
-        """Copy the end of a container's logs here; files that cannot be read are skipped."""
-        target = self._dir / key.container
-        shutil.rmtree(target, ignore_errors=True)  # an earlier run of the same rank
-        target.mkdir(parents=True, exist_ok=True)
-        left = KEPT_BYTES
-        for path in reversed(files(log)):
-            with suppress(OSError):
-                kept = target / path.name.replace(log.name, f"rank{_SUFFIX}")
-                left -= _copy_end(path, kept, left)
-        with self._lock:
-            with suppress(FileNotFoundError):  # removed: many newer logs came while it was copied
-                self._mark_newest(target)
-            dated = sorted(self._dir.iterdir(), key=lambda p: p.stat().st_mtime_ns)
-            for old in dated[:-KEPT_CONTAINERS]:
-                shutil.rmtree(old, ignore_errors=True)
-
-    def _mark_newest(self, target: Path) -> None:
-        """Date ``target`` after all others, also when the system clock was set back meanwhile."""
-        others = [p.stat().st_mtime_ns for p in self._dir.iterdir() if p != target]
-        date = max(target.stat().st_mtime_ns, max(others, default=0) + 1)
-        os.utime(target, ns=(date, date))
-
-    def find(self, job: str, rank: int) -> Path | None:
-        """Return the log of the newest epoch of a removed rank."""
-        prefix = RankKey(job, rank, 0).container.removesuffix("0")
-        epochs = {
-            int(p.name.removeprefix(prefix)): p
-            for p in self._dir.glob(f"{prefix}*")
-            if p.name.removeprefix(prefix).isdecimal()
-        }
-        return epochs[max(epochs)] / f"rank{_SUFFIX}" if epochs else None
-
-
-def _copy_end(source: Path, target: Path, limit: int) -> int:
-    """Copy whole records from the end of a file; return the number of bytes."""
-    if limit <= 0:
-        return 0
-    with source.open("rb") as given:
-        size = given.seek(0, os.SEEK_END)
-        if size > limit:
-            given.seek(size - limit - 1)
-            while (part := given.readline(_RECORD_LIMIT)) and not part.endswith(b"\n"):
-                pass
-        else:
-            given.seek(0)
-        end = given.read(limit)
-    if size and not end:
-        return limit  # no whole record fits
-    target.write_bytes(end)
-    return len(end)
+    Also returns whether nothing between them and ``inode`` is missing.
+    """
+    opened: list[BinaryIO] = []
+    seen: set[int] = set()
+    for path in reversed(files(log)):  # a rotation meanwhile moves files in the other direction
+        with suppress(OSError):
+            handle = path.open("rb")
+            number = os.fstat(handle.fileno()).st_ino
+            if number in seen or number == inode:
+                handle.close()
+                if number == inode:
+                    return opened, True
+                continue
+            seen.add(number)
+            opened.insert(0, handle)
+    return opened, inode is None
 
 
 def _is_rotated(handle: BinaryIO | None, path: Path) -> bool:

@@ -26,6 +26,8 @@ MAX_ENV_BYTES = 512 * 1024
 """For all variables together. With the command that is well below Linux's limit (2 MiB)."""
 MAX_START_BYTES = 16 * 2**20
 """For one call, which has all ranks of a job on one server."""
+MAX_SEARCH = 1000
+"""Characters of a text that is searched in output."""
 
 MIN_MEMORY_BYTES = 16 * 2**20
 MAX_PIDS = 65536
@@ -88,6 +90,11 @@ def check(
 def check_job(name: str) -> None:
     """Raise AgentError(invalid) for an invalid job name."""
     _require(JOB.fullmatch(name), name[:80], f"a job is named {JOB_RULE}")
+
+
+def check_search(obj: str, text: str) -> None:
+    """Raise AgentError(invalid) for a text to search that is too long."""
+    _require(len(text) <= MAX_SEARCH, obj, f"a text to search has at most {MAX_SEARCH} characters")
 
 
 def distinct(specs: Sequence[RankSpec]) -> None:

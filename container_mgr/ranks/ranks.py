@@ -33,11 +33,11 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
+from container_mgr.ranks.archive import Archive
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
-from container_mgr.ranks.logs import Archive
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
 
@@ -63,9 +63,13 @@ class Ranks:
         fence: Fence,
         volumes: Volumes,
         state_dir: Path,
+        log_dir: Path | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
-        """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``."""
+        """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
+
+        ``log_dir`` keeps the output of removed ranks; ``logs`` below ``state_dir`` if absent.
+        """
         self._server = host.server
         self._engine = engine
         self._nics = nics
@@ -74,7 +78,7 @@ class Ranks:
         self._volumes = volumes
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
-        self._archive = Archive(state_dir / "logs")
+        self._archive = Archive(log_dir or state_dir / "logs", host.logs)
         self._living = Living(self._on_end, proc)
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
@@ -114,9 +118,10 @@ class Ranks:
     async def recover(self) -> None:
         """Take over running ranks, remove what a crash left, and return NICs of ended ranks."""
         # Other accounts of this server must not read or write here.
-        for directory in (self._dirs.parent, self._dirs, self._dirs.parent / "logs"):
+        for directory in (self._dirs.parent, self._dirs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
+        await asyncio.to_thread(self._archive.load)
         # In one step: a container that starts now must read the whole script.
         atomic_file.write(self._entry, SCRIPT, mode=0o555)
         containers = await self._engine.list(self._server)

@@ -218,6 +218,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     ) -> AsyncIterator[pb.LogBatch]:
         """Stream the output of a rank."""
         await self._allowed(context, lambda: policy.check_job(request.job))
+        await self._allowed(context, lambda: policy.check_search(request.job, request.search))
         if self._readers >= MAX_LOG_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -233,23 +234,40 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def _logs(
         self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.LogBatch]:
-        tail = request.tail if request.HasField("tail") else None
-        containers = await self._or_abort(context, self._ranks.observe(request.job))
-        mine = [c for c in containers if c.key.rank == request.rank]
-        newest = max(mine, key=lambda c: c.key.epoch, default=None)
+        newest = await self._newest(request, context)
         path = self._log_path(newest, request)
         if path is None:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND,
-                f"job {request.job} has no rank {request.rank} on {self._server}",
+                f"{self._server} keeps no output of rank {request.rank} of job {request.job}",
             )
             return
 
         async def alive() -> bool:
             return newest is not None and await self._ranks.is_written(newest)
 
-        async for lines in logs.read(path, tail=tail, follow=request.follow, alive=alive):
+        tail = request.tail if request.HasField("tail") else None
+        since = request.since if request.HasField("since") else None
+        wanted = logs.Wanted(since, request.search)
+        async for lines in logs.read(
+            path, tail=tail, follow=request.follow, alive=alive, wanted=wanted
+        ):
             yield messages.logs_of(lines)
+
+    async def _newest(
+        self, request: pb.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> Container | None:
+        """Return the container to read; None if only the archive can have its output."""
+        try:
+            containers = await self._ranks.observe(request.job)
+        except EngineFailure as error:
+            if self._archived(request) is None:
+                await self._abort(context, error)
+            containers = []
+        mine = [c for c in containers if c.key.rank == request.rank]
+        if request.HasField("epoch"):
+            mine = [c for c in mine if c.key.epoch == request.epoch]
+        return max(mine, key=lambda c: c.key.epoch, default=None)
 
     def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
         if container is not None and not container.log_path:
@@ -257,7 +275,11 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         if container is not None and Path(container.log_path).exists():
             return Path(container.log_path)
         # Removed, perhaps at this moment: its log was archived before.
-        return self._ranks.archive.find(request.job, request.rank)
+        return self._archived(request)
+
+    def _archived(self, request: pb.LogsRequest) -> Path | None:
+        epoch = request.epoch if request.HasField("epoch") else None
+        return self._ranks.archive.find(request.job, request.rank, epoch)
 
     async def Volumes(  # noqa: N802
         self, request: pb.VolumesRequest, context: grpc.aio.ServicerContext
@@ -325,10 +347,13 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             return await work
         except EngineFailure as error:
-            late = isinstance(error, EngineTimeoutError)
-            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
-            await context.abort(code, str(error))
+            await self._abort(context, error)
             raise  # abort() never returns
+
+    async def _abort(self, context: grpc.aio.ServicerContext, error: EngineFailure) -> None:
+        late = isinstance(error, EngineTimeoutError)
+        code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
+        await context.abort(code, str(error))
 
 
 def _version() -> str:

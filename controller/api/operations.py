@@ -75,9 +75,19 @@ class Queries(Protocol):
         ...
 
     def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+        self,
+        name: str,
+        *,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        search: str = "",
     ) -> AsyncIterator[LogLineView]:
-        """Stream a job's output, of all ranks if ``rank`` is None."""
+        """Stream a job's output, of all ranks if ``rank`` is None.
+
+        Only lines at or after ``since`` that contain ``search``.
+        """
         ...
 
     def endpoint_names(self) -> Sequence[str]:

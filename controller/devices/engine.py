@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 FREEZE_TIMEOUT_S = 10.0
 """Time limit for all containers of a job to freeze, or to thaw."""
+
+
+LogStream = Literal["stdout", "stderr", "missing"]
+MISSING: Final = "missing"
+"""The stream of a line that says which output is missing, and why."""
 
 
 class RankState(StrEnum):
@@ -208,11 +213,14 @@ class RankSample:
 
 @dataclass(slots=True, frozen=True)
 class LogLine:
-    """One line a rank wrote. ``stream`` is ``stdout`` or ``stderr``."""
+    """One line a rank wrote. ``stream`` is ``stdout`` or ``stderr``.
+
+    With :data:`MISSING` the text says, in its place, why output of this rank is not here.
+    """
 
     rank: int
     time: float
-    stream: str
+    stream: LogStream
     text: str
 
 
@@ -304,11 +312,17 @@ class ExecutionEngine(Protocol):
         tail: int | None,
         follow: bool,
         placed: Mapping[int, str] | None = None,
+        *,
+        since: float | None = None,
+        search: str = "",
+        epoch: int | None = None,
     ) -> AsyncIterator[LogLine]:
         """Lines of one rank, or of all when ``rank`` is None; ``tail`` None is from the start.
 
-        ``placed`` names the server of each rank, so that ranks whose containers are removed are
-        found as well. An engine may hold a tail to 100,000 lines a rank.
+        Only those at or after ``since`` (seconds since 1970) that contain ``search``, of the run
+        ``epoch`` (None is each rank's newest). ``placed`` names the server of each rank, so that
+        ranks whose containers are removed are found as well. An engine may hold a tail to 100,000
+        lines a rank. A line with the stream :data:`MISSING` stands for output that cannot be read.
         """
         ...
 

@@ -16,7 +16,7 @@ from controller.base.tasks import Tasks
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.restart_policy import RestartPolicy
 from controller.ranks.ends import JobEnder
-from controller.state.records import JobRecord
+from controller.state.records import Failure, JobRecord
 from controller.state.state import State
 
 log = structlog.get_logger(__name__)
@@ -39,25 +39,37 @@ class JobRestarter:
         self._tasks = tasks
         self._jobs = jobs
 
-    def rank_died(self, job: JobRecord, reason: str) -> None:
-        """End the job, or begin to start it again if its policy allows another restart."""
+    def rank_died(self, job: JobRecord, failure: Failure) -> None:
+        """End the job, or begin to start it again if its policy allows another restart.
+
+        A failure of this run that was noted earlier, before a restart of the controller, counts.
+        """
+        if job.failure is not None and job.failure.epoch == job.epoch:
+            failure = job.failure
         failures = job.failures + 1
         policy = RestartPolicy.parse(job.request.restart)
         wait_s = policy.wait_s(failures)
         if wait_s is None:
-            if policy.times:
-                reason = f"{reason}; restarted {policy.times} times already"
-            self._ender.later(job.name, "failed", reason)
+            often = f"restarted {policy.times} times already" if policy.times else ""
+            self._state.jobs.change(job.name, failure=failure)
+            self._ender.later(job.name, "failed", often)
             return
-        text = f"{reason}; restart {failures} of {policy.times} in {wait_s:g} s"
-        self._state.jobs.change(job.name, state="starting", reason=text, failures=failures)
-        self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)
-        self._tasks.spawn(self._restart(job.name, job.epoch, wait_s), f"restart {job.name}")
+        again = f"restart {failures} of {policy.times} in {wait_s:g} s"
+        self._state.jobs.change(
+            job.name,
+            state="starting",
+            reason=f"{failure.cause}; {again}",
+            failures=failures,
+            failure=failure,
+        )
+        self._tasks.spawn(self._restart(job.name, job.epoch, wait_s, again), f"restart {job.name}")
 
-    async def _restart(self, name: str, epoch: int, wait_s: float) -> None:
+    async def _restart(self, name: str, epoch: int, wait_s: float, again: str) -> None:
         try:
+            job = self._state.jobs[name]
             await self._ender.keep(name)
-            problem = await self._ender.stop(self._state.jobs[name])
+            problem, failure = await self._ender.stop_failed(job)
+            self._tell(job, failure or job.failure, again)
             if not problem:
                 await asyncio.sleep(wait_s)
             job = self._state.jobs.get(name)
@@ -74,3 +86,12 @@ class JobRestarter:
                 await self._jobs.start_again(name)
         except ServiceError as error:
             await self._ender.end(name, "failed", f"did not start again: {error.message}")
+
+    def _tell(self, job: JobRecord, failure: Failure | None, again: str) -> None:
+        """Say why the job starts again, once the first cause is known."""
+        now = self._state.jobs.get(job.name)
+        if failure is None or now is None or now.epoch != job.epoch or now.state != "starting":
+            return
+        text = f"{failure.cause}; {again}"
+        self._state.jobs.change(job.name, reason=text, failure=failure)
+        self._state.events.add("warning", f"job/{job.name}", "JobRestarting", text)

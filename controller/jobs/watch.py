@@ -10,6 +10,7 @@ from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.jobs.restarts import JobRestarter
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
+from controller.ranks.first_cause import blamed, first_cause
 from controller.ranks.strangers import still_spared, strangers
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
@@ -115,15 +116,11 @@ class JobWatch:
         if codes != job.exit_codes:
             job = self._state.jobs.change(job.name, exit_codes=codes)
         died = [r for r, code in enumerate(codes) if code not in (None, 0)]
-        if died:
-            first = ranks[died[0]]
-            how = "ran out of memory" if first.oom else f"exited with code {first.exit_code}"
-            why = f": {first.reason}" if first.reason and not first.oom else ""
-            self._restarter.rank_died(job, f"rank {first.rank} {how}{why}")
-            return {}
+        # A rank whose GPU is unfit counts at once when another rank has ended.
         sick = self._sick_for_long(job, ranks)
-        if sick is not None:
-            self._restarter.rank_died(job, f"rank {sick.rank}: {sick.reason}")
+        failed = list(ranks.values()) if died else [sick] if sick else []
+        if failed and (failure := first_cause(failed)) is not None:
+            self._restarter.rank_died(job, failure)
             return {}
         if all(code == 0 for code in codes):
             self._ender.later(job.name, "completed", "")
@@ -157,6 +154,9 @@ class JobWatch:
             key = (job.name, job.epoch, rank)
             missed[key] = self._missing_for.get(key, 0) + 1
             if missed[key] >= MISSING_ROUNDS:
-                self._restarter.rank_died(job, f"the container of rank {rank} is gone")
+                gone = RankStatus(
+                    job.name, rank, job.epoch, endpoint, cable.server, RankState.ABSENT
+                )
+                self._restarter.rank_died(job, blamed(gone))
                 return {}
         return missed

@@ -19,6 +19,7 @@ from controller.devices.engine import (
 )
 from controller.devices.errors import DEVICE_ERRORS
 from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
 from controller.state.state import State
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,12 @@ _CODES: dict[str, ErrorCode] = {
     "unavailable": "unavailable",
     "timeout": "timeout",
 }
+
+
+def placed(state: State, job: JobRecord) -> dict[int, str]:
+    """Return the server of each of a job's ranks whose endpoint is still in the site file."""
+    cables = (state.cables.get(endpoint) for endpoint in job.endpoints)
+    return {rank: cable.server for rank, cable in enumerate(cables) if cable}
 
 
 def refusal(job: str, error: EngineError) -> ServiceError:

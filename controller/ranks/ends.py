@@ -11,10 +11,11 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.devices.aggregators import Aggregators
-from controller.devices.engine import ExecutionEngine
+from controller.devices.engine import ExecutionEngine, RankStatus
 from controller.devices.errors import DEVICE_ERRORS
+from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
-from controller.state.records import JobRecord
+from controller.state.records import Failure, JobRecord
 from controller.state.state import State
 from controller.state.writes import DropJobs, PutJob
 
@@ -57,6 +58,7 @@ class JobEnder:
         self._aggregators = aggregators
         self._engine = engine
         self._tasks = tasks
+        self._diagnosis = Diagnosis(state, engine)
         self._ending: dict[str, _Ending] = {}
 
     def is_ending(self, name: str) -> bool:
@@ -87,11 +89,15 @@ class JobEnder:
         reason = ending.reason
         try:
             job = self._state.jobs[name]
-            stopped = job.holding
-            if stopped and (problem := await self.stop(job)):
-                reason = f"{reason}; {problem}" if reason else problem
+            stopped, problem, failure = job.holding, "", None
+            if stopped and ending.state == "failed":
+                problem, failure = await self.stop_failed(job)
+            elif stopped:
+                problem = await self.stop(job)
+            cause = failure.cause if failure else ""
+            reason = "; ".join(text for text in (cause, reason, problem) if text)
             self._state.next_epoch()
-            ended = self._ended(name, ending.state, reason)
+            ended = self._ended(name, ending.state, reason, failure)
             while error := await self._refusal(ended):
                 if not ending.tried.done():
                     ending.tried.set_result(error)
@@ -130,15 +136,30 @@ class JobEnder:
 
     async def stop(self, job: JobRecord, *, tell: bool = True) -> str:
         """Stop a job's containers; return what went wrong. ``tell`` also records an event."""
+        problem, _ = await self._stop(job, tell=tell)
+        return problem
+
+    async def stop_failed(self, job: JobRecord) -> tuple[str, Failure | None]:
+        """Stop the containers of a job that failed; return what went wrong, and why it failed.
+
+        What is known of the failure is durable before the containers are removed.
+        """
+        before = self._diagnosis.before(job)
+        if job.failure is not None and job.failure.epoch == job.epoch:
+            await self.keep(job.name)
+        problem, stopped = await self._stop(job, tell=True)
+        return problem, await self._diagnosis.failure(job, before, stopped)
+
+    async def _stop(self, job: JobRecord, *, tell: bool) -> tuple[str, list[RankStatus]]:
+        """Stop a job's containers; return what went wrong, and how they ended."""
         try:
             async with failpoints.around("stop"), asyncio.timeout(STOP_TIMEOUT_S):
-                await self._engine.stop(job.name, STOP_GRACE_S)
+                return "", await self._engine.stop(job.name, STOP_GRACE_S)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
             if tell:
                 self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
-            return text
-        return ""
+            return text, []
 
     async def save(self, name: str) -> None:
         """Make an intention for a job durable, with the epoch. ServiceError."""
@@ -156,7 +177,7 @@ class JobEnder:
         async with failpoints.around("save-job"):
             await self._state.commit(PutJob(job), self._state.facts())
 
-    def _ended(self, name: str, state: JobState, reason: str) -> JobRecord:
+    def _ended(self, name: str, state: JobState, reason: str, failure: Failure | None) -> JobRecord:
         job = self._state.jobs[name]
         finished = [
             s.finished_at
@@ -171,4 +192,5 @@ class JobEnder:
             reason=reason,
             finished_at=at,
             final_homes=tuple(homes.get(e) for e in job.endpoints),
+            failure=(failure or job.failure) if state == "failed" else None,
         )

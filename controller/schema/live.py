@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from controller.devices.engine import LogStream
 from controller.schema.base import View
 
 
@@ -78,11 +79,12 @@ class SeriesView(View):
 
 
 class LogLineView(View):
-    """One line of a container's output."""
+    """One line of a container's output, or why output of a rank is not here."""
 
     rank: int
     time: float
-    stream: Literal["stdout", "stderr"]
+    stream: LogStream
+    """With ``missing`` the text says which output cannot be read, and why."""
     text: str
 
 

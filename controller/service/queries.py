@@ -10,6 +10,7 @@ from controller.jobs.keeper import JobKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
+from controller.ranks.calls import placed
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.schema.fabric import (
     AggregatorView,
@@ -220,21 +221,37 @@ class Queries:
         return self._jobs.job(self._keeper.get(name))
 
     async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+        self,
+        name: str,
+        *,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        search: str = "",
     ) -> AsyncIterator[LogLineView]:
         """Stream a job's output, of all ranks if ``rank`` is None.
 
         The record names the server of every rank, also after the job's end and after a restart
-        of the controller.
+        of the controller, and the run: an earlier job of this name may have been another's.
         """
-        cables = (self._state.cables.get(e) for e in self._keeper.get(name).endpoints)
-        placed = {number: cable.server for number, cable in enumerate(cables) if cable}
+        job = self._keeper.get(name)
+        lines = self._engine.logs(
+            name,
+            rank,
+            tail,
+            follow,
+            placed(self._state, job),
+            since=since,
+            search=search,
+            epoch=job.epoch,
+        )
         try:
-            async for line in self._engine.logs(name, rank, tail, follow, placed):
+            async for line in lines:
                 yield LogLineView(
                     rank=line.rank,
                     time=line.time,
-                    stream="stderr" if line.stream == "stderr" else "stdout",
+                    stream=line.stream,
                     text=line.text,
                 )
         except EngineError as error:

@@ -61,6 +61,26 @@ class JobSpec:
     volumes: tuple[JobVolume, ...] = ()
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Failure:
+    """Why a run of a job failed: the rank that failed first, and what ended the others."""
+
+    rank: int
+    endpoint: str
+    epoch: int
+    exit_code: int | None = None
+    signal: str = ""
+    """``SIGSEGV`` if a signal ended it."""
+    oom: bool = False
+    cause: str
+    others: str = ""
+    """Empty if the job has one rank only."""
+    lines: tuple[str, ...] = ()
+    """The last lines of the rank's output, as the program wrote them; bounded."""
+    unread: str = ""
+    """Why its output could not be read; empty if it was."""
+
+
 @dataclass(slots=True, frozen=True)
 class JobRecord:
     """One job; ``endpoints`` in rank order, empty while it is pending."""
@@ -88,6 +108,8 @@ class JobRecord:
     """Since when it has been first in the queue; None when it never was."""
     pauses: Mapping[str, float] = field(default_factory=dict)
     """When its light was moved, by transaction; only the latest."""
+    failure: Failure | None = None
+    """Of its latest run that failed; None once the job completed or was cancelled."""
 
     @property
     def holding(self) -> bool:

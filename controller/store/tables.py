@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import Pull
 from controller.state.records import (
+    Failure,
     JobRecord,
     JobSpec,
     JobVolume,
@@ -250,6 +251,8 @@ def _write_job(job: JobRecord) -> str:
     body["request"] = spec | {"env": dict(job.request.env)}
     body["dark_time_s"] = dict(job.dark_time_s)
     body["pauses"] = dict(job.pauses)
+    if job.failure is not None:
+        body["failure"] = asdict(job.failure)
     return json.dumps(body)
 
 
@@ -278,6 +281,8 @@ def read_job(text: str) -> JobRecord:
     spec |= {name: kind(spec[name]) for name, kind in _SPEC_KINDS.items() if name in spec}
     body["request"] = JobSpec(**spec)
     body |= {name: tuple(body[name]) for name in ("endpoints", "exit_codes", "final_homes")}
+    if (failure := body.get("failure")) is not None:
+        body["failure"] = Failure(**{**failure, "lines": tuple(failure["lines"])})
     return JobRecord(**body)
 
 

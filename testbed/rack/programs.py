@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import testbed
@@ -176,6 +177,7 @@ def agent(
             *("--endpoints", json.dumps(served)),
             *("--state-dir", str(run_dir / f"agent-{server.name}"), "--cgroup", CGROUP),
             *("--tls", str(tls_directory(run_dir, server.name))),
+            *chain.from_iterable(site.logs.options().items()),
         ),
         env=env,
     )

@@ -131,8 +131,19 @@ async def stream_job_logs(
     rank: Annotated[int | None, Query(ge=0, lt=2**31, description="one rank; default all")] = None,
     tail: Annotated[int | None, Query(ge=0, le=100_000, description="last lines per rank")] = None,
     follow: Annotated[bool, Query(description="follow until the job ends")] = False,
+    since: Annotated[
+        float | None,
+        Query(ge=0, le=2**33, description="only lines at or after this time, seconds since 1970"),
+    ] = None,
+    search: Annotated[
+        str, Query(max_length=1000, description="only lines that contain this text")
+    ] = "",
 ) -> Following:
-    """Stream a job's output as JSON lines."""
+    """Stream a job's output as JSON lines.
+
+    Output that cannot be read, because a server does not answer or keeps it no more, is a line of
+    the stream ``missing`` that says so.
+    """
     job = await within(READ_S, f"job/{name}", queries.job(name))
     if rank is not None and rank >= job.count:
         raise ServiceError(
@@ -141,7 +152,7 @@ async def stream_job_logs(
             object=f"job/{name}/rank/{rank}",
             hint="omit the rank to read all ranks",
         )
-    lines = queries.logs(name, rank=rank, tail=tail, follow=follow)
+    lines = queries.logs(name, rank=rank, tail=tail, follow=follow, since=since, search=search)
     return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 

@@ -83,11 +83,21 @@ class ScopedQueries:
         return self._queries.highest_priority(project)
 
     async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+        self,
+        name: str,
+        *,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        search: str = "",
     ) -> AsyncIterator[LogLineView]:
         """Stream a job's output."""
         await self.job(name)
-        async for line in self._queries.logs(name, rank=rank, tail=tail, follow=follow):
+        lines = self._queries.logs(
+            name, rank=rank, tail=tail, follow=follow, since=since, search=search
+        )
+        async for line in lines:
             yield line
 
     # --- fabric ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -28,6 +28,7 @@ import structlog
 from controller.devices.agents.messages import (
     fault_of,
     lines_of,
+    missing_line,
     rank_message,
     removal_message,
     rpc_fault,
@@ -67,6 +68,10 @@ _BETWEEN_BATCHES_S = 0.25
 _QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
 """Limit for a log that is not followed; its reader may be slow."""
+_LOGS_SILENT_S = 20.0
+"""A server that sends nothing for so long, while a log is not followed, is given up."""
+_AWAY = frozenset({"unavailable", "timeout", "forbidden"})
+"""Faults of a server that may still have the output."""
 _REFUSAL_CHARS = 1000
 _KEPT_PLACES = 4096
 """Ended jobs whose servers are remembered, for their logs."""
@@ -327,6 +332,10 @@ class AgentEngine:
         tail: int | None,
         follow: bool,
         placed: Mapping[int, str] | None = None,
+        *,
+        since: float | None = None,
+        search: str = "",
+        epoch: int | None = None,
     ) -> AsyncIterator[LogLine]:
         """Lines of one rank or of all, merged as they come. Raises EngineError when none exists.
 
@@ -351,17 +360,35 @@ class AgentEngine:
         # Batches, not lines: an agent keeps each below 1 MiB of text.
         room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)
         queue: asyncio.Queue[list[LogLine] | None] = asyncio.Queue()
-        missing: list[EngineFault] = []
+        places = Counter(number for _, number in where)
+        away: set[int] = set()
+        """Ranks that a server could not be asked about."""
+        refused: dict[int, EngineFault] = {}
 
         async def pump(server: str, number: int) -> None:
-            request = pb.LogsRequest(job=job, rank=number, tail=tail, follow=follow)
-            limit_s = None if follow else _LOGS_S
+            request = pb.LogsRequest(
+                job=job,
+                rank=number,
+                tail=tail,
+                follow=follow,
+                since=since,
+                search=search,
+                epoch=epoch,
+            )
             try:
-                async for batch in self._invoke(server, "Logs", request, limit_s):
+                async for batch in self._batches(server, request):
                     await room.acquire()
                     queue.put_nowait(lines_of(number, batch))
-            except grpc.aio.AioRpcError as error:
-                missing.append(rpc_fault(server, error))
+            except EngineError as error:
+                fault = error.faults[0]
+                places[number] -= 1
+                if fault.code in _AWAY:
+                    away.add(number)
+                else:
+                    refused[number] = fault
+                if number in away and not places[number]:
+                    await room.acquire()
+                    queue.put_nowait([missing_line(number, fault, time.time())])
             finally:
                 queue.put_nowait(None)
 
@@ -381,8 +408,33 @@ class AgentEngine:
             for task in pumps:
                 task.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-        if not seen and len(missing) == len(where):
-            raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
+        lost = sorted(n for n, servers in places.items() if not servers and n not in away)
+        if not seen and len(lost) == len(places):
+            others = [fault for fault in refused.values() if fault.code != "not_found"]
+            nothing = EngineFault("not_found", f"job/{job}", "there are no logs")
+            raise EngineError(others or [nothing])
+        for number in lost:
+            yield missing_line(number, refused[number], time.time())
+
+    async def _batches(self, server: str, request: pb.LogsRequest) -> AsyncIterator[pb.LogBatch]:
+        """Read a rank's output from a server. Raises EngineError, also when it becomes silent."""
+        limit_s = None if request.follow else _LOGS_S
+        call = self._invoke(server, "Logs", request, limit_s)
+        try:
+            while True:
+                # An agent that searches sends empty batches; a program may write nothing for days.
+                async with asyncio.timeout(None if request.follow else _LOGS_SILENT_S):
+                    batch = await call.read()
+                if batch is grpc.aio.EOF:
+                    return
+                yield batch
+        except grpc.aio.AioRpcError as error:
+            raise EngineError([rpc_fault(server, error)]) from error
+        except TimeoutError as error:
+            fault = EngineFault("timeout", f"server/{server}", "no answer")
+            raise EngineError([fault]) from error
+        finally:
+            call.cancel()
 
     async def _ranks_of(self, job: str, servers: Collection[str]) -> list[RankStatus]:
         """Observe one job's ranks on some servers; omit servers that do not answer."""

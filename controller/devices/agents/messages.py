@@ -15,6 +15,7 @@ import grpc
 from container_mgr.ranks import policy
 from container_mgr.volumes import rules
 from controller.devices.engine import (
+    MISSING,
     EngineFault,
     GpuFigures,
     LogLine,
@@ -255,7 +256,12 @@ def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
 def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     """Read a batch of lines."""
     return [
-        LogLine(rank, _time(line.time) or 0.0, line.stream, line.text)
+        LogLine(
+            rank,
+            _time(line.time) or 0.0,
+            "stderr" if line.stream == "stderr" else "stdout",
+            line.text,
+        )
         for line in batch.lines[:_MAX_LINES]
     ]
 
@@ -268,6 +274,20 @@ def _time(value: float) -> float | None:
 def _fraction(value: float) -> float | None:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else None
 
+
+def missing_line(rank: int, fault: EngineFault, now: float) -> LogLine:
+    """Return the line that stands for output that cannot be read."""
+    server = fault.obj.removeprefix("server/")
+    why = _MISSING.get(fault.code, f"cannot give it: {fault.message}")
+    return LogLine(rank, now, MISSING, f"output of rank {rank} is missing here: {server} {why}")
+
+
+_MISSING = {
+    "not_found": "does not keep it any more",
+    "unavailable": "does not answer",
+    "timeout": "does not answer in time",
+    "forbidden": "is not trusted",
+}
 
 _OTHER = "is another controller running? After a loss of the store: --take-command"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from controller.devices.aggregators import AggregatorError, AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import (
+    MISSING,
     EngineError,
     EngineFault,
     Fenced,
@@ -287,6 +288,8 @@ class FakeEngine:
     """Job, rank and server of every log that was ever begun."""
     offered: dict[str, tuple[OfferedVolume, ...]] = field(default_factory=dict)
     """The volumes of each server."""
+    output: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    """What a rank has written, where it matters."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Per call: the servers that were asked whether this controller still commands them."""
 
@@ -341,11 +344,17 @@ class FakeEngine:
         tail: int | None,
         follow: bool,
         placed: Mapping[int, str] | None = None,
+        *,
+        since: float | None = None,
+        search: str = "",
+        epoch: int | None = None,
     ) -> AsyncIterator[LogLine]:
         """As agents do: a rank that ran on another server has no log here."""
         for number, server in sorted((placed or {}).items()):
-            if rank in (None, number) and (job, number, server) in self.written:
-                for line in ("one", "two"):
+            if rank in (None, number) and server in self.lost:
+                yield LogLine(number, time.time(), MISSING, f"{server} does not answer")
+            elif rank in (None, number) and (job, number, server) in self.written:
+                for line in self.output.get((job, number), ("one", "two")):
                     yield LogLine(number, time.time(), "stdout", line)
 
     async def telemetry(self) -> AsyncIterator[RankSample]:

@@ -41,7 +41,8 @@ def controller(ctx: typer.Context) -> None:
 def agent(ctx: typer.Context) -> None:
     """Run a server's agent in the foreground: --server NAME, see --help.
 
-    With ``--site FILE`` it takes its endpoints and its port from the site file.
+    With ``--site FILE`` it takes its endpoints, its port and how much output it keeps from the
+    site file.
     """
     run_program("container_mgr", from_site(ctx.args))
 
@@ -76,6 +77,9 @@ def from_site(arguments: Sequence[str]) -> list[str]:
         words += ["--endpoints", json.dumps(served(site, name))]
     if _value(words, "--listen") is None:
         words += ["--listen", f"0.0.0.0:{site.server(name).agent.rpartition(':')[2]}"]
+    for option, value in site.logs.options().items():
+        if _value(words, option) is None:
+            words += [option, value]
     return words
 
 

@@ -101,7 +101,7 @@ def test_all_options_of_an_emulated_rank() -> None:
             "/run/x/ranks/ll-red-0-7/passwd:/etc/passwd:ro",
             "/run/x/ranks/ll-red-0-7/group:/etc/group:ro",
         ],
-        "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}},
+        "log_config": {"Type": "json-file", "Config": {"max-size": "16777216", "max-file": "4"}},
         "restart_policy": {"Name": "no"},
     }
 

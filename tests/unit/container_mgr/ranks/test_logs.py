@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
 from container_mgr.ranks import logs
-from container_mgr.ranks.logs import KEPT_CONTAINERS, Archive, Joiner, Line, files, read
-from container_mgr.values import RankKey
+from container_mgr.ranks.logs import Joiner, Line, Wanted, files, read
 
 
 def record(text: str, stream: str = "stdout", time: str = "2026-01-01T00:00:00Z") -> bytes:
@@ -106,66 +103,6 @@ async def test_lines_written_during_a_rotation_are_not_missed(
     monkeypatch.setattr(logs, "_is_rotated", rotated)
     seen = [line.text async for b in read(log, tail=None, follow=True, alive=ended) for line in b]
     assert seen == ["1", "2", "3"]
-
-
-async def test_a_restarted_rank_replaces_its_earlier_log(tmp_path: Path) -> None:
-    archive, key, log = Archive(tmp_path / "logs"), RankKey("red", 0, 1), tmp_path / "x-json.log"
-    log.write_bytes(record("2\n"))
-    (tmp_path / "x-json.log.1").write_bytes(record("1\n"))
-    archive.store(key, log)
-    (tmp_path / "x-json.log.1").unlink()
-    log.write_bytes(record("3\n"))
-    archive.store(key, log)
-    found = archive.find("red", 0)
-    assert found is not None
-    assert await everything(found) == ["3"]
-
-
-async def test_the_archive_keeps_the_newest(tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "logs")
-    log = tmp_path / "x-json.log"
-    for epoch in range(KEPT_CONTAINERS + 2):
-        log.write_bytes(record(f"{epoch}\n"))
-        archive.store(RankKey("red", 0, epoch), log)
-    assert len(list((tmp_path / "logs").iterdir())) == KEPT_CONTAINERS
-    found = archive.find("red", 0)
-    assert found is not None
-    assert await everything(found) == [str(KEPT_CONTAINERS + 1)]
-    assert archive.find("red", 1) is None
-    assert archive.find("re", 0) is None
-
-
-async def test_the_archive_keeps_the_newest_also_when_the_clock_was_set_back(
-    tmp_path: Path,
-) -> None:
-    archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
-    log.write_bytes(record("old\n"))
-    for epoch in range(KEPT_CONTAINERS):
-        archive.store(RankKey("blue", 0, epoch), log)
-    for kept in (tmp_path / "logs").iterdir():
-        date = kept.stat().st_mtime + 3600
-        os.utime(kept, (date, date))
-    for rank in range(2):
-        log.write_bytes(record(f"{rank}\n"))
-        archive.store(RankKey("red", rank, 1), log)
-    for rank in range(2):
-        found = archive.find("red", rank)
-        assert found is not None
-        assert await everything(found) == [str(rank)]
-    assert len(list((tmp_path / "logs").iterdir())) == KEPT_CONTAINERS
-
-
-def test_many_logs_are_archived_concurrently(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "KEPT_CONTAINERS", 3)
-    log = tmp_path / "x-json.log"
-    log.write_bytes(record("a", "stdout"))
-    archive = Archive(tmp_path / "kept")
-    keys = [RankKey("red", rank, epoch) for rank in range(16) for epoch in range(1, 9)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: archive.store(key, log), keys))
-    assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
 def fill(log: Path, *, records: int, rotated: int = 2) -> None:
@@ -275,16 +212,64 @@ async def test_text_with_surrogates_can_be_sent(tmp_path: Path) -> None:
     assert await everything(log) == ["a?b\0\x1b[31m"]
 
 
-def test_the_archive_keeps_the_end_of_a_long_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "KEPT_BYTES", 100_000)
-    archive, log = Archive(tmp_path / "logs"), tmp_path / "x-json.log"
-    fill(log, records=1_000)
-    archive.store(RankKey("red", 0, 1), log)
-    found = archive.find("red", 0)
-    assert found is not None
-    kept = sorted(found.parent.iterdir())
-    assert 90_000 < sum(path.stat().st_size for path in kept) <= 100_000
-    assert json.loads(found.read_bytes().splitlines()[-1])["log"] == "2999\n"
-    assert all(path.read_bytes().startswith(b'{"log"') for path in kept)
+async def test_only_wanted_lines_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    lines = [record(f"step {n} [x]\n", time=f"2026-01-01T00:00:{n:02d}Z") for n in range(60)]
+    (tmp_path / "x-json.log.1").write_bytes(b"".join(lines[:30]))
+    log.write_bytes(b"".join(lines[30:]) + record("killed [x", time="2026-01-01T00:01:00Z"))
+
+    async def found(wanted: Wanted, tail: int | None = None) -> list[str]:
+        batches = read(log, tail=tail, follow=False, alive=ended, wanted=wanted)
+        return [line.text async for batch in batches for line in batch]
+
+    start = 1767225600.0
+    assert await found(Wanted(start + 58)) == ["step 58 [x]", "step 59 [x]", "killed [x"]
+    assert await found(Wanted(search="9 [x]")) == [f"step {n} [x]" for n in (9, 19, 29, 39, 49, 59)]
+    assert await found(Wanted(search="9 [x]"), 2) == ["step 49 [x]", "step 59 [x]"]
+    assert await found(Wanted(start + 30, "9 [x]"), 100) == [f"step {n} [x]" for n in (39, 49, 59)]
+    assert await found(Wanted(search="9 [x]"), 0) == []
+    assert await found(Wanted(search="[x"), 1) == ["killed [x"]
+    assert await found(Wanted(search=".*")) == []
+
+
+async def test_a_long_search_answers_meanwhile(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    fill(log, records=20_000)
+    batches = read(log, tail=5, follow=False, alive=ended, wanted=Wanted(search="no such text"))
+    sizes = [len(batch) async for batch in batches]
+    assert len(sizes) > 3
+    assert sum(sizes) == 0
+
+
+async def test_a_follower_that_is_overtaken_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("1\n"))
+    steps = iter(("storm", "end"))
+
+    async def alive() -> bool:
+        if next(steps, "dead") == "storm":
+            for text in ("2", "3", "4"):  # the engine keeps two files
+                log.replace(tmp_path / "x-json.log.1")
+                log.write_bytes(record(f"{text}\n"))
+            return True
+        return False
+
+    seen = [line.text async for b in read(log, tail=None, follow=True, alive=alive) for line in b]
+    assert seen == ["1", logs.LOST, "3", "4"]
+
+
+async def test_a_follower_reads_all_files_that_came_meanwhile(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    log.write_bytes(record("1\n"))
+    steps = iter(("rotate", "end"))
+
+    async def alive() -> bool:
+        if next(steps, "dead") == "rotate":
+            log.replace(tmp_path / "x-json.log.2")
+            (tmp_path / "x-json.log.1").write_bytes(record("2\n"))
+            log.write_bytes(record("3\n"))
+            return True
+        return False
+
+    seen = [line.text async for b in read(log, tail=None, follow=True, alive=alive) for line in b]
+    assert seen == ["1", "2", "3"]

@@ -348,10 +348,21 @@ class FakeQueries:
         return self._fake.jobs[name]
 
     async def logs(
-        self, name: str, *, rank: int | None, tail: int | None, follow: bool
+        self,
+        name: str,
+        *,
+        rank: int | None,
+        tail: int | None,
+        follow: bool,
+        since: float | None = None,
+        search: str = "",
     ) -> AsyncIterator[LogLineView]:
         self._fake.followed = follow
-        lines = [line for line in self._fake.logged if rank is None or line.rank == rank]
+        lines = [
+            line
+            for line in self._fake.logged
+            if rank in (None, line.rank) and line.time >= (since or 0) and search in line.text
+        ]
         for line in lines if tail is None else lines[len(lines) - tail :]:
             yield line
         if follow and self._fake.endless_logs:

@@ -141,7 +141,7 @@ async def test_the_failure_of_one_rank_fails_the_job(rack: Rack) -> None:
     rack.engine.exit("red", 1, 137)
     await rack.state("red", "failed")
     red = await rack.service.queries.job("red")
-    assert red.reason == "rank 1 exited with code 137"
+    assert red.reason == "rank 1 was ended by SIGKILL (exit code 137)"
     assert red.exit_codes[1] == 137
     assert ("stop", "red") in rack.engine.calls
 

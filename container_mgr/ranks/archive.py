@@ -1,0 +1,198 @@
+"""Keeps the output of removed containers on disk: so long, so much a rank, so much in all.
+
+A log is linked from the engine's directory where both are on one file system, which takes no time
+and no space; elsewhere its end is copied. When there is no more room, the oldest logs go. Nothing
+here raises an error while a job ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from container_mgr.ranks.logs import RECORD_LIMIT, SUFFIX, files
+from container_mgr.values import PREFIX, LogLimits, RankKey
+
+MAX_KEPT = 10_000
+"""Logs of removed containers, whatever their size."""
+_BLOCK_BYTES = 4096
+"""What the smallest file and the smallest directory take."""
+_COPY_BYTES = 2**20
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PART = "."
+"""Begins the name of a directory that is not complete."""
+
+_log = structlog.get_logger("container_mgr.ranks.archive")
+
+
+@dataclass(slots=True, frozen=True)
+class Kept:
+    """One kept log: its bytes on disk, and since when, in seconds since 1970."""
+
+    size: int
+    since: float
+
+
+def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]:
+    """Return which logs to drop: those past their time, then the oldest until the rest fits.
+
+    ``kept`` is oldest first. Pure.
+    """
+    size, count, dropped = sum(one.size for one in kept.values()), len(kept), []
+    for name, one in kept.items():
+        fits = size <= limits.total_bytes and count <= MAX_KEPT
+        if fits and one.since + limits.keep_s > now:
+            continue
+        dropped.append(name)
+        size, count = size - one.size, count - 1
+    return dropped
+
+
+class Archive:
+    """The output of removed containers. Methods but :meth:`find` block: call them in a thread."""
+
+    def __init__(
+        self, directory: Path, limits: LogLimits, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._dir = directory
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()  # the ranks of a job end together, each in a thread
+        self._kept: dict[str, Kept] = {}
+        """By container, oldest first."""
+
+    def load(self) -> None:
+        """Find what earlier runs of the agent kept; remove what a crash left. Raises OSError."""
+        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._dir.chmod(0o700)  # other accounts of this server must not read here
+        now, found = self._clock(), {}
+        for path in self._dir.iterdir():
+            if path.name.startswith(_PART + PREFIX):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(PREFIX):
+                with suppress(OSError):
+                    since = min(path.stat().st_mtime, now)  # the clock may have been set back
+                    found[path.name] = Kept(_size(path), since)
+        with self._lock:
+            self._kept = dict(sorted(found.items(), key=lambda item: item[1].since))
+        self.prune()
+
+    def store(self, key: RankKey, log: Path) -> None:
+        """Keep the end of a container's log; files that cannot be read are left out."""
+        name = key.container
+        if name in self._kept and not log.exists():
+            return  # stored before its removal, whose outcome was unknown
+        part, target = self._dir / f"{_PART}{name}", self._dir / name
+        while True:
+            try:
+                self._gather(log, part)
+                shutil.rmtree(target, ignore_errors=True)
+                part.rename(target)
+                since = self._date(target)
+                break
+            except OSError as error:
+                shutil.rmtree(part, ignore_errors=True)
+                if error.errno not in _FULL or not self._drop_oldest():
+                    _log.error("output not kept", container=name, reason=str(error))
+                    return
+        with self._lock:
+            self._kept.pop(name, None)
+            self._kept[name] = Kept(_size(target), since)
+        self.prune()
+
+    def prune(self) -> None:
+        """Drop what is past its time, and the oldest while there is too much."""
+        with self._lock:
+            gone = excess(self._kept, self._limits, self._clock())
+            for name in gone:
+                del self._kept[name]
+        for name in gone:
+            shutil.rmtree(self._dir / name, ignore_errors=True)
+        if gone:
+            _log.info("output dropped", containers=len(gone), first=gone[0], last=gone[-1])
+
+    def find(self, job: str, rank: int, epoch: int | None = None) -> Path | None:
+        """Return the log of a removed rank: of one epoch, or of its newest."""
+        if epoch is None:
+            epoch = max(self._epochs(job, rank), default=None)
+        if epoch is None or (name := RankKey(job, rank, epoch).container) not in self._kept:
+            return None
+        return self._dir / name / f"rank{SUFFIX}"
+
+    def _epochs(self, job: str, rank: int) -> list[int]:
+        prefix = RankKey(job, rank, 0).container.removesuffix("0")
+        with self._lock:
+            names = [n.removeprefix(prefix) for n in self._kept if n.startswith(prefix)]
+        return [int(epoch) for epoch in names if epoch.isdecimal()]
+
+    def _gather(self, log: Path, part: Path) -> None:
+        """Link or copy the newest of a log's files to ``part``. Raises OSError on a full disk."""
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(mode=0o700)
+        left = self._limits.rank_bytes
+        for path in reversed(files(log)):
+            try:
+                kept = part / path.name.replace(log.name, f"rank{SUFFIX}")
+                left -= _keep_end(path, kept, left)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise
+                _log.warning("part of an output not kept", file=str(path), reason=str(error))
+
+    def _date(self, target: Path) -> float:
+        """Date ``target`` after all others, also when the system clock was set back meanwhile."""
+        with self._lock:
+            newest = max((one.since for one in self._kept.values()), default=0.0)
+        since = max(self._clock(), newest)
+        os.utime(target, (since, since))
+        return since
+
+    def _drop_oldest(self) -> bool:
+        """Drop the oldest log, because the disk is full; False if there is none."""
+        with self._lock:
+            name = next(iter(self._kept), None)
+            if name is None:
+                return False
+            del self._kept[name]
+        shutil.rmtree(self._dir / name, ignore_errors=True)
+        _log.warning("oldest output dropped: the disk is full", container=name)
+        return True
+
+
+def _keep_end(source: Path, target: Path, limit: int) -> int:
+    """Link a file that fits, else copy whole records from its end; return the bytes kept."""
+    if limit <= 0:
+        return 0
+    if (size := source.stat().st_size) <= limit:
+        with suppress(OSError):
+            os.link(source, target)
+            return size
+    with source.open("rb") as given:
+        if size > limit:
+            given.seek(size - limit - 1)
+            while (part := given.readline(RECORD_LIMIT)) and not part.endswith(b"\n"):
+                pass
+        start = given.tell()
+        if start == size:
+            return limit  # no whole record fits: nothing older may follow
+        with target.open("xb") as out:
+            left = size - start
+            while left > 0 and (part := given.read(min(left, _COPY_BYTES))):
+                out.write(part)
+                left -= len(part)
+    return size - start
+
+
+def _size(directory: Path) -> int:
+    """Return what a kept log takes on disk, at least."""
+    sizes = [path.stat().st_size for path in directory.iterdir()]
+    return _BLOCK_BYTES + sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes)
