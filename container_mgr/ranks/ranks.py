@@ -34,6 +34,7 @@ from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
@@ -77,6 +78,9 @@ class Ranks:
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._background: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
+        self._execs = Execs(
+            engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
+        )
         self._launcher = Launcher(
             engine,
             nics,
@@ -93,6 +97,11 @@ class Ranks:
     def archive(self) -> Archive:
         """The logs of removed ranks."""
         return self._archive
+
+    @property
+    def execs(self) -> Execs:
+        """The commands that callers run in the ranks."""
+        return self._execs
 
     @property
     def term(self) -> int:
@@ -118,6 +127,7 @@ class Ranks:
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
                     self._living.add(container)
+        await self._execs.recover(containers)
         wanted = {c.key.namespace for c in containers if c.alive}
         for namespace in await asyncio.to_thread(self._nics.namespaces):
             if namespace not in wanted:
@@ -134,6 +144,7 @@ class Ranks:
 
     async def close(self) -> None:
         """Stop watching. Containers keep running without the agent."""
+        await self._execs.close()
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
 
