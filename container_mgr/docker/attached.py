@@ -84,8 +84,8 @@ class Attached:
 async def attach(url: str, version: str, ident: str, *, terminal: bool) -> Attached:
     """Start the command ``ident``, which is created, and return its streams.
 
-    ``url`` is the engine's as the SDK writes it (``unix:///PATH``, ``http://HOST:PORT``). Raises
-    OSError, and RefusedError with the engine's reason.
+    ``url`` is the engine's as the SDK writes it: ``http+unix:///PATH`` or ``http://HOST:PORT``.
+    Raises OSError, and RefusedError with the engine's reason.
     """
     reader, writer = await _connected(url)
     try:
@@ -97,9 +97,10 @@ async def attach(url: str, version: str, ident: str, *, terminal: bool) -> Attac
 
 
 async def _connected(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    parts = urlsplit(url.replace("http+unix:", "unix:", 1))
-    if parts.scheme == "unix":
-        return await asyncio.open_unix_connection(f"{parts.netloc}{parts.path}")
+    parts = urlsplit(url)
+    if parts.scheme == "http+unix":
+        path = f"{parts.netloc}{parts.path}".lstrip("/")
+        return await asyncio.open_unix_connection(f"/{path}")
     return await asyncio.open_connection(parts.hostname, parts.port)
 
 

@@ -265,7 +265,7 @@ class Execs:
         given: AsyncIterator[Input],
         clock: Clock,
     ) -> None:
-        """Pass on input until the caller ends it or the command takes no more."""
+        """Pass on input until the command takes no more; a terminal's has no end."""
         if start.window is not None:
             await self._resize(ident, start.window)
         with suppress(OSError):
@@ -273,13 +273,11 @@ class Execs:
                 match item:
                     case Window() if fits(item):
                         await self._resize(ident, item)
-                    case Typed(data=None):
-                        break
+                    case Typed(data=None) if not start.terminal:
+                        streams.close_input()
                     case Typed(data=bytes(data)):
                         clock.heard = self._clock()
                         await streams.write(data)
-            if not start.terminal:  # a terminal has no end of input of its own
-                streams.close_input()
 
     async def _resize(self, ident: str, window: Window) -> None:
         """Set the size of the terminal; a command that is just starting refuses it for a moment."""

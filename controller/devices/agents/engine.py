@@ -11,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -27,22 +28,30 @@ import structlog
 
 from controller.devices.agents.messages import (
     fault_of,
+    input_message,
     lines_of,
+    output_of,
     rank_message,
     rpc_fault,
     samples_of,
+    start_message,
     status_of,
 )
 from controller.devices.agents.trust import AgentTrust, foreign, too_long
 from controller.devices.engine import (
     EngineError,
     EngineFault,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     Fenced,
     LogLine,
     Pull,
     RankSample,
     RankSpec,
     RankStatus,
+    Typed,
+    WindowSize,
 )
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
@@ -63,6 +72,8 @@ _BETWEEN_BATCHES_S = 0.25
 _QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
 """Limit for a log that is not followed; its reader may be slow."""
+_EXEC_MARGIN_S = 60.0
+"""An agent ends a command itself; this limit is for one that does not."""
 _REFUSAL_CHARS = 1000
 _KEPT_PLACES = 4096
 """Ended jobs whose servers are remembered, for their logs."""
@@ -361,6 +372,34 @@ class AgentEngine:
 
         statuses, _ = await self._fan_out(call, servers)
         return [status for status in statuses if status.job == job]
+
+    async def exec(
+        self, start: ExecStart, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Run a command in a running rank; the last item is its end. Raises EngineError."""
+        server = start.server
+        if server not in self._stubs or server in self._liars:
+            why = self._liars.get(server, "the site has no such server")
+            raise EngineError([EngineFault("not_found", f"server/{server}", why)])
+
+        async def inputs() -> AsyncIterator[pb.ExecInput]:
+            yield start_message(start)
+            async for item in given:
+                yield input_message(item)
+
+        call = self._invoke(server, "Exec", inputs(), start.total_s + _EXEC_MARGIN_S)
+        try:
+            async for message in call:
+                piece = output_of(message)
+                yield piece
+                if isinstance(piece, ExecEnd):
+                    return
+        except grpc.aio.AioRpcError as error:
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            raise (Fenced if fenced else EngineError)([rpc_fault(server, error)]) from error
+        finally:
+            call.cancel()
+        raise EngineError([EngineFault("failed", f"server/{server}", "its agent told no end")])
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""

@@ -13,6 +13,9 @@ import grpc
 
 from controller.devices.engine import (
     EngineFault,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     GpuFigures,
     LogLine,
     NicReport,
@@ -21,6 +24,8 @@ from controller.devices.engine import (
     RankSpec,
     RankState,
     RankStatus,
+    Typed,
+    WindowSize,
 )
 from protos import agent_pb2 as pb
 
@@ -160,6 +165,49 @@ def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     ]
 
 
+def start_message(start: ExecStart) -> pb.ExecInput:
+    """Write the start of a command."""
+    return pb.ExecInput(
+        start=pb.ExecStart(
+            job=start.job,
+            rank=start.rank,
+            command=start.command,
+            terminal=start.terminal,
+            window=None if start.window is None else _window_message(start.window),
+            idle_s=start.idle_s,
+            total_s=start.total_s,
+        )
+    )
+
+
+def input_message(item: Typed | WindowSize) -> pb.ExecInput:
+    """Write what a command is given."""
+    match item:
+        case WindowSize():
+            return pb.ExecInput(resize=_window_message(item))
+        case Typed(data=None):
+            return pb.ExecInput(stdin_closed=True)
+        case Typed(data=data):
+            return pb.ExecInput(stdin=data)
+
+
+def _window_message(window: WindowSize) -> pb.WindowSize:
+    return pb.WindowSize(rows=window.rows, columns=window.columns)
+
+
+def output_of(message: pb.ExecOutput) -> ExecOutput | ExecEnd:
+    """Read a piece of a command's output, or its end."""
+    match message.WhichOneof("output"):
+        case "stdout":
+            return ExecOutput("stdout", message.stdout)
+        case "stderr":
+            return ExecOutput("stderr", message.stderr)
+        case _:
+            end = message.end
+            code = end.exit_code if end.HasField("exit_code") else None
+            return ExecEnd(code, end.reason[:_TEXT_CHARS])
+
+
 def _time(value: float) -> float | None:
     """Return a valid time, None for an invalid one."""
     return value if 0 <= value <= _LAST_TIME else None
@@ -170,21 +218,23 @@ def _fraction(value: float) -> float | None:
 
 
 _OTHER = "is another controller running? After a loss of the store: --take-command"
+_FAULTS = {
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", "is the agent running on this server?"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        "timeout",
+        "outcome unknown: observe before trying again",
+    ),
+    grpc.StatusCode.NOT_FOUND: ("not_found", ""),
+    grpc.StatusCode.INVALID_ARGUMENT: ("invalid", ""),
+    grpc.StatusCode.ABORTED: ("conflict", ""),
+    grpc.StatusCode.FAILED_PRECONDITION: ("forbidden", _OTHER),
+    grpc.StatusCode.PERMISSION_DENIED: ("forbidden", _OTHER),
+}
+"""Per status the code and the hint of its fault."""
 
 
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Return the fault of a failed call."""
-    obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
-    match error.code():
-        case grpc.StatusCode.UNAVAILABLE:
-            return EngineFault("unavailable", obj, text, "is the agent running on this server?")
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return EngineFault("timeout", obj, text, "outcome unknown: observe before trying again")
-        case grpc.StatusCode.NOT_FOUND:
-            return EngineFault("not_found", obj, text)
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return EngineFault("invalid", obj, text)
-        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.PERMISSION_DENIED:
-            return EngineFault("forbidden", obj, text, _OTHER)
-        case _:
-            return EngineFault("failed", obj, text)
+    text = str(error.details() or error.code().name)[:_TEXT_CHARS]
+    code, hint = _FAULTS.get(error.code(), ("failed", ""))
+    return EngineFault(code, f"server/{server}", text, hint)
