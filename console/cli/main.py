@@ -12,7 +12,18 @@ import typer
 from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
-from console.cli.verbs import allocation, jobs, objects, people, plans, repairs, report, top, trace
+from console.cli.verbs import (
+    allocation,
+    execs,
+    jobs,
+    objects,
+    people,
+    plans,
+    repairs,
+    report,
+    top,
+    trace,
+)
 from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
 
 app = typer.Typer(
@@ -56,6 +67,7 @@ for _verb in (
 app.command(context_settings=daemons.FORWARD)(daemons.controller)
 app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
+app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")
 app.add_typer(people.token, name="token")

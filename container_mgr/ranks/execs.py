@@ -83,7 +83,7 @@ class Start:
 
 @dataclass(slots=True, frozen=True)
 class Ending:
-    """How a command ended: by itself with ``exit_code``, or for ``reason``."""
+    """How a command ended: by itself with ``exit_code``, or by a limit, the ``reason``."""
 
     exit_code: int | None
     reason: str = ""
@@ -120,6 +120,19 @@ class Clock:
         if now - self.heard >= self.idle_s:
             return f"it had no input and no output for {self.idle_s:g} s"
         return ""
+
+
+@dataclass(slots=True, eq=False)
+class _Command:
+    """One command from its place to its end."""
+
+    start: Start
+    container: Container
+    token: str
+    """The value of its mark."""
+    ident: str = ""
+    """The engine's name for it; empty before it has one."""
+    end: asyncio.Task[None] | None = None
 
 
 class Execs:
@@ -167,18 +180,18 @@ class Execs:
         Cancel to end it. Raises AgentError when it cannot start or the engine is lost.
         """
         check(start)
-        name = f"rank {start.rank} of job {start.job}"
+        name = _rank(start)
         container = await self._container(start, name)
         self._enter(container, name)
-        token, ident = uuid.uuid4().hex, ""
+        command = _Command(start, container, uuid.uuid4().hex)
         try:
-            ident = await self._engine.exec_create(
+            command.ident = await self._engine.exec_create(
                 container.id,
                 start.command,
                 terminal=start.terminal,
-                env={MARK: token},
+                env={MARK: command.token},
             )
-            return await self._attached(start, container, ident, given, tell)
+            return await self._attached(command, given, tell)
         except EngineRefusedError as error:
             raise AgentError("conflict", name, str(error)) from error
         except EngineFailure as error:
@@ -186,11 +199,7 @@ class Execs:
         except OSError as error:
             raise AgentError("unavailable", name, f"the engine was lost: {error}") from error
         finally:
-            task = asyncio.get_running_loop().create_task(
-                self._end(container, ident, f"{MARK}={token}")
-            )
-            self._ends.add(task)
-            task.add_done_callback(self._ends.discard)
+            self._begin_end(command)
 
     async def _container(self, start: Start, name: str) -> Container:
         try:
@@ -221,13 +230,12 @@ class Execs:
 
     async def _attached(
         self,
-        start: Start,
-        container: Container,
-        ident: str,
+        command: _Command,
         given: AsyncIterator[Input],
         tell: Callable[[tuple[Stream, bytes]], Awaitable[None]],
     ) -> Ending:
-        streams = await self._engine.exec_attach(ident, terminal=start.terminal)
+        start = command.start
+        streams = await self._engine.exec_attach(command.ident, terminal=start.terminal)
         clock = Clock.at(start, self._clock())
 
         async def show() -> None:
@@ -238,19 +246,20 @@ class Execs:
 
         async def watch() -> str:
             while True:
-                if why := clock.passed(self._clock(), frozen=self._frozen(container)):
+                frozen = self._frozen(command.container)
+                if why := clock.passed(self._clock(), frozen=frozen):
+                    self._begin_end(command)
                     return why
                 await asyncio.sleep(_TICK_S)
 
         loop = asyncio.get_running_loop()
         shows, watches = loop.create_task(show()), loop.create_task(watch())
-        feeds = loop.create_task(self._feed(start, ident, streams, given, clock))
+        feeds = loop.create_task(self._feed(command, streams, given, clock))
         try:
-            await asyncio.wait({shows, watches}, return_when=asyncio.FIRST_COMPLETED)
-            if not shows.done():
+            await shows  # also after a limit: what is written before the end is told before it
+            if watches.done():
                 return Ending(None, watches.result())
-            shows.result()
-            return await self._ending(ident)
+            return Ending(await self._exit_code(command))
         finally:
             streams.close()
             for task in (shows, watches, feeds):
@@ -259,20 +268,20 @@ class Execs:
 
     async def _feed(
         self,
-        start: Start,
-        ident: str,
+        command: _Command,
         streams: Attached,
         given: AsyncIterator[Input],
         clock: Clock,
     ) -> None:
         """Pass on input until the command takes no more; a terminal's has no end."""
+        start = command.start
         if start.window is not None:
-            await self._resize(ident, start.window)
+            await self._resize(command.ident, start.window)
         with suppress(OSError):
             async for item in given:
                 match item:
                     case Window() if fits(item):
-                        await self._resize(ident, item)
+                        await self._resize(command.ident, item)
                     case Typed(data=None) if not start.terminal:
                         streams.close_input()
                     case Typed(data=bytes(data)):
@@ -296,24 +305,35 @@ class Execs:
             else:
                 return
 
-    async def _ending(self, ident: str) -> Ending:
-        """Return how a command ended whose output has ended."""
+    async def _exit_code(self, command: _Command) -> int:
+        """Return the exit code of a command whose output has ended. AgentError without one."""
+        name = _rank(command.start)
         end, pause_s = self._clock() + _END_S, _FIRST_PAUSE_S
-        while (state := await self._engine.exec_state(ident)) is not None and state.running:
+        while (state := await self._engine.exec_state(command.ident)) and state.running:
             if self._clock() >= end:
-                return Ending(None, "it closed its output but did not end")
+                raise AgentError("failed", name, "the command closed its output and ran on")
             await asyncio.sleep(pause_s)
             pause_s *= 2
         if state is None or state.exit_code is None:
-            return Ending(None, "its container ended")
-        return Ending(state.exit_code)
+            raise AgentError("conflict", name, "its container ended")
+        return state.exit_code
 
-    async def _end(self, container: Container, ident: str, mark: str) -> None:
+    def _begin_end(self, command: _Command) -> None:
+        """End what is left of a command, once."""
+        if command.end is None:
+            command.end = asyncio.get_running_loop().create_task(self._end(command))
+            self._ends.add(command.end)
+            command.end.add_done_callback(self._ends.discard)
+
+    async def _end(self, command: _Command) -> None:
         """End what is left of a command, then free its place."""
+        container, mark = command.container, f"{MARK}={command.token}"
         signum, began, pause_s = signal.SIGHUP, self._clock(), _FIRST_PAUSE_S
         try:
             while True:
-                over = not ident or await self._is_over(ident, self._clock() - began)
+                over = not command.ident or await self._is_over(
+                    command.ident, self._clock() - began
+                )
                 if not await self._signal(container, mark, signum) and over:
                     return
                 await asyncio.sleep(pause_s)
@@ -350,12 +370,16 @@ class Execs:
 def check(start: Start) -> None:
     """Raise AgentError(invalid) for a command that cannot be run."""
     policy.check_job(start.job)
-    obj = f"rank {start.rank} of job {start.job}"
+    obj = _rank(start)
     if not start.command:
         raise AgentError("invalid", obj, "there is no command")
     policy.check_command(obj, start.command)
     if start.window is not None and not fits(start.window):
         raise AgentError("invalid", obj, f"a terminal has 1 to {MAX_CELLS} rows and columns")
+
+
+def _rank(start: Start) -> str:
+    return f"rank {start.rank} of job {start.job}"
 
 
 def fits(window: Window) -> bool:

@@ -37,8 +37,11 @@ class Session:
     request: ExecRequest
     caller: Caller
     prepared_at: float
-    pieces: Pieces | None = None
+    pieces: Pieces = field(init=False)
+    """Its output; it begins when the first piece is asked for."""
     opened: bool = False
+    how: str = "its caller left"
+    """How it ended."""
     next: int = 1
     """The number of the next input."""
     _waiting: asyncio.Queue[list[Typed | WindowSize]] = field(

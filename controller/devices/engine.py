@@ -201,7 +201,7 @@ class ExecOutput:
 
 @dataclass(slots=True, frozen=True)
 class ExecEnd:
-    """How a command ended: by itself with ``exit_code``, or for ``reason``."""
+    """How a command ended: by itself with ``exit_code``, or by a limit, the ``reason``."""
 
     exit_code: int | None
     reason: str = ""

@@ -86,6 +86,6 @@ class ExecEndView(View):
     """The end of a command, the last line of its output."""
 
     exit_code: int | None
-    """None if it did not end by itself."""
+    """None if a limit ended it."""
     reason: str = ""
-    """Why it was ended; empty if it ended by itself."""
+    """Which limit that was; empty if it ended by itself."""

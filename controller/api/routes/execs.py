@@ -6,8 +6,7 @@ import asyncio
 import base64
 import shlex
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path, Request, status
@@ -23,7 +22,7 @@ from controller.api.common import (
     QueriesOf,
 )
 from controller.api.deadlines import within
-from controller.api.executing import OPEN_S, Pieces, Session, Sessions
+from controller.api.executing import OPEN_S, Session, Sessions
 from controller.api.following import Following
 from controller.api.gate.access import Access
 from controller.api.problems import from_service, responses
@@ -66,6 +65,7 @@ async def prepare_exec(
     commands: CommandsOf,
     sessions: SessionsOf,
     caller: CallerOf,
+    *,
     name: Name,
     body: ExecRequest,
 ) -> ExecView:
@@ -102,6 +102,7 @@ async def stream_exec(
     queries: QueriesOf,
     sessions: SessionsOf,
     caller: CallerOf,
+    *,
     enter: Entrance,
     name: Name,
     ident: Ident,
@@ -113,21 +114,17 @@ async def stream_exec(
     except ServiceError:
         place.leave(place)
         raise
-    assert session.pieces is not None  # noqa: S101 - it is prepared
     access = cast(Access, request.app.state.access)
+    remote = request.client.host if request.client else ""
     began = time.monotonic()
 
-    def ended(how: str) -> None:
+    def ended() -> None:
         sessions.close(session)
         if access.audit is not None:
-            seconds = time.monotonic() - began
-            detail = f"{ident[:_SHOWN_ID]}: {how} after {seconds:.1f} s"
-            remote = request.client.host if request.client else ""
-            access.audit.tell(
-                _record(session, access.clock(), queries.epoch, remote, clipped(detail))
-            )
+            how = f"{session.id[:_SHOWN_ID]}: {session.how} after {time.monotonic() - began:.1f} s"
+            access.audit.tell(_record(session, access.clock(), queries.epoch, remote, clipped(how)))
 
-    return Following(_json_lines(session.pieces, ended), media_type=LINES, place=place)
+    return Following(_json_lines(session), media_type=LINES, place=place, close=ended)
 
 
 def _record(session: Session, now: float, epoch: int, remote: str, detail: str) -> Record:
@@ -149,12 +146,9 @@ def _record(session: Session, now: float, epoch: int, remote: str, detail: str) 
     )
 
 
-async def _json_lines(
-    pieces: Pieces, ended: Callable[[str], None], ping_s: float = PING_S
-) -> AsyncGenerator[bytes]:
-    """Encode output; ``ended`` gets how the command ended, in every case."""
-    how = "the caller left"
-    waiting = None
+async def _json_lines(session: Session, ping_s: float = PING_S) -> AsyncGenerator[bytes]:
+    """Encode a command's output, and note how it ended."""
+    pieces, waiting = session.pieces, None
     try:
         while True:
             waiting = waiting or asyncio.ensure_future(anext(pieces))
@@ -163,7 +157,7 @@ async def _json_lines(
                 continue
             piece, waiting = waiting.result(), None
             if isinstance(piece, ExecEnd):
-                how = piece.reason or f"exit code {piece.exit_code}"
+                session.how = piece.reason or f"exit code {piece.exit_code}"
                 end = ExecEndView(exit_code=piece.exit_code, reason=piece.reason)
                 yield end.model_dump_json().encode() + b"\n"
                 return
@@ -171,14 +165,12 @@ async def _json_lines(
             view = ExecOutputView(stream=piece.stream, data=data)
             yield view.model_dump_json().encode() + b"\n"
     except ServiceError as error:
-        how = error.message
+        session.how = error.message
         yield bytes(from_service(error).body) + b"\n"
     finally:
-        ended(how)
         if waiting is not None:
             waiting.cancel()
-            with suppress(asyncio.CancelledError, ServiceError, StopAsyncIteration):
-                await waiting
+            await asyncio.gather(waiting, return_exceptions=True)
         await pieces.aclose()
 
 
