@@ -171,7 +171,7 @@ async def executing(
         while True:
             yield await inputs.get()
 
-    server = rig.spec(rank).server
+    server = rig.spec(0).server
     limits = {"idle_s": 60.0, "total_s": 60.0, **options}
     pieces = rig.engine.exec(ExecStart(job, rank, server, command, **limits), given())
     async with aclosing(pieces), asyncio.timeout(90):

@@ -382,12 +382,14 @@ class AgentEngine:
             why = self._liars.get(server, "the site has no such server")
             raise EngineError([EngineFault("not_found", f"server/{server}", why)])
 
-        async def inputs() -> AsyncIterator[pb.ExecInput]:
-            yield start_message(start)
-            async for item in given:
-                yield input_message(item)
+        call = self._invoke(server, "Exec", None, start.total_s + _EXEC_MARGIN_S)
 
-        call = self._invoke(server, "Exec", inputs(), start.total_s + _EXEC_MARGIN_S)
+        async def feed() -> None:
+            await call.write(start_message(start))
+            async for item in given:
+                await call.write(input_message(item))
+
+        feeds = asyncio.create_task(feed())
         try:
             async for message in call:
                 piece = output_of(message)
@@ -398,7 +400,9 @@ class AgentEngine:
             fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             raise (Fenced if fenced else EngineError)([rpc_fault(server, error)]) from error
         finally:
+            feeds.cancel()
             call.cancel()
+            await asyncio.gather(feeds, return_exceptions=True)
         raise EngineError([EngineFault("failed", f"server/{server}", "its agent told no end")])
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
