@@ -122,7 +122,6 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     ranks: Ranks | None = None
     volumes: Volumes | None = None
     loops: list[asyncio.Task[None]] = []
-    loops: list[asyncio.Task[None]] = []
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
         interceptors=[TermGate(fence)],

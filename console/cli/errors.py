@@ -17,7 +17,9 @@ EXIT_CODES: Mapping[str, int] = {
     "timeout": 124,
     "interrupted": 130,
 }
-"""The exit codes that scripts rely on; 3 also means "changes pending" for ``plan``."""
+"""The exit codes that scripts rely on; 3 also means "changes pending" for ``plan``.
+
+``exec`` ends with its command's exit code; with these when there is none."""
 CHANGES_PENDING = 3
 
 

@@ -14,6 +14,7 @@ from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import (
     allocation,
+    execs,
     jobs,
     objects,
     people,
@@ -68,6 +69,7 @@ app.command(context_settings=daemons.FORWARD)(daemons.controller)
 app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
 app.add_typer(volumes.volume, name="volume")
+app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")
 app.add_typer(people.token, name="token")

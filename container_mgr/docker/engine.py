@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,11 @@ import docker
 import docker.errors
 import requests
 import structlog
+from docker.utils import parse_host
 
+from container_mgr.docker import attached
 from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
+from container_mgr.docker.attached import Attached
 from container_mgr.docker.inspection import container_of, is_ours
 from container_mgr.users import User
 from container_mgr.values import LABEL, Container
@@ -37,6 +40,8 @@ PULL_DEADLINE_S = 1800.0
 """Counted from the request, including the wait for a free thread."""
 PULL_SILENCE_S = 120.0
 """A pull without progress for this long has lost its registry."""
+_DETACH_KEYS = "ctrl-@,ctrl-_,ctrl-@,ctrl-_"
+"""Without a choice the engine takes Ctrl-P from the input of every terminal."""
 
 
 class EngineFailure(Exception):  # noqa: N818  (the base of the errors below, never raised itself)
@@ -90,6 +95,14 @@ class Image:
     command: tuple[str, ...]
     volumes: tuple[str, ...] = ()
     """Paths that the image declares as volumes."""
+
+
+@dataclass(slots=True, frozen=True)
+class ExecState:
+    """A command in a container. ``exit_code`` is None before its end, and before its start."""
+
+    running: bool
+    exit_code: int | None = None
 
 
 class DockerHost:
@@ -216,6 +229,53 @@ class DockerHost:
                 name, cpu_period=CPU_PERIOD_US, cpu_quota=cpu_quota_us(share)
             )
         )
+
+    async def exec_create(
+        self, name: str, command: Sequence[str], *, terminal: bool, env: Mapping[str, str]
+    ) -> str:
+        """Prepare a command in a running container, with the container's user; return its id."""
+
+        def call(api: docker.APIClient) -> str:
+            made = api.exec_create(
+                name,
+                list(command),
+                stdin=True,
+                tty=terminal,
+                environment=dict(env),
+                detach_keys=_DETACH_KEYS,
+            )
+            return str(made["Id"])
+
+        return await self._call(call)
+
+    async def exec_attach(self, ident: str, *, terminal: bool) -> Attached:
+        """Start a prepared command; return its streams."""
+        version = await self._call(lambda api: api.api_version)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await attached.attach(
+                    str(parse_host(self._url)), version, ident, terminal=terminal
+                )
+        except TimeoutError:
+            raise EngineTimeoutError(
+                f"no answer from the engine within {self._timeout_s:g} s"
+            ) from None
+        except attached.RefusedError as error:
+            raise EngineRefusedError(str(error)) from error
+        except OSError as error:
+            raise EngineUnavailableError(f"the engine cannot be reached: {error}") from error
+
+    async def exec_resize(self, ident: str, rows: int, columns: int) -> None:
+        """Set the size of a command's terminal. Refused before the command runs."""
+        await self._call(lambda api: api.exec_resize(ident, height=rows, width=columns))
+
+    async def exec_state(self, ident: str) -> ExecState | None:
+        """Return a command's state; None when its container is gone."""
+        try:
+            found = await self._call(lambda api: api.exec_inspect(ident))
+        except _AbsentError:
+            return None
+        return ExecState(bool(found["Running"]), found.get("ExitCode"))
 
     def close(self) -> None:
         """Close the connection without waiting for unanswered calls."""

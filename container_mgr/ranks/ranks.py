@@ -35,6 +35,7 @@ from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks.archive import Archive
 from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
@@ -92,6 +93,9 @@ class Ranks:
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._background: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
+        self._execs = Execs(
+            engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
+        )
         self._launcher = Launcher(
             engine,
             nics,
@@ -109,6 +113,11 @@ class Ranks:
     def archive(self) -> Archive:
         """The logs of removed ranks."""
         return self._archive
+
+    @property
+    def execs(self) -> Execs:
+        """The commands that callers run in the ranks."""
+        return self._execs
 
     @property
     def term(self) -> int:
@@ -137,6 +146,7 @@ class Ranks:
                     self._living.add(container)
             elif (reason := await asyncio.to_thread(self._read_end, container)) is not None:
                 self._ends[container.id] = reason
+        await self._execs.recover(containers)
         wanted = {c.key.namespace for c in containers if c.alive}
         for namespace in await asyncio.to_thread(self._nics.namespaces):
             if namespace not in wanted:
@@ -153,6 +163,7 @@ class Ranks:
 
     async def close(self) -> None:
         """Stop watching. Containers keep running without the agent."""
+        await self._execs.close()
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
 

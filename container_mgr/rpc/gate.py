@@ -37,6 +37,16 @@ class TermGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if handler is None:
             return None
         method = handler_call_details.method.rpartition("/")[2]
+        if handler.request_streaming:
+
+            async def duplex(requests: Any, context: Any) -> None:
+                await self._admit(method, context)
+                await handler.stream_stream(requests, context)
+
+            return grpc.stream_stream_rpc_method_handler(
+                duplex, handler.request_deserializer, handler.response_serializer
+            )
+
         if handler.response_streaming:
 
             async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
+from container_mgr.docker.attached import Stream
 from container_mgr.hardware.nvml import Reading
+from container_mgr.ranks.execs import Ending, Input, Start, Typed, Window
 from container_mgr.ranks.living import Sample
 from container_mgr.ranks.logs import Line
 from container_mgr.values import (
@@ -205,3 +207,42 @@ def logs_of(lines: Sequence[Line]) -> pb.LogBatch:
     return pb.LogBatch(
         lines=[pb.LogLine(time=li.time, stream=li.stream, text=li.text) for li in lines]
     )
+
+
+def start_of(message: pb.ExecStart) -> Start:
+    """Read the start of a command."""
+    return Start(
+        job=message.job,
+        rank=message.rank,
+        command=tuple(message.command),
+        terminal=message.terminal,
+        window=_window_of(message.window) if message.HasField("window") else None,
+        idle_s=message.idle_s,
+        total_s=message.total_s,
+    )
+
+
+async def inputs_of(requests: AsyncIterator[pb.ExecInput]) -> AsyncIterator[Input]:
+    """Read what follows the start of a command."""
+    async for request in requests:
+        match request.WhichOneof("input"):
+            case "stdin":
+                yield Typed(request.stdin)
+            case "stdin_closed":
+                yield Typed(None)
+            case "resize":
+                yield _window_of(request.resize)
+
+
+def _window_of(message: pb.WindowSize) -> Window:
+    return Window(message.rows, message.columns)
+
+
+def output_message(stream: Stream, data: bytes) -> pb.ExecOutput:
+    """Convert a piece of a command's output."""
+    return pb.ExecOutput(stdout=data) if stream == "stdout" else pb.ExecOutput(stderr=data)
+
+
+def end_message(ending: Ending) -> pb.ExecOutput:
+    """Convert the end of a command."""
+    return pb.ExecOutput(end=pb.ExecEnd(exit_code=ending.exit_code, reason=ending.reason))

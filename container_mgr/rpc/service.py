@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
     DockerHost,
     EngineFailure,
@@ -35,6 +37,16 @@ MAX_LISTENERS = 16
 """Concurrent streams of telemetry; a controller uses one."""
 
 _QUEUE_BATCHES = 4
+_FIRST_INPUT_S = 10.0
+_CODES = {
+    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "not_found": grpc.StatusCode.NOT_FOUND,
+    "conflict": grpc.StatusCode.ABORTED,
+    "timeout": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "unavailable": grpc.StatusCode.UNAVAILABLE,
+    "failed": grpc.StatusCode.INTERNAL,
+}
+"""The status for each code of an AgentError that ends a command."""
 
 _CODES = {
     "invalid": grpc.StatusCode.INVALID_ARGUMENT,
@@ -302,6 +314,33 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             await context.abort(code, f"{error}{hint}")
             raise  # abort() never returns
         return pb.RemoveDataReply(removed=removed)
+
+    async def Exec(  # noqa: N802
+        self, requests: AsyncIterator[pb.ExecInput], context: grpc.aio.ServicerContext
+    ) -> None:
+        """Run a command in a rank; it ends when the caller leaves."""
+        first: pb.ExecInput | None = None
+        with suppress(TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(_FIRST_INPUT_S):
+                first = await anext(aiter(requests))
+        if first is None or first.WhichOneof("input") != "start":
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the first input must be the start of a command"
+            )
+            return
+
+        async def tell(piece: tuple[Stream, bytes]) -> None:
+            await context.write(messages.output_message(*piece))
+
+        start = messages.start_of(first.start)
+        _log.info("command begins", job=start.job, rank=start.rank)
+        try:
+            ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
+        except AgentError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            await context.abort(_CODES[error.code], f"{error.obj}: {error.message}{hint}")
+            return
+        await context.write(messages.end_message(ending))
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
         # A caller's deadline cancels its call but not the change: half a start is of no use.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from controller.api.executing import Sessions
 from controller.api.following import Followers
 from controller.api.gate.access import Access
 from controller.api.gate.gate import RequestGate
@@ -18,6 +19,7 @@ from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
     console,
+    execs,
     fabric,
     files,
     jobs,
@@ -33,7 +35,7 @@ from controller.api.routes import (
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
-PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, people)
+PARTS = (session, files, fabric, optics, jobs, execs, plans, repairs, live, stream, people)
 
 
 def create_app(
@@ -66,6 +68,7 @@ def create_app(
     app.state.commands = commands
     app.state.access = access or Access()
     app.state.followers = Followers(app.state.access.clock)
+    app.state.sessions = Sessions()
     app.state.counters = counters or Counters()
     routes: list[tuple[str, APIRoute]] = []
     for part in (*PARTS, metrics):

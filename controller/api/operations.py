@@ -5,10 +5,12 @@ Every call runs on the daemon's loop and raises ``ServiceError``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
+from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned
+from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
@@ -188,6 +190,12 @@ class Commands(Protocol):
 
     async def resume(self, name: str) -> JobView:
         """Thaw a paused job."""
+        ...
+
+    async def exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Prepare a command in a rank of a job; it begins with the first item that is read."""
         ...
 
     async def bring_back(

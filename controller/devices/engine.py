@@ -6,7 +6,14 @@ Code above this interface must not assume Docker. The engine built in is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal, Protocol
@@ -225,6 +232,55 @@ class LogLine:
 
 
 @dataclass(slots=True, frozen=True)
+class WindowSize:
+    """The size of a terminal, in characters."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(slots=True, frozen=True)
+class ExecStart:
+    """A command for a running rank, and its limits in seconds.
+
+    ``idle_s`` is the time without input and output, freezes excluded. With ``terminal`` all
+    output is stdout.
+    """
+
+    job: str
+    rank: int
+    server: str
+    command: tuple[str, ...]
+    idle_s: float
+    total_s: float
+    terminal: bool = False
+    window: WindowSize | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Typed:
+    """Input for a command; ``data`` None is its end."""
+
+    data: bytes | None
+
+
+@dataclass(slots=True, frozen=True)
+class ExecOutput:
+    """A piece of a command's output."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class ExecEnd:
+    """How a command ended: by itself with ``exit_code``, or by a limit, the ``reason``."""
+
+    exit_code: int | None
+    reason: str = ""
+
+
+@dataclass(slots=True, frozen=True)
 class EngineFault:
     """A problem with one object (a rank, a server), and how to correct it."""
 
@@ -323,6 +379,17 @@ class ExecutionEngine(Protocol):
         ``epoch`` (None is each rank's newest). ``placed`` names the server of each rank, so that
         ranks whose containers are removed are found as well. An engine may hold a tail to 100,000
         lines a rank. A line with the stream :data:`MISSING` stands for output that cannot be read.
+        """
+        ...
+
+    def exec(
+        self, start: ExecStart, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Run a command in a running rank; the last item is its end.
+
+        It begins when the first item is asked for, and is ended with all its processes when the
+        generator is closed. It waits while nothing takes its output. Raises EngineError:
+        ``conflict`` for a rank that is frozen or has ended, and for too many commands.
         """
         ...
 

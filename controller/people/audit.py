@@ -85,6 +85,10 @@ class AuditLog:
         """
         await self._in_time(self._queue(record))
 
+    def tell(self, record: Record) -> None:
+        """Record how something went that was recorded when it began; never waits."""
+        self._queue(record)
+
     def note(self, record: Record) -> None:
         """Record a refusal or a sign-in, or count it with similar ones; never waits."""
         now = self._refusals.add(record, self._clock())

@@ -37,10 +37,12 @@ class Record:
     prev: str = START
     hash: str = ""
     count: int = 1
+    detail: str = ""
+    """What was asked for, beyond the object; empty for most operations."""
 
 
 _FIELDS = frozenset(field.name for field in fields(Record))
-_NEEDED = _FIELDS - {"count"}
+_NEEDED = _FIELDS - {"count", "detail"}
 
 
 def record_hash(record: Record) -> str:
@@ -56,10 +58,12 @@ def hash_of(body: Mapping[str, Any]) -> str:
 
 
 def body_of(record: Record) -> dict[str, Any]:
-    """Return the fields of a record's line; a ``count`` of 1 is left out."""
+    """Return the fields of a record's line; a ``count`` of 1 and no ``detail`` are left out."""
     body = asdict(record)
     if record.count == 1:
         del body["count"]
+    if not record.detail:
+        del body["detail"]
     return body
 
 

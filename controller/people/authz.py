@@ -38,6 +38,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "jobs:read": _READERS,
     "jobs:submit": _WORKERS,
     "jobs:change": _WORKERS,
+    "jobs:exec": _WORKERS,
     "jobs:outrank": _KEEPERS,
     "logs:read": _READERS,
     "volumes:read": _READERS,

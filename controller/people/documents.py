@@ -110,6 +110,8 @@ class AuditRecordView(View):
     hash: str
     count: int = 1
     """Number of requests; similar refusals within a minute share one record."""
+    detail: str = ""
+    """What was asked for, beyond the object: the command of an exec."""
 
 
 class AuditVerdictView(View):

@@ -41,7 +41,7 @@ class Refusals:
         kind = self._kind(record)
         joined = self._joined.get(kind)
         if joined is None and self._kinds[record.token] >= KINDS:
-            record = replace(record, remote="", object=SEVERAL, action=SEVERAL)
+            record = replace(record, remote="", object=SEVERAL, action=SEVERAL, detail="")
             kind = self._kind(record)
             joined = self._joined.get(kind)
         if joined is not None:

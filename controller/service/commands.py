@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from controller.devices.engine import ExecutionEngine
+from controller.devices.engine import ExecEnd, ExecOutput, ExecutionEngine, Typed, WindowSize
 from controller.jobs.keeper import JobKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
-from controller.ranks import calls
+from controller.ranks import calls, execs
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
+from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import (
@@ -24,6 +27,7 @@ from controller.schema.plans import (
 )
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView
 from controller.service.data import DataCommands
+from controller.state.state import State
 from controller.views.fabric import FabricViews
 from controller.views.jobs import JobViews
 
@@ -33,6 +37,7 @@ class Commands:
 
     def __init__(
         self,
+        state: State,
         engine: ExecutionEngine,
         keeper: JobKeeper,
         *,
@@ -44,6 +49,7 @@ class Commands:
         fabric: FabricViews,
         jobs: JobViews,
     ) -> None:
+        self._state = state
         self._engine = engine
         self._keeper = keeper
         self._plans = plans
@@ -70,6 +76,22 @@ class Commands:
     async def resume(self, name: str) -> JobView:
         """Thaw a paused job."""
         return self._jobs.job(await self._keeper.resume(name))
+
+    async def exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Prepare a command in a rank of a job; it begins with the first item that is read."""
+        execs.start_of(self._state, self._keeper.get(name), request)
+        return self._exec(name, request, given)
+
+    async def _exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        # The job may have been frozen, or have ended, since the command was prepared.
+        start = execs.start_of(self._state, self._keeper.get(name), request)
+        async with aclosing(execs.run(self._engine, start, given)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a regroup; changes nothing."""

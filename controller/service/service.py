@@ -211,6 +211,7 @@ class Service:
             feed=self._feed,
         )
         self.commands = Commands(
+            self._state,
             engine,
             self._jobs,
             plans=self._plans,

@@ -6,19 +6,27 @@ import asyncio
 import os
 import select
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Protocol, TypeVar
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
 from controller.devices.engine import (
     EngineError,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     ExecutionEngine,
     RankSpec,
     RankState,
     RankStatus,
     Scope,
+    Typed,
+    WindowSize,
 )
 
 T = TypeVar("T")
@@ -69,6 +77,19 @@ def has_ended(pid: int) -> bool:
         os.close(pidfd)
 
 
+async def all_ended(word: str) -> None:
+    """Wait until no process has ``word`` in its command line."""
+
+    def found() -> bool:
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdecimal() and word.encode() in (entry / "cmdline").read_bytes():
+                    return True
+        return False
+
+    await until(lambda: asyncio.to_thread(found), lambda left: not left)
+
+
 async def output(rig: Rig, rank: int, job: str = "red") -> list[str]:
     """Return the output of a rank so far."""
     return [line.text async for line in rig.engine.logs(job, rank, None, False)]
@@ -106,6 +127,56 @@ async def quiet(rig: Rig, rank: int) -> list[str]:
 
     await until(same, bool)
     return lines
+
+
+@dataclass
+class Exec:
+    """A command in a rank, and what came of it so far."""
+
+    pieces: AsyncGenerator[ExecOutput | ExecEnd]
+    inputs: asyncio.Queue[Typed | WindowSize]
+    out: bytes = b""
+    err: bytes = b""
+
+    async def next(self) -> ExecEnd | None:
+        """Take one piece; return the end if it is that."""
+        piece = await anext(self.pieces)
+        if isinstance(piece, ExecEnd):
+            return piece
+        if piece.stream == "stdout":
+            self.out += piece.data
+        else:
+            self.err += piece.data
+        return None
+
+    async def end(self) -> ExecEnd:
+        """Take everything."""
+        while (end := await self.next()) is None:
+            pass
+        return end
+
+    async def shows(self, text: bytes) -> None:
+        """Wait until stdout contains ``text``."""
+        while text not in self.out:
+            assert await self.next() is None, f"it ended with {self.out!r}"
+
+
+@asynccontextmanager
+async def executing(
+    rig: Rig, *command: str, rank: int = 0, job: str = "red", **options: Any
+) -> AsyncIterator[Exec]:
+    """Run a command in a rank; leave it at the end."""
+    inputs: asyncio.Queue[Typed | WindowSize] = asyncio.Queue()
+
+    async def given() -> AsyncIterator[Typed | WindowSize]:
+        while True:
+            yield await inputs.get()
+
+    server = rig.spec(0).server
+    limits = {"idle_s": 60.0, "total_s": 60.0, **options}
+    pieces = rig.engine.exec(ExecStart(job, rank, server, command, **limits), given())
+    async with aclosing(pieces), asyncio.timeout(90):
+        yield Exec(pieces, inputs)
 
 
 class EngineContract:
@@ -220,6 +291,93 @@ class EngineContract:
         assert await output(rig, 0) == everything
         last = [line.text async for line in rig.engine.logs("red", 0, 1, False)]
         assert last == everything[-1:]
+
+    async def test_a_command_runs_in_a_rank(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        async with executing(rig, "sh", "-c", "echo out; echo err >&2; exit 3") as run:
+            run.inputs.put_nowait(Typed(None))
+            assert await run.end() == ExecEnd(3)
+            assert (run.out, run.err) == (b"out\n", b"err\n")
+        async with executing(rig, "cat", rank=1) as run:
+            sent = bytes(range(256)) * 1024
+            run.inputs.put_nowait(Typed(sent))
+            run.inputs.put_nowait(Typed(None))
+            assert await run.end() == ExecEnd(0)
+            assert run.out == sent
+        assert set((await states(rig)).values()) == {RankState.RUNNING}
+
+    async def test_a_command_ends_when_its_caller_leaves(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        deaf = "trap '' HUP TERM; echo ready; while :; do sleep 0.1; done"
+        word = uuid.uuid4().hex
+        async with executing(rig, "sh", "-c", deaf, word) as run:
+            await run.shows(b"ready\n")
+        await all_ended(word)
+        assert set((await states(rig)).values()) == {RankState.RUNNING}
+
+    async def test_a_command_without_a_reader_waits(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        storm = "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"
+        word = uuid.uuid4().hex
+        async with executing(rig, "sh", "-c", storm, word, idle_s=2.0) as run:
+            await run.shows(b"yyy")
+            await all_ended(word)  # it could write nothing for 2 s
+            end = await run.end()
+            assert end.exit_code is None
+            assert "no input and no output" in end.reason
+            assert len(run.out) < 16 * 2**20
+
+    async def test_a_command_has_time_limits(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        async with executing(rig, *SLEEP, idle_s=1.0) as run:
+            end = await run.end()
+            assert "no input and no output" in end.reason
+        word = uuid.uuid4().hex
+        async with executing(rig, *TICKS, word, total_s=1.0) as run:
+            end = await run.end()
+            assert end.exit_code is None
+            assert "time limit" in end.reason
+        await all_ended(word)
+
+    async def test_commands_are_refused_where_none_can_run(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, "sh", "-c", "exit 0")], 60)
+        await when_ended(rig, 1)
+        await rig.engine.freeze("red")
+        for rank, job, code, why in (
+            (0, "red", "conflict", "frozen"),
+            (1, "red", "conflict", "exited"),
+            (2, "red", "not_found", "not on this server"),
+            (0, "never-seen", "not_found", "not on this server"),
+        ):
+            with pytest.raises(EngineError) as refused:
+                async with executing(rig, "sh", "-c", ":", rank=rank, job=job) as run:
+                    await run.end()
+            assert refused.value.code == code
+            assert why in str(refused.value)
+        await rig.engine.thaw("red")
+        async with executing(rig, "sh", "-c", ":") as run:
+            assert await run.end() == ExecEnd(0)
+
+    async def test_the_number_of_commands_in_a_rank_is_limited(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+        async with AsyncExitStack() as stack:
+            for _ in range(8):
+                await (await stack.enter_async_context(executing(rig, *TICKS))).shows(b"1\n")
+            with pytest.raises(EngineError) as refused:
+                async with executing(rig, *TICKS) as run:
+                    await run.end()
+            assert refused.value.code == "conflict"
+            async with executing(rig, *TICKS, rank=1) as run:
+                await run.shows(b"1\n")
+
+        async def again() -> bool:
+            try:
+                async with executing(rig, "sh", "-c", ":") as run:
+                    return await run.end() == ExecEnd(0)
+            except EngineError:
+                return False
+
+        await until(again, bool)
 
     async def test_logs_of_an_unknown_job_are_not_found(self, rig: Rig) -> None:
         with pytest.raises(EngineError) as refused:

@@ -7,6 +7,7 @@ before it took effect (``lost``) or after (``late``).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,15 +16,18 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
     EngineFacts,
     EngineRefusedError,
     EngineTimeoutError,
+    ExecState,
     Image,
 )
 from container_mgr.docker.inspection import container_of
@@ -64,8 +68,9 @@ class FakeContainer:
         with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
         (as_seen / "root" / "run" / "lightloom").mkdir(parents=True, exist_ok=True)
-        if not (as_seen / "ns").is_symlink():
-            (as_seen / "ns").symlink_to(f"/proc/{pid}/ns")
+        for name in ("ns", "environ"):
+            if not (as_seen / name).is_symlink():
+                (as_seen / name).symlink_to(f"/proc/{pid}/{name}")
 
     def refresh(self) -> None:
         state = self.raw["State"]
@@ -79,6 +84,60 @@ class FakeContainer:
 
 
 @dataclass
+class FakeExec:
+    """One command in a container, without a terminal; has the methods of ``Attached``."""
+
+    container: FakeContainer
+    command: list[str]
+    env: dict[str, str]
+    process: asyncio.subprocess.Process | None = None
+    pieces: asyncio.Queue[tuple[Stream, bytes] | None] = field(
+        default_factory=lambda: asyncio.Queue(1)
+    )
+    pump: asyncio.Task[None] | None = None
+
+    async def begin(self) -> FakeExec:
+        pipe = asyncio.subprocess.PIPE
+        self.process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **self.env}
+        )
+        self.container.appear(self.process.pid)
+        self.pump = asyncio.create_task(self._pump())
+        return self
+
+    async def _pump(self) -> None:
+        assert self.process is not None
+
+        async def copy(stream: Stream, source: Any) -> None:
+            while data := await source.read(32 * 1024):
+                await self.pieces.put((stream, data))
+
+        await asyncio.gather(
+            copy("stdout", self.process.stdout), copy("stderr", self.process.stderr)
+        )
+        await self.process.wait()
+        await self.pieces.put(None)
+
+    async def read(self) -> tuple[Stream, bytes] | None:
+        return await self.pieces.get()
+
+    async def write(self, data: bytes) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        await self.process.stdin.drain()
+
+    def close_input(self) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def close(self) -> None:
+        if self.pump is not None:
+            self.pump.cancel()
+
+
+@dataclass
 class FakeDocker:
     """Has the methods of :class:`container_mgr.docker.engine.DockerHost`."""
 
@@ -87,6 +146,7 @@ class FakeDocker:
     late: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
+    execs: dict[str, FakeExec] = field(default_factory=dict)
     registry: bool = False
     """Images can be fetched."""
     pulled: list[str] = field(default_factory=list)
@@ -161,9 +221,36 @@ class FakeDocker:
     async def limit_cpu(self, name: str, share: float) -> None:
         self._begin("limit_cpu")
 
+    async def exec_create(
+        self, name: str, command: Sequence[str], *, terminal: bool, env: Mapping[str, str]
+    ) -> str:
+        self._begin("exec_create")
+        one = next(c for c in self.containers.values() if c.raw["Id"] == name)
+        ident = uuid.uuid4().hex
+        self.execs[ident] = FakeExec(one, list(command), dict(env))
+        return ident
+
+    async def exec_attach(self, ident: str, *, terminal: bool) -> FakeExec:
+        self._begin("exec_attach")
+        return await self.execs[ident].begin()
+
+    async def exec_resize(self, ident: str, rows: int, columns: int) -> None:
+        self._begin("exec_resize")
+
+    async def exec_state(self, ident: str) -> ExecState | None:
+        self._begin("exec_state")
+        process = self.execs[ident].process
+        if process is None:
+            return ExecState(running=False)
+        code = process.returncode
+        return ExecState(code is None, None if code is None else code if code >= 0 else 128 - code)
+
     def close(self) -> None:
         for one in self.containers.values():
             self._kill(one)
+        for command in self.execs.values():
+            if command.process is not None and command.process.returncode is None:
+                command.process.kill()
 
     async def _freezer(self, call: str, name: str, sig: signal.Signals, status: str) -> None:
         self._begin(call)

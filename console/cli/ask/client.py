@@ -119,8 +119,14 @@ class Client:
     def lines(self, path: str, *, follow: bool, **params: Any) -> Iterator[Document]:
         """Read a stream of JSON lines; a problem document in the stream raises CliError."""
         read_s = None if follow else self._settings.timeout_s
+        yield from self._lines(path, read_s, _given({**params, "follow": follow}))
+
+    def live(self, path: str, *, silence_s: float) -> Iterator[Document]:
+        """Read a stream of JSON lines that is never silent for longer, without its empty lines."""
+        yield from self._lines(path, silence_s, {})
+
+    def _lines(self, path: str, read_s: float | None, query: Document) -> Iterator[Document]:
         timeout = httpx.Timeout(self._settings.timeout_s, connect=_CONNECT_S, read=read_s)
-        query = _given({**params, "follow": follow})
         with (
             self._mapped(),
             self._http.stream("GET", path, params=query, timeout=timeout) as response,

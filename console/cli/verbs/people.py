@@ -177,6 +177,7 @@ def show_audit(
         "STATUS": lambda r: r["outcome"],
         "COUNT": lambda r: r["count"],
         "EPOCH": _epochs,
+        "DETAIL": lambda r: r["detail"] or NONE,
     }
     answer(
         ctx, output, lambda client: client.get("/audit", since=since, limit=limit), table(columns)

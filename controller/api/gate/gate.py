@@ -21,7 +21,7 @@ from controller.api.gate.access import PAGE_HEADER, Access, Admitted, Caller
 from controller.api.gate.idempotency import KeyedAnswers
 from controller.api.gate.origins import Origins
 from controller.api.gate.pace import RateLimit
-from controller.api.gate.rules import SAFE_METHODS, Matched, RouteTable
+from controller.api.gate.rules import CONTINUING, SAFE_METHODS, Matched, RouteTable
 from controller.api.problems import from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.audit_record import Record, clipped
@@ -44,6 +44,11 @@ class _Asked:
     def changes(self) -> bool:
         """Whether the request may change something."""
         return self.scope["method"] not in SAFE_METHODS
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is a change of its own, not a part of one that was recorded before."""
+        return self.changes and (self.matched is None or self.matched.name not in CONTINUING)
 
     @property
     def address(self) -> str:
@@ -132,7 +137,7 @@ class RequestGate:
             return
         name = matched.name if matched else ""
         scope.setdefault("state", {})["admitted"] = Admitted(asked.caller, name)
-        if matched is not None and matched.verb is not None and asked.changes:
+        if matched is not None and matched.verb is not None and asked.begins:
             await self._change(asked, receive, send)
         else:
             await self._read(asked, receive, send)
@@ -164,7 +169,7 @@ class RequestGate:
             return _misdirected()
         if asked.caller is None:
             return self._unidentified(asked)
-        late = self._rate_limit.check(asked.caller.principal, asked.scope["method"])
+        late = self._rate_limit.check(asked.caller.principal, change=asked.begins)
         return late or self._check_caller(asked, asked.caller, asked.matched)
 
     def _check_caller(
@@ -343,4 +348,5 @@ class RequestGate:
             outcome=status,
             epoch_before=before,
             epoch_after=self._owner.state.queries.epoch,
+            detail=clipped(asked.scope.get("state", {}).get("detail", "")),
         )

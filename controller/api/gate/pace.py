@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
 
-from controller.api.gate.rules import SAFE_METHODS
 from controller.api.problems import problem
 from controller.base.addresses import network_of
 from controller.base.token_bucket import TokenBucket
@@ -56,13 +55,13 @@ class RateLimit:
         self._buckets: defaultdict[str, OrderedDict[str, TokenBucket]] = defaultdict(OrderedDict)
         """Per kind, so that addresses, which cost nothing, cannot displace a user's bucket."""
 
-    def check(self, principal: Principal, method: str) -> JSONResponse | None:
+    def check(self, principal: Principal, *, change: bool) -> JSONResponse | None:
         """Return the refusal of a caller who sends too many requests, else None."""
         if principal.role in _FREE:
             return None
-        if method in SAFE_METHODS:
-            return self._take("read", principal.name, self._reads)
-        return self._take("change", principal.name, self._changes)
+        if change:
+            return self._take("change", principal.name, self._changes)
+        return self._take("read", principal.name, self._reads)
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal if there are too many."""

@@ -30,6 +30,9 @@ RULES: Mapping[str, str] = {
     "pause_job": "jobs:change",
     "resume_job": "jobs:change",
     "stream_job_logs": "logs:read",
+    "prepare_exec": "jobs:exec",
+    "stream_exec": "jobs:exec",
+    "send_exec_input": "jobs:exec",
     "list_events": "events:read",
     "get_top": "live:read",
     "get_series": "live:read",
@@ -60,6 +63,8 @@ RULES: Mapping[str, str] = {
 }
 PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openapi", "get_alive"})
 """Operations that need no token: they reveal nothing, or check credentials themselves."""
+CONTINUING: frozenset[str] = frozenset({"send_exec_input"})
+"""Changes that are parts of one that was recorded before: paced as reads, not recorded again."""
 BODY_BYTES = 16 * 2**10
 """Largest body of an operation that ``BODIES`` does not name."""
 BODIES: Mapping[str, int] = {
@@ -68,6 +73,8 @@ BODIES: Mapping[str, int] = {
     "put_allocation": 4 * 2**20,
     "apply_plan": 4 * 2**20,
     "create_token": 64 * 2**10,
+    "prepare_exec": 128 * 2**10,
+    "send_exec_input": 72 * 2**10,
 }
 """Largest bodies in bytes. An allocation and a plan name some ten thousand endpoints; a job has an
 environment, a token a list of projects."""

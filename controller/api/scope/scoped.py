@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 
 from controller.api.operations import Commands, Queries
 from controller.api.scope.redact import Redactor
 from controller.base.errors import ServiceError
 from controller.base.slices import Turns, in_slices
+from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned, Principal
+from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
@@ -335,6 +344,13 @@ class ScopedCommands:
             )
         request = request.model_copy(update={"project": projects.pop()})
         return await self._commands.remove_data(volume, request)
+
+    async def exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Prepare a command in a rank of a job."""
+        await self._scoped.job(name)
+        return await self._commands.exec(name, request, given)
 
 
 class ProjectsCut:

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -27,12 +28,15 @@ import structlog
 
 from controller.devices.agents.messages import (
     fault_of,
+    input_message,
     lines_of,
     missing_line,
+    output_of,
     rank_message,
     removal_message,
     rpc_fault,
     samples_of,
+    start_message,
     status_of,
     volumes_of,
 )
@@ -40,6 +44,9 @@ from controller.devices.agents.trust import AgentTrust, foreign, too_long
 from controller.devices.engine import (
     EngineError,
     EngineFault,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     Fenced,
     LogLine,
     OfferedVolume,
@@ -48,6 +55,8 @@ from controller.devices.engine import (
     RankSpec,
     RankStatus,
     Scope,
+    Typed,
+    WindowSize,
 )
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
@@ -72,6 +81,8 @@ _LOGS_SILENT_S = 20.0
 """A server that sends nothing for so long, while a log is not followed, is given up."""
 _AWAY = frozenset({"unavailable", "timeout", "forbidden"})
 """Faults of a server that may still have the output."""
+_EXEC_MARGIN_S = 60.0
+"""An agent ends a command itself; this limit is for one that does not."""
 _REFUSAL_CHARS = 1000
 _KEPT_PLACES = 4096
 """Ended jobs whose servers are remembered, for their logs."""
@@ -445,6 +456,38 @@ class AgentEngine:
 
         statuses, _ = await self._fan_out(call, servers)
         return [status for status in statuses if status.job == job]
+
+    async def exec(
+        self, start: ExecStart, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Run a command in a running rank; the last item is its end. Raises EngineError."""
+        server = start.server
+        if server not in self._stubs or server in self._liars:
+            why = self._liars.get(server, "the site has no such server")
+            raise EngineError([EngineFault("not_found", f"server/{server}", why)])
+
+        call = self._invoke(server, "Exec", None, start.total_s + _EXEC_MARGIN_S)
+
+        async def feed() -> None:
+            await call.write(start_message(start))
+            async for item in given:
+                await call.write(input_message(item))
+
+        feeds = asyncio.create_task(feed())
+        try:
+            async for message in call:
+                piece = output_of(message)
+                yield piece
+                if isinstance(piece, ExecEnd):
+                    return
+        except grpc.aio.AioRpcError as error:
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            raise (Fenced if fenced else EngineError)([rpc_fault(server, error)]) from error
+        finally:
+            feeds.cancel()
+            call.cancel()
+            await asyncio.gather(feeds, return_exceptions=True)
+        raise EngineError([EngineFault("failed", f"server/{server}", "its agent told no end")])
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""

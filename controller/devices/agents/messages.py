@@ -17,6 +17,9 @@ from container_mgr.volumes import rules
 from controller.devices.engine import (
     MISSING,
     EngineFault,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     GpuFigures,
     LogLine,
     NicReport,
@@ -27,8 +30,10 @@ from controller.devices.engine import (
     RankState,
     RankStatus,
     Scope,
+    Typed,
     VolumeData,
     VolumeMount,
+    WindowSize,
 )
 from protos import agent_pb2 as pb
 
@@ -264,6 +269,49 @@ def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
         )
         for line in batch.lines[:_MAX_LINES]
     ]
+
+
+def start_message(start: ExecStart) -> pb.ExecInput:
+    """Write the start of a command."""
+    return pb.ExecInput(
+        start=pb.ExecStart(
+            job=start.job,
+            rank=start.rank,
+            command=start.command,
+            terminal=start.terminal,
+            window=None if start.window is None else _window_message(start.window),
+            idle_s=start.idle_s,
+            total_s=start.total_s,
+        )
+    )
+
+
+def input_message(item: Typed | WindowSize) -> pb.ExecInput:
+    """Write what a command is given."""
+    match item:
+        case WindowSize():
+            return pb.ExecInput(resize=_window_message(item))
+        case Typed(data=None):
+            return pb.ExecInput(stdin_closed=True)
+        case Typed(data=data):
+            return pb.ExecInput(stdin=data)
+
+
+def _window_message(window: WindowSize) -> pb.WindowSize:
+    return pb.WindowSize(rows=window.rows, columns=window.columns)
+
+
+def output_of(message: pb.ExecOutput) -> ExecOutput | ExecEnd:
+    """Read a piece of a command's output, or its end."""
+    match message.WhichOneof("output"):
+        case "stdout":
+            return ExecOutput("stdout", message.stdout)
+        case "stderr":
+            return ExecOutput("stderr", message.stderr)
+        case _:
+            end = message.end
+            code = end.exit_code if end.HasField("exit_code") else None
+            return ExecEnd(code, end.reason[:_TEXT_CHARS])
 
 
 def _time(value: float) -> float | None:

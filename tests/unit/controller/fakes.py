@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +27,9 @@ from controller.devices.engine import (
     MISSING,
     EngineError,
     EngineFault,
+    ExecEnd,
+    ExecOutput,
+    ExecStart,
     Fenced,
     LogLine,
     OfferedVolume,
@@ -28,6 +39,8 @@ from controller.devices.engine import (
     RankState,
     RankStatus,
     Scope,
+    Typed,
+    WindowSize,
 )
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules.program import FlowProgram
@@ -270,6 +283,7 @@ class FakeEngine:
     site: CabledSite
     statuses: dict[tuple[str, int], RankStatus] = field(default_factory=dict)
     specs: dict[str, list[RankSpec]] = field(default_factory=dict)
+    execs: list[ExecStart] = field(default_factory=list)
     calls: list[tuple[str, str]] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     """Names of calls that fail."""
@@ -356,6 +370,17 @@ class FakeEngine:
             elif rank in (None, number) and (job, number, server) in self.written:
                 for line in self.output.get((job, number), ("one", "two")):
                     yield LogLine(number, time.time(), "stdout", line)
+
+    async def exec(
+        self, start: ExecStart, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Print the command."""
+        self._record("exec", start.job)
+        self.execs.append(start)
+        if self.statuses[start.job, start.rank].state is not RankState.RUNNING:
+            raise EngineError([EngineFault("conflict", f"server/{start.server}", "it is frozen")])
+        yield ExecOutput("stdout", " ".join(start.command).encode())
+        yield ExecEnd(0)
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         for s in list(self.statuses.values()):

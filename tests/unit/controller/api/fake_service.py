@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from controller.base.errors import ServiceError
+from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
+from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
 from controller.schema.live import LogLineView
@@ -51,6 +54,10 @@ class FakeService:
             for r in range(2)
         ]
         self.log_error: ServiceError | None = None
+        self.commands_run: list[tuple[str, ExecRequest]] = []
+        """Commands that have begun."""
+        self.commands_ended = 0
+        self.windows: list[WindowSize] = []
         self.followed = False
         self.endless_logs = False
         """A job's output that is followed does not end."""
@@ -175,6 +182,33 @@ class FakeCommands:
 
     async def resume(self, name: str) -> JobView:
         return await self._to(name, "resume", "running")
+
+    async def exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        await self._fake.enter("exec")
+        await self._fake.queries.job(name)
+        return self._exec(name, request, given)
+
+    async def _exec(
+        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
+        """Repeat the input to its end, then complain on stderr, and end with 3."""
+        self._fake.commands_run.append((name, request))
+        try:
+            await self._fake.enter("exec_begun")
+            async for item in given:
+                match item:
+                    case WindowSize():
+                        self._fake.windows.append(item)
+                    case Typed(data=None):
+                        break
+                    case Typed(data=bytes(data)):
+                        yield ExecOutput("stdout", data)
+            yield ExecOutput("stderr", b"no more\xff\n")
+            yield ExecEnd(3)
+        finally:
+            self._fake.commands_ended += 1
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         await self._fake.enter("make_plan")

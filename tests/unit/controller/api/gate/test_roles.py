@@ -38,6 +38,8 @@ BODIES: dict[str, Any] = {
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
     "remove_data": {"job": "alpha-red"},
+    "prepare_exec": {"command": ["true"]},
+    "send_exec_input": {"seq": 1, "stdin": ""},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
 }
 PLAN = PlanRequest()
@@ -58,6 +60,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "pause_job": "alpha-red",
         "resume_job": "alpha-red",
         "stream_job_logs": "alpha-red",
+        "prepare_exec": "alpha-red",
+        "stream_exec": "alpha-red",
+        "send_exec_input": "alpha-red",
         "attach_endpoint": "gpu0",
         "trace_endpoint": "gpu0",
         "release_quarantine": "as0/3",
@@ -71,6 +76,11 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
     if name == "revoke_token":
         token, _ = await site.accounts.create("spare", Role.VIEWER, ["alpha"])
         ident = token.id
+    if "{ident}" in path and "exec" in path:
+        ident = "0" * 32
+        async with site.client(who) as client:
+            made = await client.post("/jobs/alpha-red/exec", json=BODIES["prepare_exec"])
+            ident = made.json().get("id", ident)
     body = BODIES.get(name)
     if name == "apply_plan":
         body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
@@ -100,6 +110,9 @@ def expected(who: str, name: str) -> set[int]:
         "pause_job",
         "resume_job",
         "stream_job_logs",
+        "prepare_exec",
+        "stream_exec",
+        "send_exec_input",
         "submit_job",
         "get_transaction",
         "abort_transaction",

@@ -1,0 +1,391 @@
+"""Runs commands in running ranks for callers who watch them.
+
+A command lives no longer than its caller watches: when it ends, the caller leaves or a time-out
+passes, all processes that are left of it get SIGHUP and, a second later, SIGKILL. Its place is free
+only after that, also when a freeze delays their end. Output that is not taken stays in the kernel's
+buffers, and the command waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from container_mgr.docker.attached import Attached, Stream
+from container_mgr.docker.engine import DockerHost, EngineFailure, EngineRefusedError
+from container_mgr.kernel import marked
+from container_mgr.ranks import policy
+from container_mgr.ranks.batch import fault_of
+from container_mgr.values import AgentError, Container
+
+MARK = "LL_EXEC"
+"""The variable that marks a command's processes. A job cannot set it (``policy``)."""
+MOST = 32
+MOST_PER_RANK = 8
+MAX_IDLE_S = 24 * 3600.0
+MAX_TOTAL_S = 24 * 3600.0
+MAX_CELLS = 4096
+"""The largest number of rows, and of columns, of a terminal."""
+
+GRACE_S = 1.0
+_TICK_S = 0.5
+_END_S = 5.0
+"""How long the engine may take to know the exit code once the output has ended."""
+_RESIZE_S = 5.0
+"""How long a new command may refuse the size of its terminal."""
+_LATE_S = 30.0
+"""How long a command that the engine has not started may still start."""
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 1.0
+
+_log = structlog.get_logger("container_mgr.ranks.execs")
+
+
+@dataclass(slots=True, frozen=True)
+class Window:
+    """The size of a terminal."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(slots=True, frozen=True)
+class Typed:
+    """Input for a command; ``data`` None is its end."""
+
+    data: bytes | None
+
+
+Input = Typed | Window
+
+
+@dataclass(slots=True, frozen=True)
+class Start:
+    """A command to run, and its limits in seconds."""
+
+    job: str
+    rank: int
+    command: tuple[str, ...]
+    terminal: bool
+    window: Window | None
+    idle_s: float
+    total_s: float
+
+
+@dataclass(slots=True, frozen=True)
+class Ending:
+    """How a command ended: by itself with ``exit_code``, or by a limit, the ``reason``."""
+
+    exit_code: int | None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Says when a command has run for too long. Pure: times are arguments, in seconds.
+
+    A frozen rank can neither read nor write, so the idle time stands still; the total goes on.
+    """
+
+    idle_s: float
+    total_s: float
+    began: float
+    heard: float
+    """When there was input or output, moved on by the time of freezes."""
+    seen: float
+
+    @classmethod
+    def at(cls, start: Start, now: float) -> Clock:
+        """Start with the limits of a command, as far as this agent allows them."""
+        return cls(
+            _limited(start.idle_s, MAX_IDLE_S), _limited(start.total_s, MAX_TOTAL_S), now, now, now
+        )
+
+    def passed(self, now: float, *, frozen: bool) -> str:
+        """Return which limit has passed at ``now``; empty when none has."""
+        if frozen:
+            self.heard += now - self.seen
+        self.seen = now
+        if now - self.began >= self.total_s:
+            return f"it ran for {self.total_s:g} s, its time limit"
+        if now - self.heard >= self.idle_s:
+            return f"it had no input and no output for {self.idle_s:g} s"
+        return ""
+
+
+@dataclass(slots=True, eq=False)
+class _Command:
+    """One command from its place to its end."""
+
+    start: Start
+    container: Container
+    token: str
+    """The value of its mark."""
+    ident: str = ""
+    """The engine's name for it; empty before it has one."""
+    end: asyncio.Task[None] | None = None
+
+
+class Execs:
+    """All commands of one server. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        engine: DockerHost,
+        observe: Callable[[str], Awaitable[list[Container]]],
+        frozen: Callable[[Container], bool],
+        *,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``observe`` returns a job's containers; ``frozen`` reads the kernel's freezer."""
+        self._engine = engine
+        self._observe = observe
+        self._frozen = frozen
+        self._proc = proc
+        self._clock = clock
+        self._running: Counter[str] = Counter()
+        self._ends: set[asyncio.Task[None]] = set()
+
+    async def recover(self, containers: Sequence[Container]) -> None:
+        """End commands whose callers an earlier agent lost."""
+        for container in containers:
+            if container.alive:
+                await self._signal(container, f"{MARK}=", signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Give the commands of the last callers their grace time, then stop."""
+        if self._ends:
+            _, late = await asyncio.wait(self._ends, timeout=3 * GRACE_S)
+            for task in late:
+                task.cancel()
+
+    async def run(
+        self,
+        start: Start,
+        given: AsyncIterator[Input],
+        tell: Callable[[tuple[Stream, bytes]], Awaitable[None]],
+    ) -> Ending:
+        """Run a command; ``tell`` gets its output, piece by piece.
+
+        Cancel to end it. Raises AgentError when it cannot start or the engine is lost.
+        """
+        check(start)
+        name = _rank(start)
+        container = await self._container(start, name)
+        self._enter(container, name)
+        command = _Command(start, container, uuid.uuid4().hex)
+        try:
+            command.ident = await self._engine.exec_create(
+                container.id,
+                start.command,
+                terminal=start.terminal,
+                env={MARK: command.token},
+            )
+            return await self._attached(command, given, tell)
+        except EngineRefusedError as error:
+            raise AgentError("conflict", name, str(error)) from error
+        except EngineFailure as error:
+            raise fault_of(name, error) from error
+        except OSError as error:
+            raise AgentError("unavailable", name, f"the engine was lost: {error}") from error
+        finally:
+            self._begin_end(command)
+
+    async def _container(self, start: Start, name: str) -> Container:
+        try:
+            found = await self._observe(start.job)
+        except EngineFailure as error:
+            raise fault_of(name, error) from error
+        mine = [c for c in found if c.key.rank == start.rank]
+        newest = max(mine, key=lambda c: c.key.epoch, default=None)
+        if newest is None:
+            raise AgentError("not_found", name, "it is not on this server")
+        if newest.state == "paused":
+            raise AgentError("conflict", name, "it is frozen", "resume the job first")
+        if newest.state != "running":
+            raise AgentError("conflict", name, f"its container is {newest.state}, not running")
+        return newest
+
+    def _enter(self, container: Container, name: str) -> None:
+        here = container.key.container
+        for found, most, where in (
+            (self._running[here], MOST_PER_RANK, "this rank"),
+            (self._running.total(), MOST, "this server"),
+        ):
+            if found >= most:
+                raise AgentError(
+                    "conflict", name, f"{most} commands run in {where} already", "end one of them"
+                )
+        self._running[here] += 1
+
+    async def _attached(
+        self,
+        command: _Command,
+        given: AsyncIterator[Input],
+        tell: Callable[[tuple[Stream, bytes]], Awaitable[None]],
+    ) -> Ending:
+        start = command.start
+        streams = await self._engine.exec_attach(command.ident, terminal=start.terminal)
+        clock = Clock.at(start, self._clock())
+
+        async def show() -> None:
+            while (piece := await streams.read()) is not None:
+                clock.heard = self._clock()
+                await tell(piece)
+                clock.heard = self._clock()
+
+        async def watch() -> str:
+            while True:
+                frozen = self._frozen(command.container)
+                if why := clock.passed(self._clock(), frozen=frozen):
+                    self._begin_end(command)
+                    return why
+                await asyncio.sleep(_TICK_S)
+
+        loop = asyncio.get_running_loop()
+        shows, watches = loop.create_task(show()), loop.create_task(watch())
+        feeds = loop.create_task(self._feed(command, streams, given, clock))
+        try:
+            await shows  # also after a limit: what is written before the end is told before it
+            if watches.done():
+                return Ending(None, watches.result())
+            return Ending(await self._exit_code(command))
+        finally:
+            streams.close()
+            for task in (shows, watches, feeds):
+                task.cancel()
+            await asyncio.gather(shows, watches, feeds, return_exceptions=True)
+
+    async def _feed(
+        self,
+        command: _Command,
+        streams: Attached,
+        given: AsyncIterator[Input],
+        clock: Clock,
+    ) -> None:
+        """Pass on input until the command takes no more; a terminal's has no end."""
+        start = command.start
+        if start.window is not None:
+            await self._resize(command.ident, start.window)
+        with suppress(OSError):
+            async for item in given:
+                match item:
+                    case Window() if fits(item):
+                        await self._resize(command.ident, item)
+                    case Typed(data=None) if not start.terminal:
+                        streams.close_input()
+                    case Typed(data=bytes(data)):
+                        clock.heard = self._clock()
+                        await streams.write(data)
+
+    async def _resize(self, ident: str, window: Window) -> None:
+        """Set the size of the terminal; a command that is just starting refuses it for a moment."""
+        end, pause_s = self._clock() + _RESIZE_S, _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._engine.exec_resize(ident, window.rows, window.columns)
+            except EngineRefusedError:
+                if self._clock() >= end:
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+            except EngineFailure as error:
+                _log.warning("terminal not resized", reason=str(error))
+                return
+            else:
+                return
+
+    async def _exit_code(self, command: _Command) -> int:
+        """Return the exit code of a command whose output has ended. AgentError without one."""
+        name = _rank(command.start)
+        end, pause_s = self._clock() + _END_S, _FIRST_PAUSE_S
+        while (state := await self._engine.exec_state(command.ident)) and state.running:
+            if self._clock() >= end:
+                raise AgentError("failed", name, "the command closed its output and ran on")
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+        if state is None or state.exit_code is None:
+            raise AgentError("conflict", name, "its container ended")
+        return state.exit_code
+
+    def _begin_end(self, command: _Command) -> None:
+        """End what is left of a command, once."""
+        if command.end is None:
+            command.end = asyncio.get_running_loop().create_task(self._end(command))
+            self._ends.add(command.end)
+            command.end.add_done_callback(self._ends.discard)
+
+    async def _end(self, command: _Command) -> None:
+        """End what is left of a command, then free its place."""
+        container, mark = command.container, f"{MARK}={command.token}"
+        signum, began, pause_s = signal.SIGHUP, self._clock(), _FIRST_PAUSE_S
+        try:
+            while True:
+                over = not command.ident or await self._is_over(
+                    command.ident, self._clock() - began
+                )
+                if not await self._signal(container, mark, signum) and over:
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                if self._clock() - began >= GRACE_S:
+                    signum = signal.SIGKILL
+        finally:
+            self._running[container.key.container] -= 1
+            self._running += Counter()  # drops the zero
+
+    async def _is_over(self, ident: str, waited_s: float) -> bool:
+        """Say whether the engine has ended a command, or will not start it any more.
+
+        While the engine does not answer it may do both. One that was hung may start late.
+        """
+        try:
+            state = await self._engine.exec_state(ident)
+        except EngineFailure:
+            return False
+        if state is None:
+            return True
+        return not state.running and (state.exit_code is not None or waited_s >= _LATE_S)
+
+    async def _signal(self, container: Container, mark: str, signum: signal.Signals) -> bool:
+        """Signal all marked processes; return whether there may be some."""
+        try:
+            sent = await asyncio.to_thread(marked.send, container.id, mark, signum, self._proc)
+        except OSError as error:
+            _log.error("processes not read", reason=str(error))
+            return True
+        return sent > 0
+
+
+def check(start: Start) -> None:
+    """Raise AgentError(invalid) for a command that cannot be run."""
+    policy.check_job(start.job)
+    obj = _rank(start)
+    if not start.command:
+        raise AgentError("invalid", obj, "there is no command")
+    policy.check_command(obj, start.command)
+    if start.window is not None and not fits(start.window):
+        raise AgentError("invalid", obj, f"a terminal has 1 to {MAX_CELLS} rows and columns")
+
+
+def _rank(start: Start) -> str:
+    return f"rank {start.rank} of job {start.job}"
+
+
+def fits(window: Window) -> bool:
+    """Say whether a terminal may have this size."""
+    return 1 <= window.rows <= MAX_CELLS and 1 <= window.columns <= MAX_CELLS
+
+
+def _limited(seconds: float, most: float) -> float:
+    return min(most, seconds) if seconds > 0 else most
