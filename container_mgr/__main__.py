@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -47,6 +49,19 @@ def main() -> int:
         metavar="HOST[:PORT][/PATH]",
         help="images may be fetched from here; repeatable (default: none are fetched)",
     )
+    parser.add_argument(
+        "--image-space",
+        type=_bytes,
+        metavar="SIZE",
+        help="remove pulled images beyond this, least recently used first, e.g. 200GiB"
+        " (default: no limit)",
+    )
+    parser.add_argument(
+        "--keep-images",
+        type=_seconds,
+        metavar="TIME",
+        help="remove pulled images that no job has used for this long, e.g. 14d (default: never)",
+    )
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -68,6 +83,8 @@ def main() -> int:
                 job_map=options.job_map,
                 require_digest=options.require_digest,
                 registries=options.registry,
+                image_space_bytes=options.image_space,
+                keep_images_s=options.keep_images,
                 ready=_print_ready,
             )
         )
@@ -75,6 +92,25 @@ def main() -> int:
         print(f"{error.code}: {error.obj}: {error} ({error.hint})", file=sys.stderr)
         return 1
     return 0
+
+
+def _bytes(text: str) -> int:
+    return int(_amount(text, {"MiB": 2**20, "GiB": 2**30, "TiB": 2**40}))
+
+
+def _seconds(text: str) -> float:
+    return _amount(text, {"h": 3600, "d": 86400})
+
+
+def _amount(text: str, units: Mapping[str, int]) -> float:
+    unit = next((u for u in units if text.endswith(u)), None)
+    try:
+        value = float(text.removesuffix(unit or ""))
+    except ValueError:
+        value = -1.0
+    if unit is None or not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number with {' or '.join(units)}")
+    return value * units[unit]
 
 
 def log_processors() -> list[structlog.typing.Processor]:

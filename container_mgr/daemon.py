@@ -23,6 +23,8 @@ from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.inventory import Inventory, server_facts
 from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
+from container_mgr.images.kept import KeepPolicy, KeptImages
+from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.ranks import Ranks
@@ -76,6 +78,10 @@ class AgentConfig:
     """Refuse images named by a tag."""
     registries: Sequence[str] = ()
     """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
+    image_space_bytes: int | None = None
+    """Most bytes of images that this agent pulled; None for no limit."""
+    keep_images_s: float | None = None
+    """Longest time that a pulled image stays unused; None for ever."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""
@@ -99,6 +105,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     fence = Fence(config.directory / "term")
     ranks: Ranks | None = None
     sampler: asyncio.Task[None] | None = None
+    keeper: asyncio.Task[None] | None = None
+    pulls: Pulls | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
         interceptors=[TermGate(fence)],
@@ -131,7 +139,15 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 "unavailable", "docker", str(error), "is the Docker Engine running?"
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
-        service = AgentService(config.server, engine, ranks, inventory)
+        kept = KeptImages(
+            engine,
+            config.directory / "images.json",
+            KeepPolicy(config.image_space_bytes, config.keep_images_s),
+        )
+        await kept.load()
+        pulls = Pulls(engine, kept)
+        keeper = asyncio.create_task(kept.run())
+        service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
         sampler = asyncio.create_task(service.sample_forever())
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
@@ -147,10 +163,13 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         await stop.wait()
     finally:
         await server.stop(_STOP_GRACE_S)
-        if sampler is not None:
-            sampler.cancel()
-            with suppress(asyncio.CancelledError):
-                await sampler
+        for task in (sampler, keeper):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        if pulls is not None:
+            await pulls.close()
         if ranks is not None:
             await ranks.close()
         gpus.stop()

@@ -12,7 +12,18 @@ import typer
 from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
-from console.cli.verbs import allocation, jobs, objects, people, plans, repairs, report, top, trace
+from console.cli.verbs import (
+    allocation,
+    images,
+    jobs,
+    objects,
+    people,
+    plans,
+    repairs,
+    report,
+    top,
+    trace,
+)
 from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
 
 app = typer.Typer(
@@ -58,6 +69,7 @@ app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")
+app.add_typer(images.image, name="image")
 app.add_typer(people.token, name="token")
 app.add_typer(people.project, name="project")
 app.add_typer(people.audit, name="audit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from container_mgr.docker.engine import PullState
 from container_mgr.hardware.nvml import Reading
 from container_mgr.ranks.living import Sample
 from container_mgr.ranks.logs import Line
@@ -16,6 +17,7 @@ from container_mgr.values import (
     RankKey,
     RankLimits,
     RankSpec,
+    RegistryLogin,
 )
 from protos import agent_pb2 as pb
 
@@ -47,6 +49,23 @@ def spec_of(rank: pb.Rank) -> RankSpec:
         gpu_uuid=rank.gpu_uuid,
         emulated_share=rank.emulated_share if emulated else None,
         limits=_limits_of(rank.limits),
+    )
+
+
+def login_of(request: pb.ImageRequest) -> RegistryLogin | None:
+    """Read the login of a request for an image; None without one."""
+    if not request.HasField("login"):
+        return None
+    return RegistryLogin(request.login.username, request.login.password)
+
+
+def progress_of(state: PullState) -> pb.PullProgress:
+    """Convert how far a pull is."""
+    return pb.PullProgress(
+        layers_done=state.layers_done,
+        layers=state.layers,
+        bytes_done=state.bytes_done,
+        bytes_total=state.bytes_total,
     )
 
 

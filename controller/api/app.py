@@ -20,6 +20,7 @@ from controller.api.routes import (
     console,
     fabric,
     files,
+    images,
     jobs,
     live,
     metrics,
@@ -33,7 +34,7 @@ from controller.api.routes import (
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
-PARTS = (session, files, fabric, optics, jobs, plans, repairs, live, stream, people)
+PARTS = (session, files, fabric, optics, jobs, images, plans, repairs, live, stream, people)
 
 
 def create_app(

@@ -19,6 +19,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
+from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import ContainerView, JobRequest, JobView
 from controller.schema.live import (
     HealthView,
@@ -143,6 +144,10 @@ class Queries(Protocol):
         """Return the transactions that are kept, oldest first."""
         ...
 
+    async def preparation(self, ident: str) -> PreparationView:
+        """Return how far the servers are with pulling an image ahead."""
+        ...
+
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow all changes, from the frame after ``last_id`` on."""
         ...
@@ -173,6 +178,10 @@ class Commands(Protocol):
 
     async def resume(self, name: str) -> JobView:
         """Thaw a paused job."""
+        ...
+
+    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
+        """Begin to pull an image to servers, ahead of the jobs that need it."""
         ...
 
     async def bring_back(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.devices.engine import ExecutionEngine
+from controller.images.keeper import ImageKeeper
+from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
-from controller.ranks import calls
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.schema.fabric import SwitchView
+from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import (
     Allocation,
@@ -31,9 +32,10 @@ class Commands:
 
     def __init__(
         self,
-        engine: ExecutionEngine,
         keeper: JobKeeper,
         *,
+        images: ImageKeeper,
+        preparations: Preparations,
         plans: Planner,
         allocation: AllocationFiles,
         drift: DriftWatch,
@@ -41,8 +43,9 @@ class Commands:
         fabric: FabricViews,
         jobs: JobViews,
     ) -> None:
-        self._engine = engine
         self._keeper = keeper
+        self._images = images
+        self._preparations = preparations
         self._plans = plans
         self._allocation = allocation
         self._drift = drift
@@ -52,8 +55,8 @@ class Commands:
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
-        await calls.check_image(self._engine, request)
-        return self._jobs.job(await self._keeper.submit(request))
+        digest = await self._images.pin_request(request)
+        return self._jobs.job(await self._keeper.submit(request, digest))
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""
@@ -66,6 +69,10 @@ class Commands:
     async def resume(self, name: str) -> JobView:
         """Thaw a paused job."""
         return self._jobs.job(await self._keeper.resume(name))
+
+    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
+        """Begin to pull an image ahead of the jobs that need it."""
+        return self._preparations.begin(request)
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a regroup; changes nothing."""

@@ -78,6 +78,9 @@ class JobRecord:
     """Since when it has been first in the queue; None when it never was."""
     pauses: Mapping[str, float] = field(default_factory=dict)
     """When its light was moved, by transaction; only the latest."""
+    image_digest: str = ""
+    """What its image's name meant at submit: NAME@sha256:... or an id. Every rank of every start
+    runs it. Empty until a server has answered."""
 
     @property
     def holding(self) -> bool:
