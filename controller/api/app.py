@@ -23,7 +23,6 @@ from controller.api.routes import (
     images,
     jobs,
     live,
-    metrics,
     optics,
     people,
     plans,
@@ -31,6 +30,7 @@ from controller.api.routes import (
     session,
     stream,
 )
+from controller.api.routes.metrics import site as metrics
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"

@@ -19,6 +19,8 @@ ROUTES = {
     ("post", "/api/v1/jobs/{name}/pause"),
     ("post", "/api/v1/jobs/{name}/resume"),
     ("get", "/api/v1/jobs/{name}/logs"),
+    ("post", "/api/v1/images/preparations"),
+    ("get", "/api/v1/images/preparations/{ident}"),
     ("get", "/api/v1/endpoints"),
     ("get", "/api/v1/aggregators"),
     ("get", "/api/v1/switches"),
