@@ -9,12 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
-from controller.devices.engine import LogLine, Pull, RankSample, RankSpec, RankState, RankStatus
+from controller.devices.engine import (
+    LogLine,
+    PullProgress,
+    RankSample,
+    RankSpec,
+    RankState,
+    RankStatus,
+    RegistryLogin,
+    ServerImage,
+)
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.session import messages
 from ocs_driver.base import (
@@ -283,8 +300,23 @@ class SimEngine:
     def command(self, term: int) -> None:
         """Accept any term."""
 
-    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
-        """Accept any image."""
+    async def find_image(
+        self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
+    ) -> list[ServerImage]:
+        """Return that every server has every image."""
+        return [ServerImage(server, True, f"sha256:{0:064x}") for server in sorted(servers)]
+
+    async def registry_digest(
+        self, image: str, servers: Collection[str], login: RegistryLogin | None, timeout_s: float
+    ) -> str:
+        """Return a digest."""
+        return f"sha256:{0:064x}"
+
+    async def pull_image(
+        self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        """Return at once: the image is there."""
+        yield PullProgress(image=ServerImage(server, True, f"sha256:{0:064x}"))
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm every controller."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -102,6 +104,19 @@ def main() -> int:
         "--logs-total", type=int, default=kept.total_bytes, metavar="BYTES",
         help="output kept of all removed containers; the oldest goes first (default: %(default)d)",
     )  # fmt: skip
+    parser.add_argument(
+        "--image-space",
+        type=_bytes,
+        metavar="SIZE",
+        help="remove pulled images beyond this, least recently used first, e.g. 200GiB"
+        " (default: no limit)",
+    )
+    parser.add_argument(
+        "--keep-images",
+        type=_seconds,
+        metavar="TIME",
+        help="remove pulled images that no job has used for this long, e.g. 14d (default: never)",
+    )
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -127,6 +142,8 @@ def main() -> int:
                 users=parse_users(options.user, options.uids),
                 log_dir=options.log_dir,
                 logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
+                image_space_bytes=options.image_space,
+                keep_images_s=options.keep_images,
                 ready=_print_ready,
             )
         )
@@ -134,6 +151,25 @@ def main() -> int:
         print(f"{error.code}: {error.obj}: {error} ({error.hint})", file=sys.stderr)
         return 1
     return 0
+
+
+def _bytes(text: str) -> int:
+    return int(_amount(text, {"MiB": 2**20, "GiB": 2**30, "TiB": 2**40}))
+
+
+def _seconds(text: str) -> float:
+    return _amount(text, {"h": 3600, "d": 86400})
+
+
+def _amount(text: str, units: Mapping[str, int]) -> float:
+    unit = next((u for u in units if text.endswith(u)), None)
+    try:
+        value = float(text.removesuffix(unit or ""))
+    except ValueError:
+        value = -1.0
+    if unit is None or not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number with {' or '.join(units)}")
+    return value * units[unit]
 
 
 def log_processors() -> list[structlog.typing.Processor]:

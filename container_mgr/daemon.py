@@ -24,6 +24,8 @@ from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.inventory import Inventory, server_facts
 from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
+from container_mgr.images.kept import KeepPolicy, KeptImages
+from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.quotas import QuotaWatch
@@ -92,6 +94,10 @@ class AgentConfig:
     log_dir: Path | None = None
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
     logs: LogLimits = field(default_factory=LogLimits)
+    image_space_bytes: int | None = None
+    """Most bytes of images that this agent pulled; None for no limit."""
+    keep_images_s: float | None = None
+    """Longest time that a pulled image stays unused; None for ever."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""
@@ -122,6 +128,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     ranks: Ranks | None = None
     volumes: Volumes | None = None
     loops: list[asyncio.Task[None]] = []
+    pulls: Pulls | None = None
     gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
     server = grpc.aio.server(
         interceptors=[TermGate(fence)],
@@ -165,7 +172,14 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 "choose directories that can be written with --state-dir and --log-dir",
             ) from error
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
-        service = AgentService(config.server, engine, ranks, inventory)
+        kept = KeptImages(
+            engine,
+            config.directory / "images.json",
+            KeepPolicy(config.image_space_bytes, config.keep_images_s),
+        )
+        await kept.load()
+        pulls = Pulls(engine, kept)
+        service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
         watch = QuotaWatch(volumes, ranks.observe, ranks.end)
         loops = [
             asyncio.create_task(loop)
@@ -174,6 +188,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 watch.enforce_forever(),
                 watch.measure_forever(),
                 _prune_forever(ranks),
+                kept.run(),
             )
         ]
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
@@ -194,6 +209,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
             loop.cancel()
             with suppress(asyncio.CancelledError):
                 await loop
+        if pulls is not None:
+            await pulls.close()
         if ranks is not None:
             await ranks.close()
         if volumes is not None:

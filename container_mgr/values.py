@@ -173,6 +173,14 @@ class BoundVolume:
 
 
 @dataclass(slots=True, frozen=True)
+class RegistryLogin:
+    """A user of a registry. Kept in memory only, for one request."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(slots=True, frozen=True)
 class RankSpec:
     """One rank to run. ``gpu_uuid`` and ``emulated_share`` (cores) exclude each other."""
 

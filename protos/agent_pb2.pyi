@@ -92,24 +92,54 @@ class Health(_message.Message):
     def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ImageRequest(_message.Message):
-    __slots__ = ("image", "refresh")
+    __slots__ = ("image", "refresh", "resolve", "login")
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     REFRESH_FIELD_NUMBER: _ClassVar[int]
+    RESOLVE_FIELD_NUMBER: _ClassVar[int]
+    LOGIN_FIELD_NUMBER: _ClassVar[int]
     image: str
     refresh: bool
-    def __init__(self, image: _Optional[str] = ..., refresh: _Optional[bool] = ...) -> None: ...
+    resolve: bool
+    login: RegistryLogin
+    def __init__(self, image: _Optional[str] = ..., refresh: _Optional[bool] = ..., resolve: _Optional[bool] = ..., login: _Optional[_Union[RegistryLogin, _Mapping]] = ...) -> None: ...
+
+class RegistryLogin(_message.Message):
+    __slots__ = ("username", "password")
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    username: str
+    password: str
+    def __init__(self, username: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
 
 class ImageReply(_message.Message):
-    __slots__ = ("present", "image_id", "size_bytes", "refusal")
+    __slots__ = ("present", "image_id", "size_bytes", "refusal", "names", "digest")
     PRESENT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     present: bool
     image_id: str
     size_bytes: int
     refusal: str
-    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    digest: str
+    def __init__(self, present: _Optional[bool] = ..., image_id: _Optional[str] = ..., size_bytes: _Optional[int] = ..., refusal: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class PullProgress(_message.Message):
+    __slots__ = ("layers_done", "layers", "bytes_done", "bytes_total", "image")
+    LAYERS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    layers_done: int
+    layers: int
+    bytes_done: int
+    bytes_total: int
+    image: ImageReply
+    def __init__(self, layers_done: _Optional[int] = ..., layers: _Optional[int] = ..., bytes_done: _Optional[int] = ..., bytes_total: _Optional[int] = ..., image: _Optional[_Union[ImageReply, _Mapping]] = ...) -> None: ...
 
 class Nic(_message.Message):
     __slots__ = ("name", "ip", "prefix_len", "mac", "mtu", "dscp")

@@ -49,10 +49,10 @@ class AgentStub:
                 request_serializer=protos_dot_agent__pb2.ImageRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.ImageReply.FromString,
                 _registered_method=True)
-        self.EnsureImage = channel.unary_unary(
-                '/lightloom.agent.v1.Agent/EnsureImage',
+        self.PullImage = channel.unary_stream(
+                '/lightloom.agent.v1.Agent/PullImage',
                 request_serializer=protos_dot_agent__pb2.ImageRequest.SerializeToString,
-                response_deserializer=protos_dot_agent__pb2.ImageReply.FromString,
+                response_deserializer=protos_dot_agent__pb2.PullProgress.FromString,
                 _registered_method=True)
         self.Start = channel.unary_unary(
                 '/lightloom.agent.v1.Agent/Start',
@@ -125,14 +125,15 @@ class AgentServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ImageStatus(self, request, context):
-        """ImageStatus tells whether the image is present. EnsureImage pulls it if it is missing, or
-        always with `refresh`.
+        """ImageStatus tells whether the image is present, and with `resolve` what its registry means by
+        the name. PullImage pulls it if it is missing, or always with `refresh`; requests for the same
+        image join one pull, which continues when they leave.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def EnsureImage(self, request, context):
+    def PullImage(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,10 +226,10 @@ def add_AgentServicer_to_server(servicer, server):
                     request_deserializer=protos_dot_agent__pb2.ImageRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.ImageReply.SerializeToString,
             ),
-            'EnsureImage': grpc.unary_unary_rpc_method_handler(
-                    servicer.EnsureImage,
+            'PullImage': grpc.unary_stream_rpc_method_handler(
+                    servicer.PullImage,
                     request_deserializer=protos_dot_agent__pb2.ImageRequest.FromString,
-                    response_serializer=protos_dot_agent__pb2.ImageReply.SerializeToString,
+                    response_serializer=protos_dot_agent__pb2.PullProgress.SerializeToString,
             ),
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
@@ -373,7 +374,7 @@ class Agent:
             _registered_method=True)
 
     @staticmethod
-    def EnsureImage(request,
+    def PullImage(request,
             target,
             options=(),
             channel_credentials=None,
@@ -383,12 +384,12 @@ class Agent:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
-            '/lightloom.agent.v1.Agent/EnsureImage',
+            '/lightloom.agent.v1.Agent/PullImage',
             protos_dot_agent__pb2.ImageRequest.SerializeToString,
-            protos_dot_agent__pb2.ImageReply.FromString,
+            protos_dot_agent__pb2.PullProgress.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,12 +8,13 @@ from sitefile.model import (
     CabledSite,
     Emulation,
     EndpointCable,
-    PasswordRef,
     Port,
     Server,
     SwitchCable,
     Uplink,
 )
+from sitefile.passwords import PasswordRef
+from sitefile.registries import Registry
 from sitefile.scheduling import Rates, RegroupPolicy, Scheduling
 from sitefile.schema import site_schema
 
@@ -26,6 +27,7 @@ __all__ = [
     "Port",
     "Problem",
     "Rates",
+    "Registry",
     "RegroupPolicy",
     "Scheduling",
     "Server",

@@ -15,12 +15,13 @@ from sitefile.model import (
     CabledSite,
     Emulation,
     EndpointCable,
-    PasswordRef,
     Port,
     Server,
     SwitchCable,
     Uplink,
 )
+from sitefile.passwords import PasswordRef
+from sitefile.registries import registries_of
 from sitefile.scheduling import scheduling_of
 from sitefile.schema import SiteModel
 from sitefile.volumes import users_of, volume_of
@@ -152,6 +153,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         cabling.uplink(f"uplinks[{index}]", a, b) for index, (a, b) in enumerate(model.uplinks)
     ]
     _references(cabling, model)
+    _registries(cabling, model)
     if cabling.problems:
         return None, cabling.problems
     emulation = Emulation(**model.emulation.model_dump()) if model.emulation else None
@@ -208,6 +210,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         mtu=model.network.mtu,
         dscp=model.network.dscp,
         logs=logs_of(model.logs),
+        registries=registries_of(model.registries),
     )
     return site, []
 
@@ -259,6 +262,18 @@ def _unique(cabling: _Cabling, model: SiteModel) -> None:
                 f"{e.mac} is a multicast address",
                 "clear the lowest bit of the first octet",
             )
+
+
+def _registries(cabling: _Cabling, model: SiteModel) -> None:
+    known = {p.name for p in model.projects}
+    for name, registry in model.registries.items():
+        for project in registry.projects:
+            if known and project not in known:
+                cabling.problem(
+                    f"registries.{name}.projects",
+                    f"unknown project {project!r}",
+                    "add it to projects",
+                )
 
 
 def _references(cabling: _Cabling, model: SiteModel) -> None:

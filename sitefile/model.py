@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
 from sitefile.logs import LogPolicy
+from sitefile.passwords import PasswordRef
+from sitefile.registries import Registry
 from sitefile.scheduling import Scheduling
 from sitefile.volumes import Users, Volume
 
@@ -34,26 +33,6 @@ class Port:
 
     def __str__(self) -> str:
         return f"{self.device}/{self.port}"
-
-
-@dataclass(slots=True, frozen=True)
-class PasswordRef:
-    """A reference to a password; the password itself is never in a site file or a URL."""
-
-    env: str | None = None
-    file: str | None = None
-
-    def resolve(self) -> str:
-        """Return the password.
-
-        Raises PermissionError when others can read the file, KeyError or OSError when absent.
-        """
-        if self.env is not None:
-            return os.environ[self.env]
-        path = Path(self.file or "")
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise PermissionError(f"{path} holds a password and must have mode 0600")
-        return path.read_text(encoding="utf-8").strip()
 
 
 @dataclass(slots=True, frozen=True)
@@ -163,6 +142,8 @@ class CabledSite:
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
     logs: LogPolicy = field(default_factory=LogPolicy)
     """How much output the agents keep."""
+    registries: tuple[Registry, ...] = ()
+    """Registries whose images only some projects may run."""
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""

@@ -21,6 +21,8 @@ from pydantic import (
 
 from sitefile import names
 from sitefile.logs import LogsModel
+from sitefile.passwords import PasswordModel
+from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
 
@@ -39,19 +41,6 @@ Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PasswordModel(_Strict):
-    """Source of a password: an environment variable or a file of mode 0600."""
-
-    env: str | None = None
-    file: str | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> PasswordModel:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("give either env or file")
-        return self
 
 
 class ServerModel(_Strict):
@@ -188,6 +177,9 @@ class SiteModel(_Strict):
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
     logs: LogsModel = LogsModel()
+    registries: dict[RegistryName, RegistryModel] = Field(
+        default={}, description="registries whose images only some projects may run"
+    )
     emulation: EmulationModel | None = None
 
 

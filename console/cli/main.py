@@ -15,6 +15,7 @@ from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import (
     allocation,
     execs,
+    images,
     jobs,
     objects,
     people,
@@ -72,6 +73,7 @@ app.add_typer(volumes.volume, name="volume")
 app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")
+app.add_typer(images.image, name="image")
 app.add_typer(people.token, name="token")
 app.add_typer(people.project, name="project")
 app.add_typer(people.audit, name="audit")

@@ -28,7 +28,7 @@ from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.docker.attached import Attached
 from container_mgr.docker.inspection import container_of, is_ours
 from container_mgr.users import User
-from container_mgr.values import LABEL, Container
+from container_mgr.values import LABEL, Container, RegistryLogin
 
 _T = TypeVar("_T")
 
@@ -38,6 +38,7 @@ _THREADS = 32
 _PULL_THREADS = 4
 PULL_DEADLINE_S = 1800.0
 """Counted from the request, including the wait for a free thread."""
+REGISTRY_DEADLINE_S = 15.0
 PULL_SILENCE_S = 120.0
 """A pull without progress for this long has lost its registry."""
 _DETACH_KEYS = "ctrl-@,ctrl-_,ctrl-@,ctrl-_"
@@ -54,6 +55,10 @@ class EngineTimeoutError(EngineFailure):
 
 class EngineRefusedError(EngineFailure):
     """The engine refused; the message is the engine's."""
+
+
+class RegistryDeniedError(EngineRefusedError):
+    """The image's registry refused the login, or the image is not this user's."""
 
 
 class EngineUnavailableError(EngineFailure):
@@ -103,6 +108,18 @@ class ExecState:
 
     running: bool
     exit_code: int | None = None
+    names: tuple[str, ...] = ()
+    """NAME:TAG and NAME@sha256:..., as the engine writes them."""
+
+
+@dataclass(slots=True, frozen=True)
+class PullState:
+    """How far a pull is. The totals grow while the engine learns about more layers."""
+
+    layers_done: int = 0
+    layers: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
 
 
 class DockerHost:
@@ -143,20 +160,53 @@ class DockerHost:
             entrypoint=tuple(config.get("Entrypoint") or ()),
             command=tuple(config.get("Cmd") or ()),
             volumes=tuple(sorted(config.get("Volumes") or ())),
+            names=(*(found.get("RepoTags") or ()), *(found.get("RepoDigests") or ())),
         )
 
-    async def pull(self, reference: str) -> None:
-        """Fetch an image from its registry.
+    async def pull(
+        self,
+        reference: str,
+        login: RegistryLogin | None = None,
+        report: Callable[[PullState], None] = lambda state: None,
+    ) -> None:
+        """Fetch an image from its registry; ``report`` is called from another thread.
 
         Pulls have their own threads, so a slow registry does not delay other calls.
         """
 
         def call(api: docker.APIClient) -> None:
-            for step in api.pull(reference, stream=True, decode=True):
+            layers = Layers()
+            for step in api.pull(reference, stream=True, decode=True, auth_config=_auth(login)):
                 if "error" in step:  # the engine had already sent its status
-                    raise EngineRefusedError(str(step["error"]))
+                    raise _refused(str(step["error"]))
+                layers.take(step)
+                report(layers.state())
 
         await self._call(call, deadline_s=PULL_DEADLINE_S, pool=self._pulls)
+
+    async def registry_digest(self, reference: str, login: RegistryLogin | None = None) -> str:
+        """Return the digest (``sha256:...``) that the image's registry has for a name."""
+
+        def call(api: docker.APIClient) -> str:
+            found = _inspect_distribution(api, reference, login)
+            return str(found["Descriptor"]["digest"])
+
+        return await self._call(call, deadline_s=REGISTRY_DEADLINE_S, pool=self._pulls)
+
+    async def images_in_use(self) -> frozenset[str]:
+        """Return the ids of the images of all containers of the engine, also of foreign ones."""
+        rows = await self._call(lambda api: api.containers(all=True))
+        return frozenset(row["ImageID"] for row in rows)
+
+    async def remove_image(self, reference: str) -> None:
+        """Remove a name, and its image when no other name and no container needs it.
+
+        A missing one is not an error.
+        """
+        try:
+            await self._call(lambda api: api.remove_image(reference))
+        except _AbsentError:
+            return
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         """Return the containers of ``server``, of one job or of all, in their current state."""
@@ -312,7 +362,7 @@ class DockerHost:
         except docker.errors.NotFound as error:
             raise _AbsentError(_message(error)) from error
         except docker.errors.APIError as error:
-            raise EngineRefusedError(_message(error)) from error
+            raise _refused(_message(error)) from error
         except requests.exceptions.Timeout as error:
             raise EngineTimeoutError(
                 f"no answer from the engine within {self._timeout_s:g} s"
@@ -336,8 +386,62 @@ class _AbsentError(EngineRefusedError):
     """The engine has no such object."""
 
 
+class Layers:
+    """Adds up the steps of a pull, as the engine reports them per layer."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._done: set[str] = set()
+        self._bytes: dict[str, tuple[int, int]] = {}
+
+    def take(self, step: Mapping[str, Any]) -> None:
+        """Take one step; a step that is about no layer changes nothing."""
+        layer, status = step.get("id"), str(step.get("status", ""))
+        if not isinstance(layer, str) or status.startswith("Pulling from"):
+            return
+        self._known.add(layer)
+        detail = step.get("progressDetail") or {}
+        if status == "Downloading" and detail.get("total"):
+            self._bytes[layer] = int(detail.get("current", 0)), int(detail["total"])
+        elif status in ("Download complete", "Pull complete") and layer in self._bytes:
+            total = self._bytes[layer][1]
+            self._bytes[layer] = total, total
+        if status in ("Pull complete", "Already exists"):
+            self._done.add(layer)
+
+    def state(self) -> PullState:
+        """Return the sums over all layers."""
+        return PullState(
+            layers_done=len(self._done),
+            layers=len(self._known),
+            bytes_done=sum(done for done, _ in self._bytes.values()),
+            bytes_total=sum(total for _, total in self._bytes.values()),
+        )
+
+
+_DENIALS = ("unauthorized", "authentication required", "access denied", "resource is denied")
+"""How engines and registries word a refused login."""
+
+
+def _refused(message: str) -> EngineRefusedError:
+    denied = any(word in message.lower() for word in _DENIALS)
+    return RegistryDeniedError(message) if denied else EngineRefusedError(message)
+
+
+def _auth(login: RegistryLogin | None) -> dict[str, str] | None:
+    return None if login is None else {"username": login.username, "password": login.password}
+
+
 def _inspect_image(api: docker.APIClient, reference: str) -> dict[str, Any]:
     found: dict[str, Any] = api.inspect_image(reference)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _inspect_distribution(
+    api: docker.APIClient, reference: str, login: RegistryLogin | None
+) -> dict[str, Any]:
+    auth = _auth(login)
+    found: dict[str, Any] = api.inspect_distribution(reference, auth_config=auth)  # type: ignore[no-untyped-call]
     return found
 
 

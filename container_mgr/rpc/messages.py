@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from container_mgr.docker.attached import Stream
+from container_mgr.docker.engine import PullState
 from container_mgr.hardware.nvml import Reading
 from container_mgr.ranks.execs import Ending, Input, Start, Typed, Window
 from container_mgr.ranks.living import Sample
@@ -18,6 +19,7 @@ from container_mgr.values import (
     RankKey,
     RankLimits,
     RankSpec,
+    RegistryLogin,
     Scope,
     VolumeMount,
 )
@@ -90,6 +92,23 @@ def _mount_of(mount: pb.VolumeMount) -> VolumeMount:
         quota_bytes=mount.quota_bytes if mount.HasField("quota_bytes") else None,
         read_bps=mount.read_bps if mount.HasField("read_bps") else None,
         write_bps=mount.write_bps if mount.HasField("write_bps") else None,
+    )
+
+
+def login_of(request: pb.ImageRequest) -> RegistryLogin | None:
+    """Read the login of a request for an image; None without one."""
+    if not request.HasField("login"):
+        return None
+    return RegistryLogin(request.login.username, request.login.password)
+
+
+def progress_of(state: PullState) -> pb.PullProgress:
+    """Convert how far a pull is."""
+    return pb.PullProgress(
+        layers_done=state.layers_done,
+        layers=state.layers,
+        bytes_done=state.bytes_done,
+        bytes_total=state.bytes_total,
     )
 
 

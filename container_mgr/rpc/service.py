@@ -18,8 +18,11 @@ from container_mgr.docker.engine import (
     DockerHost,
     EngineFailure,
     EngineTimeoutError,
+    RegistryDeniedError,
 )
 from container_mgr.hardware.inventory import Inventory
+from container_mgr.images.kept import KeptImages
+from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images, logs, policy
 from container_mgr.ranks.batch import Outcome
 from container_mgr.ranks.ranks import Ranks
@@ -29,6 +32,8 @@ from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 
 SAMPLE_INTERVAL_S = 1.0
+PULL_REPORT_S = 1.0
+"""Between two messages about a pull."""
 MAX_RANKS_PER_CALL = 64
 MAX_GRACE_S = 300.0
 MAX_SETTLE_S = 1.0
@@ -69,11 +74,16 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         engine: DockerHost,
         ranks: Ranks,
         inventory: Inventory,
+        *,
+        pulls: Pulls,
+        kept: KeptImages,
     ) -> None:
         self._server = server
         self._engine = engine
         self._ranks = ranks
         self._inventory = inventory
+        self._pulls = pulls
+        self._kept = kept
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Outcome]] = set()
         self._readers = 0
@@ -119,7 +129,46 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     async def ImageStatus(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
-        """Say whether the engine has an image, and whether it may be fetched."""
+        """Say whether the engine has an image, and what its registry has under the name."""
+        reply = await self._image(request, context)
+        if request.resolve:
+            if reply.refusal:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reply.refusal)
+            login = messages.login_of(request)
+            try:
+                reply.digest = await self._engine.registry_digest(request.image, login)
+            except EngineFailure as error:
+                _log.warning("registry not asked", image=request.image, reason=str(error))
+                await self._not_pulled(request.image, error, context)
+        return reply
+
+    async def PullImage(  # noqa: N802
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.PullProgress]:
+        """Pull an image that is missing, or any image when asked to refresh it."""
+        status = await self._image(request, context)
+        if status.refusal:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, status.refusal)
+        if not status.present or request.refresh:
+            try:
+                pull = self._pulls.join(request.image, messages.login_of(request))
+            except AgentError as error:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+                raise  # abort() never returns
+            while not pull.task.done():
+                yield messages.progress_of(pull.state)
+                await asyncio.wait({pull.task}, timeout=PULL_REPORT_S)
+            try:
+                pull.task.result()
+            except EngineFailure as error:
+                await self._not_pulled(request.image, error, context)
+            status = await self._image(pb.ImageRequest(image=request.image), context)
+        self._kept.used(status.image_id)
+        yield pb.PullProgress(image=status)
+
+    async def _image(
+        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImageReply:
         await self._allowed(
             context,
             lambda: images.check(
@@ -130,34 +179,30 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         reply = pb.ImageReply(present=image is not None)
         if image is not None:
             reply.image_id, reply.size_bytes = image.id, image.size_bytes
-        if image is None or request.refresh:
+            reply.names.extend(image.names)
+        if image is None or request.refresh or request.resolve:
             try:
                 images.check_pull(request.image, request.image, self._inventory.registries)
             except AgentError as error:
                 reply.refusal = f"{error.message} ({error.hint})"
         return reply
 
-    async def EnsureImage(  # noqa: N802
-        self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ImageReply:
-        """Fetch an image that is missing, or any image when asked to refresh it."""
-        name = request.image
-        status = await self.ImageStatus(request, context)
-        if status.present and not request.refresh:
-            return status
-        if status.refusal:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, status.refusal)
-        try:
-            await self._engine.pull(name)
-        except EngineFailure as error:
-            # The reason goes to the operator's log only: a job must not use it to probe networks.
-            _log.warning("image not fetched", image=name, reason=str(error))
-            late = isinstance(error, EngineTimeoutError)
+    async def _not_pulled(
+        self, name: str, error: EngineFailure, context: grpc.aio.ServicerContext
+    ) -> None:
+        """Abort without the engine's words: a job must not use them to probe networks."""
+        if isinstance(error, RegistryDeniedError):
+            registry = images.repository(name).partition("/")[0]
             await context.abort(
-                grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
-                f"image {name} cannot be fetched; the log of the server's agent says why",
+                grpc.StatusCode.UNAUTHENTICATED,
+                f"registry {registry} refuses image {name} to the user of the site file, or has"
+                " no such image",
             )
-        return await self.ImageStatus(request, context)
+        late = isinstance(error, EngineTimeoutError)
+        await context.abort(
+            grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
+            f"image {name} cannot be fetched; the log of the server's agent says why",
+        )
 
     async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
         try:

@@ -22,9 +22,9 @@ from controller.api.routes import (
     execs,
     fabric,
     files,
+    images,
     jobs,
     live,
-    metrics,
     optics,
     people,
     plans,
@@ -32,10 +32,11 @@ from controller.api.routes import (
     session,
     stream,
 )
+from controller.api.routes.metrics import site as metrics
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
-PARTS = (session, files, fabric, optics, jobs, execs, plans, repairs, live, stream, people)
+PARTS = (session, files, fabric, optics, jobs, execs, images, plans, repairs, live, stream, people)
 
 
 def create_app(

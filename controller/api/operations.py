@@ -21,6 +21,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
+from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import ContainerView, JobRequest, JobView
 from controller.schema.live import (
     HealthView,
@@ -160,6 +161,10 @@ class Queries(Protocol):
         """Return the transactions that are kept, oldest first."""
         ...
 
+    async def preparation(self, ident: str) -> PreparationView:
+        """Return how far the servers are with pulling an image ahead."""
+        ...
+
     def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
         """Follow all changes, from the frame after ``last_id`` on."""
         ...
@@ -196,6 +201,10 @@ class Commands(Protocol):
         self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
     ) -> AsyncGenerator[ExecOutput | ExecEnd]:
         """Prepare a command in a rank of a job; it begins with the first item that is read."""
+        ...
+
+    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
+        """Begin to pull an image to servers, ahead of the jobs that need it."""
         ...
 
     async def bring_back(

@@ -144,11 +144,45 @@ class RankSpec:
     dscp: int | None = None
     """Class of RoCE traffic, 0 to 63; None keeps what the device has."""
     limits: RankLimits = RankLimits()
-    pull: Pull = Pull.NEVER
     volumes: tuple[VolumeMount, ...] = ()
     uid: int | None = None
     """User of its processes, never 0; None leaves it to the server, as for ``gid``."""
     gid: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RegistryLogin:
+    """A user of a registry. Kept in memory only, for one request."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(slots=True, frozen=True)
+class ServerImage:
+    """What one server says about an image."""
+
+    server: str
+    present: bool
+    id: str = ""
+    """Of the present image: sha256:..."""
+    names: tuple[str, ...] = ()
+    """NAME:TAG and NAME@sha256:... of the present image."""
+    size_bytes: int = 0
+    refusal: str = ""
+    """Why the server would not fetch it; empty where it may, or need not."""
+
+
+@dataclass(slots=True, frozen=True)
+class PullProgress:
+    """How far a server's pull of an image is; the totals grow while more layers become known."""
+
+    layers_done: int = 0
+    layers: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
+    image: ServerImage | None = None
+    """The pulled image; only in the last message."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -413,11 +447,32 @@ class ExecutionEngine(Protocol):
         """Act as the controller of this term from now on; servers refuse older ones."""
         ...
 
-    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
-        """Refuse an image that no server would fetch: EngineError ``invalid``.
+    async def find_image(
+        self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
+    ) -> list[ServerImage]:
+        """Ask servers for an image; return the answers of those that answer.
 
-        For ``pull`` other than never. Takes ``timeout_s`` at most. Returns when one server holds
-        the image or may fetch it, and when none answers: then it is told at the start.
+        With ``refresh`` the refusals are those of a pull of an image that is there already. Takes
+        ``timeout_s`` at most. Raises EngineError ``invalid`` when no server accepts the name.
+        """
+        ...
+
+    async def registry_digest(
+        self, image: str, servers: Collection[str], login: RegistryLogin | None, timeout_s: float
+    ) -> str:
+        """Return the digest (sha256:...) that the image's registry has, asked by one server.
+
+        Takes ``timeout_s`` at most for each of two servers. Raises EngineError.
+        """
+        ...
+
+    def pull_image(
+        self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        """Fetch an image that a server lacks; joins a pull that runs. Raises EngineError.
+
+        With ``refresh`` one that is there is fetched as well. Yields about once a second. Closing
+        it leaves the pull to the server.
         """
         ...
 

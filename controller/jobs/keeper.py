@@ -17,6 +17,7 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
+from controller.images.keeper import FetchStoppedError, ImageKeeper
 from controller.jobs.admission import check_possible, check_project, check_queue, spec_of
 from controller.jobs.volumes import check_offered, volumes_of
 from controller.ranks import calls
@@ -40,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 SETTLE_TIMEOUT_S = 120.0
 PLACEMENT_ATTEMPTS = 3
+CANCELLED = "cancelled by the operator"
 
 ContainerCall = Callable[[ExecutionEngine, str], Awaitable[None]]
 """Freezes or thaws all containers of a job."""
@@ -60,6 +62,7 @@ class JobKeeper:
         intent: FabricIntent,
         starter: RankStarter,
         ender: JobEnder,
+        images: ImageKeeper,
         default_image: str,
     ) -> None:
         self._state = state
@@ -69,14 +72,18 @@ class JobKeeper:
         self._engine = engine
         self._ender = ender
         self._tasks = tasks
+        self._images = images
         self._default_image = default_image
         self._attempts: dict[str, int] = {}
         self._launches: dict[str, asyncio.Task[None]] = {}
 
     # --- operations -----------------------------------------------------------------------
 
-    async def submit(self, request: JobRequest) -> JobRecord:
-        """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name."""
+    async def submit(self, request: JobRequest, image_digest: str = "") -> JobRecord:
+        """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name.
+
+        ``image_digest`` is what its image's name means now; empty leaves that to its start.
+        """
         state = self._state
         state.require_command()
         name = request.name or self._free_name()
@@ -107,6 +114,7 @@ class JobKeeper:
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
+            image_digest=image_digest,
         )
         _check_removals(state, job)
         before = state.jobs.remove(name)  # a name can be reused; the new job queues last
@@ -139,12 +147,13 @@ class JobKeeper:
         job = self.get(name)
         if job.ended:
             raise _ended_already(job)
-        await self._settled(name)
+        with self._images.stopped(name):
+            await self._settled(name)
         now = self._state.jobs.get(name)
         if now is None or now.submitted_at != job.submitted_at:
             raise _ended_already(job, "ended meanwhile")
         if not now.ended:
-            error = await self._ender.end(name, "cancelled", "cancelled by the operator")
+            error = await self._ender.end(name, "cancelled", CANCELLED)
             if error is not None:
                 raise self._not_cancelled(name, error)
         return self.get(name)
@@ -298,6 +307,9 @@ class JobKeeper:
             return
         try:
             await self._starter.start(name)
+        except FetchStoppedError:
+            await self._ender.end(name, "cancelled", CANCELLED)
+            return
         except (ServiceError, *DEVICE_ERRORS) as error:
             text = str(error) or "time-out"
             await self._ender.end(name, "failed", f"its containers did not start: {text}")
@@ -322,6 +334,8 @@ class JobKeeper:
     async def _start_again(self, name: str) -> None:
         try:
             await self._starter.restart(name)
+        except FetchStoppedError:
+            await self._ender.end(name, "cancelled", CANCELLED)
         except DEVICE_ERRORS as error:
             await self._ender.end(name, "failed", f"did not start again: {error or 'time-out'}")
         except ServiceError as error:

@@ -14,11 +14,9 @@ from controller.devices.engine import (
     FREEZE_TIMEOUT_S,
     EngineError,
     ExecutionEngine,
-    Pull,
     RankStatus,
 )
 from controller.devices.errors import DEVICE_ERRORS
-from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord
 from controller.state.state import State
 
@@ -26,9 +24,6 @@ log = structlog.get_logger(__name__)
 
 OBSERVE_TIMEOUT_S = 30.0
 """Longer than the engine waits for a server that hangs: the others are still observed."""
-
-IMAGE_TIMEOUT_S = 2.0
-"""For the check whether any server may fetch an image."""
 
 _CODES: dict[str, ErrorCode] = {
     "invalid": "invalid",
@@ -49,21 +44,6 @@ def refusal(job: str, error: EngineError) -> ServiceError:
     """Translate an engine's error for a job."""
     code = _CODES.get(error.code, "failed")
     return ServiceError(code, str(error), object=f"job/{job}", hint=error.hint)
-
-
-async def check_image(engine: ExecutionEngine, request: JobRequest) -> None:
-    """Refuse at submit (ServiceError ``invalid``) an image that no server would fetch."""
-    if request.image is None or request.pull is Pull.NEVER:
-        return
-    try:
-        await engine.check_image(request.image, request.pull, IMAGE_TIMEOUT_S)
-    except EngineError as error:
-        raise ServiceError(
-            "invalid",
-            error.faults[0].message,
-            object=f"job/{request.name or 'unnamed'}",
-            hint="see docs/images.md",
-        ) from error
 
 
 async def freeze(engine: ExecutionEngine, job: str) -> None:

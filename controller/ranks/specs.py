@@ -45,7 +45,7 @@ def rank_specs(
             epoch=job.epoch,
             endpoint=cable.name,
             server=cable.server,
-            image=job.image,
+            image=job.image_digest or job.image,
             command=tuple(job.request.command),
             ip=cable.ip,
             prefix_len=cable.prefix_len,
@@ -63,7 +63,6 @@ def rank_specs(
             emulated_share=share if cable.emulated else None,
             mtu=site.mtu,
             dscp=site.dscp,
-            pull=job.request.pull,
             limits=RankLimits(
                 cores=job.request.cpu,
                 memory_bytes=job.request.memory_bytes,

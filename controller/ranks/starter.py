@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, ExecutionEngine
@@ -15,16 +17,30 @@ from scheduler.model import RankOrder
 START_TIMEOUT_S = 60.0
 
 
+class Images(Protocol):
+    """The images of jobs."""
+
+    async def ready(self, name: str) -> None:
+        """Bring a job's image to the servers of its endpoints. ServiceError."""
+
+
 class RankStarter:
     """Starts containers; its callers decide what runs where."""
 
-    def __init__(self, state: State, engine: ExecutionEngine, ender: JobEnder) -> None:
+    def __init__(
+        self, state: State, engine: ExecutionEngine, ender: JobEnder, images: Images
+    ) -> None:
         self._state = state
+        self._images = images
         self._engine = engine
         self._ender = ender
 
     async def start(self, name: str) -> None:
-        """Start every rank of a job that has its endpoints. Raises what the engine raises."""
+        """Start every rank of a job that has its endpoints, once its image is there.
+
+        Raises what the engine raises, and ServiceError about the image.
+        """
+        await self._images.ready(name)
         job = self._state.jobs[name]
         specs = rank_specs(self._state.site, self._state.cables, job)
         async with failpoints.around("start"):

@@ -187,6 +187,9 @@ class JobView(View):
     policy: Policy
     rank_order: RankOrder
     image: str
+    """As it was asked for."""
+    image_digest: str = ""
+    """What every rank of every start runs: NAME@sha256:... or an id. Empty until it is known."""
     command: list[str]
     env: dict[str, str]
     model: str | None = None

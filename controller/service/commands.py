@@ -7,14 +7,17 @@ from contextlib import aclosing
 from typing import Any
 
 from controller.devices.engine import ExecEnd, ExecOutput, ExecutionEngine, Typed, WindowSize
+from controller.images.keeper import ImageKeeper
+from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
-from controller.ranks import calls, execs
+from controller.ranks import execs
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
+from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import (
     Allocation,
@@ -41,6 +44,8 @@ class Commands:
         engine: ExecutionEngine,
         keeper: JobKeeper,
         *,
+        images: ImageKeeper,
+        preparations: Preparations,
         plans: Planner,
         allocation: AllocationFiles,
         drift: DriftWatch,
@@ -52,6 +57,8 @@ class Commands:
         self._state = state
         self._engine = engine
         self._keeper = keeper
+        self._images = images
+        self._preparations = preparations
         self._plans = plans
         self._allocation = allocation
         self._drift = drift
@@ -62,8 +69,8 @@ class Commands:
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
-        await calls.check_image(self._engine, request)
-        return self._jobs.job(await self._keeper.submit(request))
+        digest = await self._images.pin_request(request)
+        return self._jobs.job(await self._keeper.submit(request, digest))
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""
@@ -92,6 +99,10 @@ class Commands:
         async with aclosing(execs.run(self._engine, start, given)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
+        """Begin to pull an image ahead of the jobs that need it."""
+        return self._preparations.begin(request)
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a regroup; changes nothing."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, ExecutionEngine
+from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
@@ -22,6 +23,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
+from controller.schema.images import PreparationView
 from controller.schema.jobs import ContainerView, JobView
 from controller.schema.live import (
     HealthView,
@@ -68,6 +70,7 @@ class Queries:
         quarantine: QuarantineKeeper,
         volumes: VolumeViews,
         feed: Feed,
+        preparations: Preparations,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -83,6 +86,7 @@ class Queries:
         self._quarantine = quarantine
         self._volumes = volumes
         self._feed = feed
+        self._preparations = preparations
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
@@ -262,6 +266,10 @@ class Queries:
     async def transaction(self, ident: str) -> TransactionView:
         """Return one transaction."""
         return self._plans.transaction(ident)
+
+    async def preparation(self, ident: str) -> PreparationView:
+        """Return how far the servers are with pulling an image ahead."""
+        return self._preparations.get(ident)
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
+from controller.images.keeper import ImageKeeper
+from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
@@ -115,7 +118,8 @@ class Service:
         self._links = LinkWatch(self._state)
         self._tasks = Tasks()
         ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
-        starter = RankStarter(self._state, engine, ender)
+        images = ImageKeeper(self._state, engine, default_image)
+        starter = RankStarter(self._state, engine, ender, images)
         self._intent = FabricIntent(self._state, self._aggregators, engine)
         mover = Mover(
             self._state,
@@ -134,6 +138,7 @@ class Service:
             intent=self._intent,
             starter=starter,
             ender=ender,
+            images=images,
             default_image=default_image,
         )
         self._recovery = JobRecovery(
@@ -194,6 +199,7 @@ class Service:
         jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
         allocation = AllocationFiles(self._state, self._plans)
         quarantine = QuarantineKeeper(self._state, self._adopter)
+        preparations = Preparations(self._state, images, self._tasks, lambda: secrets.token_hex(6))
         self.queries = Queries(
             self._state,
             engine,
@@ -209,11 +215,14 @@ class Service:
             quarantine=quarantine,
             volumes=VolumeViews(self._state),
             feed=self._feed,
+            preparations=preparations,
         )
         self.commands = Commands(
             self._state,
             engine,
             self._jobs,
+            images=images,
+            preparations=preparations,
             plans=self._plans,
             allocation=allocation,
             drift=self._drift,

@@ -110,6 +110,9 @@ class JobRecord:
     """When its light was moved, by transaction; only the latest."""
     failure: Failure | None = None
     """Of its latest run that failed; None once the job completed or was cancelled."""
+    image_digest: str = ""
+    """What its image's name meant at submit: NAME@sha256:... or an id. Every rank of every start
+    runs it. Empty until a server has answered."""
 
     @property
     def holding(self) -> bool:

@@ -137,6 +137,7 @@ class JobViews:
             reason=shown(job.reason),
             **{name: getattr(job.request, name) for name in _ASKED},
             image=shown(job.image),
+            image_digest=shown(job.image_digest),
             command=[shown(word) for word in job.request.command],
             env={shown(name): shown(value) for name, value in job.request.env.items()},
             volumes=[JobVolumeView(**asdict(volume)) for volume in job.request.volumes],

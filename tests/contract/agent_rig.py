@@ -14,6 +14,8 @@ import grpc
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
+from container_mgr.images.kept import KeepPolicy, KeptImages
+from container_mgr.images.pulls import Pulls
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
@@ -77,6 +79,15 @@ class AgentRig:
             await engine.close()
 
 
+def agent_service(
+    docker: FakeDocker, ranks: Ranks, inventory: Inventory, pulled: Path
+) -> AgentService:
+    """Return the service of srv0; ``pulled`` is the file of the images that it has pulled."""
+    kept = KeptImages(docker, pulled, KeepPolicy())  # type: ignore[arg-type]
+    pulls = Pulls(docker, kept)  # type: ignore[arg-type]
+    return AgentService("srv0", docker, ranks, inventory, pulls=pulls, kept=kept)  # type: ignore[arg-type]
+
+
 @contextlib.asynccontextmanager
 async def agent_rig(
     directory: Path, shown: Path | None = None, **inventory_options: Any
@@ -109,7 +120,7 @@ async def agent_rig(
     )
     await ranks.recover()
     server = grpc.aio.server(interceptors=[TermGate(fence)])
-    service = AgentService("srv0", docker, ranks, inventory)  # type: ignore[arg-type]
+    service = agent_service(docker, ranks, inventory, home / "images.json")
     agent_pb2_grpc.add_AgentServicer_to_server(service, server)
     port = server.add_secure_port(
         "127.0.0.1:0",

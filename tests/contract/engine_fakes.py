@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,11 +29,15 @@ from container_mgr.docker.engine import (
     EngineTimeoutError,
     ExecState,
     Image,
+    PullState,
+    RegistryDeniedError,
 )
 from container_mgr.docker.inspection import container_of
-from container_mgr.values import AgentError, Attach, Container, NicReport, NicSpec
+from container_mgr.values import AgentError, Attach, Container, NicReport, NicSpec, RegistryLogin
 
 IMAGE = "ll-fake:1"
+IMAGE_ID = f"sha256:{'a' * 64}"
+REGISTRY_DIGEST = f"sha256:{'d' * 64}"
 
 
 @dataclass
@@ -149,7 +153,12 @@ class FakeDocker:
     execs: dict[str, FakeExec] = field(default_factory=dict)
     registry: bool = False
     """Images can be fetched."""
+    denied: bool = False
+    """The registry refuses every login."""
+    pulling: asyncio.Event | None = None
+    """A pull ends when this is set; None ends it at once."""
     pulled: list[str] = field(default_factory=list)
+    logins: list[RegistryLogin | None] = field(default_factory=list)
     container_type: ClassVar[type[FakeContainer]] = FakeContainer
 
     @property
@@ -162,13 +171,41 @@ class FakeDocker:
 
     async def image(self, reference: str) -> Image | None:
         there = reference in (IMAGE, *self.pulled)
-        return Image("sha256:fake", 1, (), ()) if there else None
+        return Image(IMAGE_ID, 1, (), (), (reference,)) if there else None
 
-    async def pull(self, reference: str) -> None:
+    async def pull(
+        self,
+        reference: str,
+        login: RegistryLogin | None = None,
+        report: Callable[[PullState], None] = lambda state: None,
+    ) -> None:
         self._begin("pull")
+        self.logins.append(login)
+        if self.pulling is not None:
+            report(PullState(1, 2, 10, 20))
+            await self.pulling.wait()
+        if self.denied:
+            raise RegistryDeniedError("unauthorized: authentication required")
         if not self.registry:
             raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
         self.pulled.append(reference)
+
+    async def registry_digest(self, reference: str, login: RegistryLogin | None = None) -> str:
+        self._begin("registry_digest")
+        self.logins.append(login)
+        if self.denied:
+            raise RegistryDeniedError("unauthorized: authentication required")
+        if not self.registry:
+            raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
+        return REGISTRY_DIGEST
+
+    async def images_in_use(self) -> frozenset[str]:
+        return frozenset({IMAGE_ID} if self.containers else ())
+
+    async def remove_image(self, reference: str) -> None:
+        self._begin("remove_image")
+        if reference in self.pulled:
+            self.pulled.remove(reference)
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         self._begin("list")

@@ -19,7 +19,7 @@ import docker
 from container_mgr.daemon import AgentConfig, serve
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
-from controller.devices.engine import RankSpec
+from controller.devices.engine import RankSpec, RegistryLogin, ServerImage
 from pki import CONTROLLER, Authority, Credentials
 from testbed.engine import Engine, EngineInfo
 from tests.contract.engine_contract import seen, until
@@ -125,6 +125,14 @@ class Rig:
             self.task.result()
         await self.engine.observe()
         return self.engine.reachable()[self.config.server]
+
+
+async def pulled(
+    rig: Rig, image: str, login: RegistryLogin | None = None, *, refresh: bool = False
+) -> ServerImage | None:
+    """Let the server pull an image; return it."""
+    steps = rig.engine.pull_image(rig.config.server, image, login, refresh=refresh)
+    return [step async for step in steps][-1].image
 
 
 @contextlib.asynccontextmanager

@@ -14,15 +14,17 @@ import pytest
 from pyroute2 import netns
 
 from container_mgr.values import Attach, ServedEndpoint
-from controller.devices.engine import EngineError, Pull, RankLimits, RankState
+from controller.devices.engine import EngineError, RankLimits, RankState
 from tests.contract.engine_contract import SLEEP, output, seen, states, until, when_ended
 from tests.integration.agent_parts import (
+    IMAGE,
     NETNS,
     NICS,
     PrivateEngine,
     Rig,
     agent_rig,
     ip,
+    pulled,
     two_nics,
 )
 
@@ -106,31 +108,37 @@ async def test_an_image_that_cannot_be_fetched(private: PrivateEngine, tmp_path:
     image = "127.0.0.1:9/ll-none:1"
     with two_nics():
         async with agent_rig(private, tmp_path, registries=["127.0.0.1:9"]) as rig:
-            absent = replace(rig.spec(0, *SLEEP), image=image, pull=Pull.MISSING)
             with pytest.raises(EngineError) as refused:
-                await rig.engine.start([absent, rig.spec(1, *SLEEP)], 60)
+                await pulled(rig, image)
             assert refused.value.code == "not_found"
             assert f"image {image} cannot be fetched" in str(refused.value)
             assert "refused" not in str(refused.value)
+            absent = replace(rig.spec(0, *SLEEP), image=image)
+            with pytest.raises(EngineError) as not_started:
+                await rig.engine.start([absent, rig.spec(1, *SLEEP)], 60)
+            assert not_started.value.code == "not_found"
             assert await seen(rig) == []
 
 
-@pytest.mark.parametrize("pull", [Pull.MISSING, Pull.ALWAYS])
-async def test_a_job_cannot_make_the_engine_connect_to_an_address(rig: Rig, pull: Pull) -> None:
+async def test_a_job_cannot_make_the_engine_connect_to_an_address(rig: Rig) -> None:
     """It could scan the management network by the error's text and duration."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as anything:
         anything.settimeout(0)
         image = f"127.0.0.1:{anything.getsockname()[1]}/x:1"
         with pytest.raises(EngineError) as refused:
-            await rig.engine.start([replace(rig.spec(0, *SLEEP), image=image, pull=pull)], 60)
+            await pulled(rig, image)
         assert refused.value.code == "invalid"
+        with pytest.raises(EngineError) as unresolved:
+            await rig.engine.registry_digest(image, [rig.config.server], None, 60)
+        assert unresolved.value.code == "invalid"
         with pytest.raises(BlockingIOError):
             anything.accept()
 
 
 async def test_a_local_image_is_not_fetched(rig: Rig) -> None:
-    there = replace(rig.spec(0, *SLEEP), pull=Pull.MISSING)
-    assert len(await rig.engine.start([there, rig.spec(1, *SLEEP)], 60)) == 2
+    there = await pulled(rig, IMAGE)
+    assert there is not None
+    assert there.present
 
 
 async def test_the_nic_is_reported_and_its_mtu_is_set(rig: Rig) -> None:

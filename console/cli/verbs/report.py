@@ -204,6 +204,7 @@ def _facts(job: Document) -> str:
     rows = [
         ("Project", job["project"]),
         ("Image", job["image"]),
+        ("Image digest", job.get("image_digest") or "not known"),
         ("Command", " ".join(job["command"]) or NONE),
         ("Locality, policy", f"{job['locality']}, {job['policy']}"),
         ("Span", f"{job['span']}, excess {job['excess_span']}, {job['ring_crossings']} crossings"),

@@ -44,6 +44,8 @@ RULES: Mapping[str, str] = {
     "get_allocation": "allocation:read",
     "put_allocation": "allocation:change",
     "export_events": "events:export",
+    "prepare_image": "images:prepare",
+    "get_preparation": "images:prepare",
     "make_plan": "plans:make",
     "apply_plan": "plans:apply",
     "get_transaction": "transactions:read",

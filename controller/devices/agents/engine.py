@@ -27,11 +27,14 @@ import grpc
 import structlog
 
 from controller.devices.agents.messages import (
+    DIGEST,
     fault_of,
+    image_of,
     input_message,
     lines_of,
     missing_line,
     output_of,
+    progress_of,
     rank_message,
     removal_message,
     rpc_fault,
@@ -50,11 +53,13 @@ from controller.devices.engine import (
     Fenced,
     LogLine,
     OfferedVolume,
-    Pull,
+    PullProgress,
     RankSample,
     RankSpec,
     RankStatus,
+    RegistryLogin,
     Scope,
+    ServerImage,
     Typed,
     WindowSize,
 )
@@ -84,6 +89,8 @@ _AWAY = frozenset({"unavailable", "timeout", "forbidden"})
 _EXEC_MARGIN_S = 60.0
 """An agent ends a command itself; this limit is for one that does not."""
 _REFUSAL_CHARS = 1000
+_REGISTRY_TRIES = 2
+"""Servers that ask an image's registry, one after the other, until one has an answer."""
 _KEPT_PLACES = 4096
 """Ended jobs whose servers are remembered, for their logs."""
 _T = TypeVar("_T")
@@ -159,29 +166,71 @@ class AgentEngine:
         self._term = term
         self._told.clear()
 
-    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
-        """Refuse an image that no server would fetch. Raises EngineError."""
-        request = pb.ImageRequest(image=image, refresh=pull is Pull.ALWAYS)
+    async def find_image(
+        self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
+    ) -> list[ServerImage]:
+        """Ask servers for an image; return the answers. Raises EngineError ``invalid``."""
+        request = pb.ImageRequest(image=image, refresh=refresh)
 
-        async def ask(server: str) -> None:
+        async def ask(server: str) -> ServerImage:
             call = self._invoke(server, "ImageStatus", request, timeout_s)
-            reply: pb.ImageReply = await self._call(server, call)
-            if reply.refusal:
-                why = reply.refusal[:_REFUSAL_CHARS]
-                raise EngineError([EngineFault("invalid", f"server/{server}", why)])
+            return image_of(server, await self._call(server, call))
 
-        asked = [ask(server) for server, answers in self.reachable().items() if answers]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        refused = []
-        for answer in answers:
-            if answer is None:
-                return
-            if not isinstance(answer, EngineError):
+        answering = self.reachable()
+        asked = [ask(server) for server in sorted(servers) if answering.get(server)]
+        found: list[ServerImage] = []
+        refused: list[EngineError] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, ServerImage):
+                found.append(answer)
+            elif not isinstance(answer, EngineError):
                 raise answer
-            if answer.code == "invalid":
+            elif answer.code == "invalid":
                 refused.append(answer)
-        if refused:
+        if refused and not found:
             raise refused[0]
+        return found
+
+    async def registry_digest(
+        self, image: str, servers: Collection[str], login: RegistryLogin | None, timeout_s: float
+    ) -> str:
+        """Return the digest that the image's registry has. Raises EngineError."""
+        request = pb.ImageRequest(image=image, resolve=True, login=_login(login))
+        answering = self.reachable()
+        failed = EngineError(
+            [EngineFault("unavailable", f"image/{image}", "no server answers", "try again")]
+        )
+        for server in [s for s in sorted(servers) if answering.get(s)][:_REGISTRY_TRIES]:
+            try:
+                call = self._invoke(server, "ImageStatus", request, timeout_s)
+                reply: pb.ImageReply = await self._call(server, call)
+            except EngineError as error:
+                failed = error
+                continue
+            if DIGEST.fullmatch(reply.digest):
+                return str(reply.digest)
+            text = f"its agent reports {reply.digest[:80]!r} as the digest of {image}"
+            failed = EngineError([EngineFault("failed", f"server/{server}", text)])
+        raise failed
+
+    async def pull_image(
+        self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        """Fetch an image to a server, with its progress. Raises EngineError."""
+        if server not in self._stubs:
+            fault = EngineFault("not_found", f"server/{server}", "the site has no such server")
+            raise EngineError([fault])
+        request = pb.ImageRequest(image=image, refresh=refresh, login=_login(login))
+        call = self._invoke(server, "PullImage", request, _PULL_TIMEOUT_S)
+        try:
+            async for message in call:
+                yield progress_of(server, message)
+        except grpc.aio.AioRpcError as error:
+            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            fault = rpc_fault(server, error)
+            raise (Fenced if fenced else EngineError)([fault]) from error
+        finally:
+            call.cancel()
 
     async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
         """Return what each reachable server offers, and what jobs left there."""
@@ -287,11 +336,8 @@ class AgentEngine:
         def call(server: str) -> Awaitable[pb.RanksReply]:
             return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
 
-        faults = await self._fetch(by_server)
-        statuses: list[RankStatus] = []
-        if not faults:
-            statuses, faults = await self._fan_out(call, by_server)
-            faults.extend(self._check_asked(ranks, statuses))
+        statuses, faults = await self._fan_out(call, by_server)
+        faults.extend(self._check_asked(ranks, statuses))
         if faults:
             await self._undo({spec.job for spec in ranks}, by_server)
             raise EngineError(faults)
@@ -600,31 +646,6 @@ class AgentEngine:
                     faults.extend(fault_of(message) for message in reply.faults)
         return statuses, faults
 
-    async def _fetch(self, by_server: Mapping[str, Sequence[RankSpec]]) -> list[EngineFault]:
-        """Fetch images where the ranks ask for it, on all servers at the same time."""
-
-        async def fetch(server: str, image: str, refresh: bool) -> None:
-            request = pb.ImageRequest(image=image, refresh=refresh)
-            call = self._invoke(server, "EnsureImage", request, _PULL_TIMEOUT_S)
-            await self._call(server, call)
-
-        wanted = {
-            (server, spec.image, spec.pull is Pull.ALWAYS)
-            for server, specs in by_server.items()
-            for spec in specs
-            if spec.pull is not Pull.NEVER
-        }
-        done = await asyncio.gather(
-            *(fetch(*one) for one in sorted(wanted)), return_exceptions=True
-        )
-        faults: list[EngineFault] = []
-        for result in done:
-            if isinstance(result, EngineError):
-                faults.extend(result.faults)
-            elif isinstance(result, BaseException):
-                raise result
-        return faults
-
     def _verify(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
         """Check what an agent reports; ignore an agent that lied from then on."""
         lie = too_long(reply)
@@ -702,6 +723,12 @@ class AgentEngine:
             self._why.pop(server, None)
         else:
             self._told.discard(server)  # its agent may restart and forget the term
+
+
+def _login(login: RegistryLogin | None) -> pb.RegistryLogin | None:
+    if login is None:
+        return None
+    return pb.RegistryLogin(username=login.username, password=login.password)
 
 
 def _message(spec: RankSpec) -> pb.Rank:

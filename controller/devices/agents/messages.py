@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 
 import grpc
@@ -24,12 +25,14 @@ from controller.devices.engine import (
     LogLine,
     NicReport,
     OfferedVolume,
+    PullProgress,
     RankLimits,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
     Scope,
+    ServerImage,
     Typed,
     VolumeData,
     VolumeMount,
@@ -40,7 +43,10 @@ from protos import agent_pb2 as pb
 FAULT_CODES = frozenset(
     {"invalid", "not_found", "conflict", "unavailable", "timeout", "failed", "forbidden"}
 )
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TEXT_CHARS = 1000
+_MAX_NAMES = 256
+"""Of one image."""
 _ID_CHARS = 64
 _WORD_CHARS = 64
 _MAX_REASONS = 32
@@ -105,6 +111,30 @@ def rank_message(spec: RankSpec) -> pb.Rank:
     elif spec.gpu_uuid:
         message.gpu_uuid = spec.gpu_uuid
     return message
+
+
+def image_of(server: str, message: pb.ImageReply) -> ServerImage:
+    """Read what one server says about an image. An id that is none counts as absent."""
+    present = message.present and DIGEST.fullmatch(message.image_id) is not None
+    return ServerImage(
+        server=server,
+        present=present,
+        id=message.image_id if present else "",
+        names=tuple(name[:_TEXT_CHARS] for name in message.names[:_MAX_NAMES]),
+        size_bytes=message.size_bytes,
+        refusal=message.refusal[:_TEXT_CHARS],
+    )
+
+
+def progress_of(server: str, message: pb.PullProgress) -> PullProgress:
+    """Read how far a pull is."""
+    return PullProgress(
+        layers_done=message.layers_done,
+        layers=message.layers,
+        bytes_done=message.bytes_done,
+        bytes_total=message.bytes_total,
+        image=image_of(server, message.image) if message.HasField("image") else None,
+    )
 
 
 def _limits_message(limits: RankLimits) -> pb.Limits:

@@ -33,12 +33,14 @@ from controller.devices.engine import (
     Fenced,
     LogLine,
     OfferedVolume,
-    Pull,
+    PullProgress,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
+    RegistryLogin,
     Scope,
+    ServerImage,
     Typed,
     WindowSize,
 )
@@ -74,6 +76,7 @@ from scheduler.queue.model import Project
 from sitefile import CabledSite, load_site
 from tests.unit.controller.disk import Disk
 
+IMAGE_ID = f"sha256:{'a' * 64}"
 PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 
 
@@ -297,7 +300,17 @@ class FakeEngine:
     fenced: bool = False
     """The servers have seen a newer controller."""
     unlisted: set[str] = field(default_factory=set)
-    """Images of registries that no server lists."""
+    """Images of registries that no server lists, and that no server has."""
+    absent: set[str] = field(default_factory=set)
+    """Images that servers lack, but may fetch. They have every other."""
+    images: dict[str, dict[str, ServerImage]] = field(default_factory=dict)
+    """What a server says about an image, by server and name."""
+    registry: dict[str, str] = field(default_factory=dict)
+    """Digests in the registry, by name."""
+    logins: list[RegistryLogin | None] = field(default_factory=list)
+    pulls: list[tuple[str, str]] = field(default_factory=list)
+    slow: asyncio.Event | None = None
+    """A pull ends when this is set; None ends it at once."""
     written: set[tuple[str, int, str]] = field(default_factory=set)
     """Job, rank and server of every log that was ever begun."""
     offered: dict[str, tuple[OfferedVolume, ...]] = field(default_factory=dict)
@@ -398,9 +411,39 @@ class FakeEngine:
     def command(self, term: int) -> None:
         self.term = term
 
-    async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
-        if image in self.unlisted:
-            raise EngineError([EngineFault("invalid", "server/srv0", "its registry is not listed")])
+    async def find_image(
+        self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
+    ) -> list[ServerImage]:
+        found = []
+        for server in sorted(set(servers) - self.lost):
+            refusal = "its registry is not listed" if image in self.unlisted else ""
+            if image in self.images.get(server, {}):
+                found.append(replace(self.images[server][image], server=server))
+            elif image in self.absent or image in self.unlisted:
+                found.append(ServerImage(server, False, refusal=refusal))
+            else:
+                found.append(ServerImage(server, True, IMAGE_ID, (image,)))
+        return found
+
+    async def registry_digest(
+        self, image: str, servers: Collection[str], login: RegistryLogin | None, timeout_s: float
+    ) -> str:
+        self.logins.append(login)
+        if image not in self.registry:
+            raise EngineError([EngineFault("not_found", "server/srv0", f"{image} is unknown")])
+        return self.registry[image]
+
+    async def pull_image(
+        self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        self.logins.append(login)
+        self.pulls.append((server, image))
+        if self.slow is not None:
+            yield PullProgress(1, 2, 1_200_000_000, 3_400_000_000)
+            await self.slow.wait()
+        if server in self.lost:
+            raise EngineError([EngineFault("unavailable", f"server/{server}", "no answer")])
+        yield PullProgress(image=ServerImage(server, True, IMAGE_ID, (image,), 7))
 
     async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
         return {

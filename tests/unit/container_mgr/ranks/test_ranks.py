@@ -22,11 +22,10 @@ from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import living
 from container_mgr.ranks.living import Sample
 from container_mgr.rpc import service
-from container_mgr.rpc.service import AgentService
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.devices.engine import EngineError, RankState
 from tests.contract import engine_fakes
-from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.contract.agent_rig import AgentRig, agent_rig, agent_service
 from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
 
 
@@ -333,7 +332,7 @@ async def test_a_link_in_place_of_a_status_file_is_not_followed(
 
 
 async def test_a_second_that_fails_does_not_end_the_sampling(
-    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+    rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter((False, True, False, True))
     measured = asyncio.Event()
@@ -346,7 +345,9 @@ async def test_a_second_that_fails_does_not_end_the_sampling(
 
     monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
     monkeypatch.setattr(rig.ranks, "sample", sample)
-    agent = AgentService("srv0", rig.docker, rig.ranks, Inventory(None, ServerFacts(4, 8 << 30)))  # type: ignore[arg-type]
+    agent = agent_service(
+        rig.docker, rig.ranks, Inventory(None, ServerFacts(4, 8 << 30)), tmp_path / "images.json"
+    )
     sampler = asyncio.create_task(agent.sample_forever())
     for _ in range(2):
         async with asyncio.timeout(30):

@@ -22,6 +22,7 @@ from controller.schema.fabric import (
     SwitchView,
     UplinkView,
 )
+from controller.schema.images import PreparationView
 from controller.schema.jobs import ContainerView, GpuFiguresView, JobView
 from controller.schema.live import (
     DeviceHealthView,
@@ -369,6 +370,15 @@ class FakeQueries:
             await asyncio.Event().wait()
         if self._fake.log_error is not None:
             raise self._fake.log_error
+
+    async def preparation(self, ident: str) -> PreparationView:
+        await self._fake.enter("preparation")
+        if ident not in self._fake.preparations:
+            raise ServiceError(
+                "not_found", f"there is no preparation {ident}", object=f"preparation/{ident}"
+            )
+        views = self._fake.preparations[ident]
+        return views.pop(0) if len(views) > 1 else views[0]
 
     async def transaction(self, ident: str) -> TransactionView:
         if ident not in self._fake.transactions_:

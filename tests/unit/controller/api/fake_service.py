@@ -10,6 +10,7 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
+from controller.schema.images import PreparationView, PrepareRequest, ServerPullView
 from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
 from controller.schema.live import LogLineView
 from controller.schema.plans import (
@@ -47,6 +48,9 @@ class FakeService:
         self.delay_s: dict[str, float] = {}
         self.entered: set[str] = set()
         self.transactions_: dict[str, list[TransactionView]] = {}
+        self.preparations: dict[str, list[PreparationView]] = {}
+        self.unprepared: dict[str, str] = {}
+        """Why servers fail to pull any image, by server."""
         self.end_state: str = "committed"
         self.logged: list[LogLineView] = [
             LogLineView(rank=r, time=STARTED_AT + n, stream="stdout", text=f'{{"step":{n}}}')
@@ -209,6 +213,34 @@ class FakeCommands:
             yield ExecEnd(3)
         finally:
             self._fake.commands_ended += 1
+
+    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
+        await self._fake.enter("prepare_image")
+        servers = request.servers or ["s0", "s1"]
+        first = PreparationView(
+            id=f"p{len(self._fake.preparations) + 1}",
+            image=request.image,
+            state="running",
+            started_at=STARTED_AT,
+            servers=[
+                ServerPullView(server=s, state="pulling", bytes_done=2**30, bytes_total=2**32)
+                for s in servers
+            ],
+        )
+        bad = self._fake.unprepared
+        ends = [
+            ServerPullView(server=s, state="failed", message=bad[s])
+            if s in bad
+            else ServerPullView(server=s, state="done", image_digest=request.image, size_bytes=7)
+            for s in servers
+        ]
+        last = {
+            "state": "failed" if bad else "done",
+            "servers": ends,
+            "finished_at": STARTED_AT + 9,
+        }
+        self._fake.preparations[first.id] = [first, first.model_copy(update=last)]
+        return first
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         await self._fake.enter("make_plan")

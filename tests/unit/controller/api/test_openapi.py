@@ -22,6 +22,8 @@ ROUTES = {
     ("post", "/api/v1/jobs/{name}/exec"),
     ("get", "/api/v1/jobs/{name}/exec/{ident}"),
     ("post", "/api/v1/jobs/{name}/exec/{ident}/input"),
+    ("post", "/api/v1/images/preparations"),
+    ("get", "/api/v1/images/preparations/{ident}"),
     ("get", "/api/v1/endpoints"),
     ("get", "/api/v1/aggregators"),
     ("get", "/api/v1/switches"),

@@ -331,7 +331,6 @@ async def test_an_image_of_no_listed_registry_is_refused_at_submit(rack: Rack, p
     rack.engine.unlisted.add("10.0.0.7:22/x:1")
     with pytest.raises(ServiceError) as refused:
         await submit(rack, "red", 2, image="10.0.0.7:22/x:1", pull=pull)
-    assert (refused.value.code, refused.value.object) == ("invalid", "job/red")
+    assert (refused.value.code, refused.value.object) == ("invalid", "image/10.0.0.7:22/x:1")
     assert "not listed" in refused.value.message
     assert await rack.service.queries.jobs() == []
-    await submit(rack, "red", 2, image="10.0.0.7:22/x:1")  # the image is on the servers

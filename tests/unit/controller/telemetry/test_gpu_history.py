@@ -17,7 +17,7 @@ from container_mgr.hardware import nvml
 from container_mgr.ranks.living import Sample
 from container_mgr.rpc import messages
 from container_mgr.values import RankKey
-from controller.api.routes.metrics_gpu import of_gpus
+from controller.api.routes.metrics.gpu import of_gpus
 from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer

@@ -92,6 +92,7 @@ export function job(app, _, name) {
       j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
       limits(j) && ["limits per container", limits(j)],
       ["image", h("code", {}, j.image)],
+      ["image digest", j.image_digest ? h("code", {}, j.image_digest) : "not known yet"],
       ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
       ["submitted", moment(j.submitted_at)],
       j.started_at && ["started", moment(j.started_at)],

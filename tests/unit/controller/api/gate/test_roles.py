@@ -18,6 +18,7 @@ from controller.api.scope.redact import Redactor
 from controller.api.scope.scoped import ScopedQueries
 from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
+from controller.schema.images import PrepareRequest
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, ResyncView
 from tests.unit.controller.api.apps import app_of
@@ -34,6 +35,7 @@ CALLERS = ["admin", "operator", "user-alpha", "user-beta", "viewer-alpha", "view
 BODIES: dict[str, Any] = {
     "submit_job": {"count": 1, "project": "alpha", "name": "alpha-new"},
     "make_plan": {},
+    "prepare_image": {"image": "trainer:2"},
     "attach_endpoint": {"aggregator": "as1"},
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
@@ -73,6 +75,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "remove_data": "scratch",
     }
     ident = "t1"
+    if name == "get_preparation":
+        request = PrepareRequest(image="trainer:1")
+        ident = (await site.service.commands.prepare_image(request)).id
     if name == "revoke_token":
         token, _ = await site.accounts.create("spare", Role.VIEWER, ["alpha"])
         ident = token.id

@@ -15,7 +15,7 @@ from controller.api.common import READ_S, CallerOf
 from controller.api.deadlines import within
 from controller.api.operations import Queries
 from controller.api.problems import responses
-from controller.api.routes.metrics_gpu import of_gpus
+from controller.api.routes.metrics.gpu import of_gpus
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView

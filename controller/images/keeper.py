@@ -1,0 +1,257 @@
+"""Images of jobs: what a name means, at submit, and fetching, before the containers start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator
+
+import structlog
+
+from controller.base.errors import ErrorCode, ServiceError
+from controller.devices.engine import (
+    EngineError,
+    ExecutionEngine,
+    Pull,
+    PullProgress,
+    RegistryLogin,
+)
+from controller.images.access import ImageAccess
+from controller.images.pins import decide, hosts, pinned
+from controller.schema.jobs import JobRequest
+from controller.state.records import JobRecord
+from controller.state.state import State
+
+log = structlog.get_logger(__name__)
+
+FIND_TIMEOUT_S = 2.0
+"""For the servers' answers at submit: they come from memory of their engines."""
+REGISTRY_TIMEOUT_S = 20.0
+"""Longer than an agent waits for a registry."""
+SHOW_EVERY_S = 1.0
+"""Between two changes of the reason of a job that waits for its image."""
+
+_CODES: dict[str, ErrorCode] = {
+    "invalid": "invalid",
+    "not_found": "not_found",
+    "unavailable": "unavailable",
+    "timeout": "timeout",
+}
+
+Report = Callable[[str, PullProgress], None]
+"""Takes a server and how far its pull is."""
+
+
+class FetchStoppedError(ServiceError):
+    """A job is being cancelled, so its image is not fetched."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__("conflict", f"job {job} is being cancelled", object=f"job/{job}")
+
+
+class ImageKeeper:
+    """Finds out what images names mean, and fetches images to servers."""
+
+    def __init__(
+        self,
+        state: State,
+        engine: ExecutionEngine,
+        default_image: str,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._engine = engine
+        self._default = default_image
+        self._monotonic = monotonic
+        self._access = ImageAccess(state.site.registries)
+        self._stopped: set[str] = set()
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+
+    async def pin_request(self, request: JobRequest) -> str:
+        """Return what all ranks of a new job start with; empty when no server answers.
+
+        ServiceError when its project may not run the image, when it is missing, or when servers
+        disagree about it.
+        """
+        image = request.image or self._default
+        servers = hosts(self._state.site, request)
+        return await self.pin(image, request.project, request.pull, servers)
+
+    async def pin(self, image: str, project: str, pull: Pull, servers: Collection[str]) -> str:
+        """Return the digest or the id that an image's name means. ServiceError."""
+        self._access.check(image, project)
+        try:
+            found = await self._engine.find_image(
+                image, servers, refresh=pull is Pull.ALWAYS, timeout_s=FIND_TIMEOUT_S
+            )
+            for one in found:
+                if one.present:
+                    self._access.check_present(image, one.names, project)
+            known = decide(image, pull, found)
+            if known is not None:
+                return known
+            login = await self.login(image)
+            asked = [one.server for one in found]
+            digest = await self._engine.registry_digest(image, asked, login, REGISTRY_TIMEOUT_S)
+        except EngineError as error:
+            raise _refusal(image, error) from error
+        return pinned(image, digest)
+
+    async def login(self, image: str) -> RegistryLogin | None:
+        """Return the login for an image's registry; None when the site file has none.
+
+        ServiceError when the password cannot be read.
+        """
+        registry = self._access.registry(image)
+        if registry is None or registry.username is None or registry.password is None:
+            return None
+        try:
+            password = await asyncio.to_thread(registry.password.resolve)
+        except (OSError, KeyError, ValueError) as error:
+            log.error("registry_password_not_read", registry=registry.name, error=str(error))
+            raise ServiceError(
+                "failed",
+                f"the password of registry {registry.name} cannot be read",
+                object=f"registry/{registry.name}",
+                hint="the operator sees why in the controller's log",
+            ) from None
+        return RegistryLogin(registry.username, password)
+
+    async def ready(self, name: str) -> None:
+        """Pin a job's image unless it is pinned, and fetch it to the servers of its endpoints.
+
+        ServiceError; FetchStoppedError when the job is cancelled meanwhile.
+        """
+        job = self._state.jobs[name]
+        servers = sorted(
+            {
+                cable.server
+                for e in job.endpoints
+                if (cable := self._state.cables.get(e)) is not None
+            }
+        )
+        if not job.image_digest:  # no server answered at submit
+            pin = await self.pin(job.image, job.request.project, job.request.pull, servers)
+            job = self._state.jobs.change(name, image_digest=pin)
+        if job.request.pull is Pull.NEVER:
+            return
+        if name in self._stopped:
+            raise FetchStoppedError(name)
+        task = self._fetches[name] = asyncio.create_task(self._fetch(job, servers))
+        try:
+            await task
+        except asyncio.CancelledError:
+            if name not in self._stopped:
+                raise
+            raise FetchStoppedError(name) from None
+        finally:
+            del self._fetches[name]
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """Stop fetching a job's image, now and until the end of the block.
+
+        The servers complete what they have begun: the image may be of use to the next job.
+        """
+        self._stopped.add(name)
+        if (task := self._fetches.get(name)) is not None:
+            task.cancel()
+        try:
+            yield
+        finally:
+            self._stopped.discard(name)
+
+    async def fetch(
+        self,
+        image: str,
+        server: str,
+        login: RegistryLogin | None,
+        report: Report,
+        *,
+        refresh: bool = False,
+    ) -> PullProgress:
+        """Fetch an image to one server. Returns the last report. ServiceError.
+
+        One that is there is fetched only with ``refresh``.
+
+        ``report`` is called about once a second while the server pulls.
+        """
+        last = PullProgress()
+        try:
+            pull = self._engine.pull_image(server, image, login, refresh=refresh)
+            async with contextlib.aclosing(pull) as steps:
+                async for last in steps:
+                    report(server, last)
+        except EngineError as error:
+            raise _refusal(image, error) from error
+        if last.image is None or not last.image.present:
+            raise ServiceError(
+                "failed",
+                f"{server} does not say that it has fetched image {image}",
+                object=f"server/{server}",
+                hint="see the log of the server's agent",
+            )
+        return last
+
+    async def _fetch(self, job: JobRecord, servers: Collection[str]) -> None:
+        image = job.image_digest or job.image
+        login = await self.login(job.image)
+        show_at = self._monotonic()
+        began = False
+        latest: dict[str, PullProgress] = {}
+
+        def show(server: str, step: PullProgress) -> None:
+            nonlocal began, show_at
+            if step.image is not None:
+                latest.pop(server, None)
+                return
+            latest[server] = step
+            if not began:
+                began = True
+                self._tell(job.name, "ImagePulling", f"{image}, first on {server}")
+            now = self._monotonic()
+            if now >= show_at:
+                show_at = now + SHOW_EVERY_S
+                self._state.jobs.annotate(job.name, reason=pulling(job.image, latest))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for server in servers:
+                    group.create_task(self.fetch(image, server, login, show))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        if began:
+            count = len(servers)
+            where = f"{count} server{'' if count == 1 else 's'}"
+            self._tell(job.name, "ImagePulled", f"{image} is on {where}")
+
+    def _tell(self, name: str, reason: str, text: str) -> None:
+        self._state.events.add("info", f"job/{name}", reason, text)
+
+
+def pulling(image: str, latest: dict[str, PullProgress]) -> str:
+    """Say how far the slowest of these servers is."""
+    server, step = min(latest.items(), key=lambda item: (_left(item[1]), item[0]))
+    more = f" and {len(latest) - 1} more" if len(latest) > 1 else ""
+    return f"pulling {image} on {server}{more}: {how_far(step)}"
+
+
+def how_far(step: PullProgress) -> str:
+    """Say how far a pull is, in bytes where they are known."""
+    if step.bytes_total:
+        return f"{step.bytes_done / 1e9:.1f} of {step.bytes_total / 1e9:.1f} GB"
+    return f"{step.layers_done} of {step.layers} layers"
+
+
+def _left(step: PullProgress) -> float:
+    return step.bytes_done / step.bytes_total if step.bytes_total else 0.0
+
+
+def _refusal(image: str, error: EngineError) -> ServiceError:
+    fault = error.faults[0]
+    code = _CODES.get(fault.code, "failed")
+    return ServiceError(code, fault.message, object=f"image/{image[:200]}", hint=fault.hint or HINT)
+
+
+HINT = "see docs/images.md"
