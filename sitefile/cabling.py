@@ -6,6 +6,7 @@ All problems are collected, so that one run reports everything to correct.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from sitefile.errors import Problem
 from sitefile.model import (
@@ -19,6 +20,7 @@ from sitefile.model import (
     SwitchCable,
     Uplink,
 )
+from sitefile.notices import receiver_of
 from sitefile.scheduling import scheduling_of
 from sitefile.schema import SiteModel
 
@@ -202,6 +204,8 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         scheduling=scheduling_of(model.projects, model.queue, model.regroup),
         mtu=model.network.mtu,
         dscp=model.network.dscp,
+        secrets=Path(model.secrets.directory) if model.secrets else None,
+        notices=tuple(receiver_of(notice) for notice in model.notices),
     )
     return site, []
 
@@ -279,6 +283,11 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
         if pin and a.tls is None and not model.controller.openflow.tls:
             text = f"{a.name} has a certificate but the site uses OpenFlow without TLS"
             cabling.problem(f"aggregators[{i}]", text, "add tls: true to it")
+    projects = {project.name for project in model.projects}
+    for i, notice in enumerate(model.notices):
+        if projects and notice.project not in projects:
+            text = f"unknown project {notice.project!r}"
+            cabling.problem(f"notices[{i}].project", text, "add it to projects")
     counts = {a: len(f) for a, f in cabling.fibers.items()}
     for endpoint, home in model.homes.items():
         path = f"homes.{endpoint}"

@@ -14,12 +14,15 @@ from pydantic import (
     BeforeValidator,
     ByteSize,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     ValidationError,
 )
 
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
@@ -56,11 +59,24 @@ def _text(value: object) -> object:
 
 Bytes = Annotated[ByteSize, BeforeValidator(_no_flag), Field(gt=0)]
 BytesPerSecond = Annotated[ByteSize, BeforeValidator(_rate), BeforeValidator(_no_flag), Field(gt=0)]
-Value = Annotated[str, BeforeValidator(_text)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
+
+
+class SecretModel(_Strict):
+    """A variable whose value is a secret of the project."""
+
+    secret: Annotated[str, StringConstraints(pattern=f"^{names.SECRET_NAME}$")]
+
+
+Variable = Annotated[
+    Annotated[str, Tag("text")] | Annotated[SecretModel, Tag("secret")],
+    Discriminator(lambda value: "secret" if isinstance(value, dict | SecretModel) else "text"),
+    BeforeValidator(_text),
+]
+"""A variable's value: its text, or ``{secret: NAME}``."""
 
 
 class ResourcesModel(_Strict):
@@ -107,7 +123,7 @@ class JobFileModel(_Strict):
         None,
         description="shell lines, or a command as a list of words; default: the image's command",
     )
-    env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Value] = {}
+    env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Variable] = {}
     limits: LimitsModel = LimitsModel()
     locality: Locality | None = None
     policy: Policy | None = Field(None, description="how a regroup treats the job")
@@ -126,6 +142,9 @@ class JobFileModel(_Strict):
     )
     time_limit_s: Annotated[float, BeforeValidator(_no_flag), Field(gt=0)] | None = Field(
         None, description="maximum expected run time"
+    )
+    time_limit_action: TimeLimitAction | None = Field(
+        None, description="at its time limit: end it, or ignore the limit; default: the site's"
     )
 
 
@@ -154,7 +173,11 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "image": job.image,
         "pull": job.pull,
         "command": command(job.setup, job.run) or None,
-        "env": job.env or None,
+        "env": {
+            name: value.model_dump() if isinstance(value, SecretModel) else value
+            for name, value in job.env.items()
+        }
+        or None,
         "cpu": limits.cpu,
         "memory_bytes": limits.memory,
         "io_bps": limits.io,
@@ -166,6 +189,7 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "dark_tolerance_s": job.dark_tolerance_s,
         "checkpoint_grace_s": job.checkpoint_grace_s,
         "time_limit_s": job.time_limit_s,
+        "time_limit_action": job.time_limit_action,
     }
     return {key: value for key, value in said.items() if value is not None}
 

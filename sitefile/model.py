@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
+from sitefile.notices import Receiver
 from sitefile.scheduling import Scheduling
 
 _Named = TypeVar("_Named", "Server", "EndpointCable", "AggregatorCable", "SwitchCable")
@@ -155,6 +156,10 @@ class CabledSite:
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
+    secrets: Path | None = None
+    """The directory of the projects' secrets; None when jobs have none."""
+    notices: tuple[Receiver, ...] = ()
+    """Whom to tell that a job has ended."""
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""

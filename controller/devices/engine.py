@@ -72,6 +72,8 @@ class RankSpec:
     """Class of RoCE traffic, 0 to 63; None keeps what the device has."""
     limits: RankLimits = RankLimits()
     pull: Pull = Pull.NEVER
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables with secret values: in no log, and in nothing that an engine shows."""
 
 
 @dataclass(slots=True, frozen=True)

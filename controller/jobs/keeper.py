@@ -16,7 +16,13 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
-from controller.jobs.admission import check_possible, check_project, check_queue, spec_of
+from controller.jobs.admission import (
+    check_possible,
+    check_project,
+    check_queue,
+    spec_of,
+    with_site_defaults,
+)
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
@@ -99,7 +105,7 @@ class JobKeeper:
         before = state.jobs.remove(name)  # a name can be reused; the new job queues last
         job = JobRecord(
             name=name,
-            request=spec_of(request),
+            request=spec_of(with_site_defaults(state.site, request)),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
@@ -181,6 +187,12 @@ class JobKeeper:
                 if self._revert_switch(name, after, before):
                     await undo(self._engine, name)
                 raise
+
+    def is_busy(self, name: str) -> bool:
+        """Whether a transaction, a launch or another operation is working on the job."""
+        state = self._state
+        moving = state.transactions.of_job(name) is not None
+        return moving or name in self._launches or name in state.jobs.handled
 
     def get(self, name: str) -> JobRecord:
         """Return one job. ServiceError ``not_found``."""

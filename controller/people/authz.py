@@ -48,6 +48,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "plans:make": _KEEPERS,
     "plans:apply": _KEEPERS,
     "fabric:change": _KEEPERS,
+    "secrets:list": _KEEPERS,
     "allocation:read": _KEEPERS,
     "allocation:change": _KEEPERS,
     "events:export": _ADMINS,

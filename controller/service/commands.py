@@ -9,6 +9,7 @@ from controller.jobs.keeper import JobKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks import calls
+from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.schema.fabric import SwitchView
@@ -40,6 +41,7 @@ class Commands:
         quarantine: QuarantineKeeper,
         fabric: FabricViews,
         jobs: JobViews,
+        secrets: SecretFolder,
     ) -> None:
         self._engine = engine
         self._keeper = keeper
@@ -49,10 +51,12 @@ class Commands:
         self._quarantine = quarantine
         self._fabric = fabric
         self._jobs = jobs
+        self._secrets = secrets
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
         await calls.check_image(self._engine, request)
+        await self._secrets.check(request.project, request.secrets.values())
         return self._jobs.job(await self._keeper.submit(request))
 
     async def cancel(self, name: str) -> JobView:

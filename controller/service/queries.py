@@ -10,6 +10,7 @@ from controller.jobs.keeper import JobKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
+from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.schema.fabric import (
     AggregatorView,
@@ -21,7 +22,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
-from controller.schema.jobs import ContainerView, JobView
+from controller.schema.jobs import ContainerView, JobView, SecretView
 from controller.schema.live import (
     HealthView,
     LogLineView,
@@ -64,6 +65,7 @@ class Queries:
         allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
         feed: Feed,
+        secrets: SecretFolder,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -78,6 +80,7 @@ class Queries:
         self._allocation = allocation
         self._quarantine = quarantine
         self._feed = feed
+        self._secrets = secrets
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
@@ -241,3 +244,8 @@ class Queries:
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""
         return self._quarantine.views()
+
+    async def secrets(self) -> list[SecretView]:
+        """Return the secrets that jobs may use, by project and name, without their values."""
+        found = await self._secrets.names()
+        return [SecretView(project=project, name=name) for project, name in found]

@@ -21,16 +21,19 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.jobs.keeper import JobKeeper
+from controller.jobs.limits import TimeLimits
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
+from controller.notices.courier import Courier
 from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
+from controller.ranks.secrets import SecretFolder
 from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift_policy import DriftPolicy
@@ -111,7 +114,8 @@ class Service:
         self._links = LinkWatch(self._state)
         self._tasks = Tasks()
         ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
-        starter = RankStarter(self._state, engine, ender)
+        secrets = SecretFolder(site.secrets)
+        starter = RankStarter(self._state, engine, ender, secrets)
         self._intent = FabricIntent(self._state, self._aggregators, engine)
         mover = Mover(
             self._state,
@@ -144,6 +148,8 @@ class Service:
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
         self._watch = JobWatch(self._state, engine, ender, restarter)
+        self._courier = Courier(self._state)
+        self._limits = TimeLimits(self._state, ender, self._jobs.is_busy)
         self._interrupted = Interrupted(self._state)
         self._adopter = Adopter(
             self._state,
@@ -202,6 +208,7 @@ class Service:
             allocation=allocation,
             quarantine=quarantine,
             feed=self._feed,
+            secrets=secrets,
         )
         self.commands = Commands(
             engine,
@@ -212,6 +219,7 @@ class Service:
             quarantine=quarantine,
             fabric=fabric,
             jobs=jobs,
+            secrets=secrets,
         )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""
@@ -248,6 +256,7 @@ class Service:
         self._tasks.keep("telemetry", self._telemetry.run_counters)
         self._tasks.keep("samples", self._telemetry.run_samples)
         self._tasks.keep("power", self._power.run)
+        self._courier.start(self._tasks)
 
     async def _take_command(self, facts: Mapping[str, str]) -> None:
         """Raise the term, so that agents refuse the calls of older controllers."""
@@ -281,6 +290,7 @@ class Service:
         await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
         self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
+        self._limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("schedule", self._queue.run)
@@ -336,6 +346,7 @@ class Service:
         while True:
             self._drift.suspect()
             self._links.calm()
+            self._limits.check()
             await asyncio.sleep(WATCH_EVERY_S)
 
     async def _look_for_drift(self) -> None:

@@ -236,6 +236,13 @@ KINDS: Sequence[Kind] = (
         {},
         _field("name"),
     ),
+    Kind(
+        "secrets",
+        "secret",
+        {"PROJECT": _field("project"), "NAME": _field("name")},
+        {},
+        lambda item: f"{item['project']}/{item['name']}",
+    ),
 )
 
 

@@ -28,6 +28,7 @@ RULES: Mapping[str, str] = {
     "pause_job": "jobs:change",
     "resume_job": "jobs:change",
     "stream_job_logs": "logs:read",
+    "list_secrets": "secrets:list",
     "list_events": "events:read",
     "get_top": "live:read",
     "get_series": "live:read",

@@ -22,7 +22,7 @@ from controller.schema.fabric import (
     SwitchView,
     UplinkView,
 )
-from controller.schema.jobs import ContainerView, GpuFiguresView, JobView
+from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
 from controller.schema.live import (
     DeviceHealthView,
     HealthView,
@@ -183,6 +183,9 @@ class FakeQueries:
                 started_at=STARTED_AT,
             )
         ]
+
+    async def secrets(self) -> list[SecretView]:
+        return [SecretView(project="vision", name="wandb")]
 
     async def nodes(self) -> list[NodeView]:
         return [

@@ -27,6 +27,7 @@ ROUTES = {
     ("get", "/api/v1/containers"),
     ("get", "/api/v1/events"),
     ("get", "/api/v1/nodes"),
+    ("get", "/api/v1/secrets"),
     ("get", "/api/v1/top"),
     ("get", "/api/v1/series"),
     ("post", "/api/v1/plans"),
