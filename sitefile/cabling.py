@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.errors import Problem
 from sitefile.model import (
     AggregatorCable,
@@ -151,6 +152,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         cabling.uplink(f"uplinks[{index}]", a, b) for index, (a, b) in enumerate(model.uplinks)
     ]
     _references(cabling, model)
+    _receivers(cabling, model)
     if cabling.problems:
         return None, cabling.problems
     emulation = Emulation(**model.emulation.model_dump()) if model.emulation else None
@@ -208,6 +210,14 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         notices=tuple(receiver_of(notice) for notice in model.notices),
     )
     return site, []
+
+
+def _receivers(cabling: _Cabling, model: SiteModel) -> None:
+    projects = {DEFAULT_PROJECT, *(project.name for project in model.projects)}
+    for i, notice in enumerate(model.notices):
+        if model.projects and notice.project not in projects:
+            text = f"unknown project {notice.project!r}"
+            cabling.problem(f"notices[{i}].project", text, "add it to projects")
 
 
 def _twice(cabling: _Cabling, kind: str, values: Iterable[tuple[str, str]]) -> None:
@@ -283,11 +293,6 @@ def _references(cabling: _Cabling, model: SiteModel) -> None:
         if pin and a.tls is None and not model.controller.openflow.tls:
             text = f"{a.name} has a certificate but the site uses OpenFlow without TLS"
             cabling.problem(f"aggregators[{i}]", text, "add tls: true to it")
-    projects = {project.name for project in model.projects}
-    for i, notice in enumerate(model.notices):
-        if projects and notice.project not in projects:
-            text = f"unknown project {notice.project!r}"
-            cabling.problem(f"notices[{i}].project", text, "add it to projects")
     counts = {a: len(f) for a, f in cabling.fibers.items()}
     for endpoint, home in model.homes.items():
         path = f"homes.{endpoint}"
