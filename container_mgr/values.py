@@ -197,10 +197,16 @@ class RankSpec:
     uid: int | None = None
     gid: int | None = None
     """Numeric user and group of its processes; None means the agent's default."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables with secret values."""
 
     def digest(self) -> str:
-        """Return a digest that differs from other specifications with the same key."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """Return a digest that differs from other specifications with the same key.
+
+        Values of secrets have no part in it: a label is no secret, and a short value could be
+        found from its digest.
+        """
+        text = json.dumps(asdict(self) | {"secrets": sorted(self.secrets)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:

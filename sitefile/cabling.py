@@ -6,6 +6,7 @@ All problems are collected, so that one run reports everything to correct.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.errors import Problem
@@ -20,6 +21,7 @@ from sitefile.model import (
     SwitchCable,
     Uplink,
 )
+from sitefile.notices import receiver_of
 from sitefile.passwords import PasswordRef
 from sitefile.registries import registries_of
 from sitefile.scheduling import scheduling_of
@@ -154,6 +156,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
     ]
     _references(cabling, model)
     _registries(cabling, model)
+    _receivers(cabling, model)
     if cabling.problems:
         return None, cabling.problems
     emulation = Emulation(**model.emulation.model_dump()) if model.emulation else None
@@ -211,8 +214,18 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         dscp=model.network.dscp,
         logs=logs_of(model.logs),
         registries=registries_of(model.registries),
+        secrets=Path(model.secrets.directory) if model.secrets else None,
+        notices=tuple(receiver_of(notice) for notice in model.notices),
     )
     return site, []
+
+
+def _receivers(cabling: _Cabling, model: SiteModel) -> None:
+    projects = {DEFAULT_PROJECT, *(project.name for project in model.projects)}
+    for i, notice in enumerate(model.notices):
+        if model.projects and notice.project not in projects:
+            text = f"unknown project {notice.project!r}"
+            cabling.problem(f"notices[{i}].project", text, "add it to projects")
 
 
 def _twice(cabling: _Cabling, kind: str, values: Iterable[tuple[str, str]]) -> None:

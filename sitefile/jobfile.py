@@ -13,12 +13,15 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     ValidationError,
 )
 
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
@@ -48,6 +51,20 @@ Value = Annotated[str, BeforeValidator(_text)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
+
+
+class SecretModel(_Strict):
+    """A variable whose value is a secret of the project."""
+
+    secret: Annotated[str, StringConstraints(pattern=f"^{names.SECRET_NAME}$")]
+
+
+Variable = Annotated[
+    Annotated[str, Tag("text")] | Annotated[SecretModel, Tag("secret")],
+    Discriminator(lambda value: "secret" if isinstance(value, dict | SecretModel) else "text"),
+    BeforeValidator(_text),
+]
+"""A variable's value: its text, or ``{secret: NAME}``."""
 
 
 class ResourcesModel(_Strict):
@@ -106,7 +123,7 @@ class JobFileModel(_Strict):
         None,
         description="shell lines, or a command as a list of words; default: the image's command",
     )
-    env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Value] = {}
+    env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Variable] = {}
     limits: LimitsModel = LimitsModel()
     volumes: list[VolumeModel] = Field([], max_length=16, description="what survives the job")
     locality: Locality | None = None
@@ -126,6 +143,9 @@ class JobFileModel(_Strict):
     )
     time_limit_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
         None, description="maximum expected run time"
+    )
+    time_limit_action: TimeLimitAction | None = Field(
+        None, description="at its time limit: end it, or ignore the limit; default: the site's"
     )
 
 
@@ -154,7 +174,11 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "image": job.image,
         "pull": job.pull,
         "command": command(job.setup, job.run) or None,
-        "env": job.env or None,
+        "env": {
+            name: value.model_dump() if isinstance(value, SecretModel) else value
+            for name, value in job.env.items()
+        }
+        or None,
         "cpu": limits.cpu,
         "memory_bytes": limits.memory,
         "io_bps": limits.io,
@@ -167,6 +191,7 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "dark_tolerance_s": job.dark_tolerance_s,
         "checkpoint_grace_s": job.checkpoint_grace_s,
         "time_limit_s": job.time_limit_s,
+        "time_limit_action": job.time_limit_action,
     }
     return {key: value for key, value in said.items() if value is not None}
 

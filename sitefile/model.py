@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
 from sitefile.logs import LogPolicy
+from sitefile.notices import Receiver
 from sitefile.passwords import PasswordRef
 from sitefile.registries import Registry
 from sitefile.scheduling import Scheduling
@@ -144,6 +145,10 @@ class CabledSite:
     """How much output the agents keep."""
     registries: tuple[Registry, ...] = ()
     """Registries whose images only some projects may run."""
+    secrets: Path | None = None
+    """The directory of the projects' secrets; None when jobs have none."""
+    notices: tuple[Receiver, ...] = ()
+    """Whom to tell that a job has ended."""
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""

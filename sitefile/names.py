@@ -10,3 +10,5 @@ JOB = "[a-z0-9]([a-z0-9-]{0,39}[a-z0-9])?"
 """A job whose containers agents accept."""
 PROJECT = "[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
 """A project; its users' jobs are called ``<project>-…``, and so must fit into a job's name."""
+SECRET_NAME = "[a-z0-9][a-z0-9._-]{0,62}"  # noqa: S105 - a pattern
+"""A secret of a project: a file in the site's secret directory."""

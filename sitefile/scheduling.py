@@ -10,7 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
-from scheduler.queue.model import DEFAULT_PROJECT, Preemption, Project, QueuePolicy
+from scheduler.queue.model import (
+    DEFAULT_PROJECT,
+    Preemption,
+    Project,
+    QueuePolicy,
+    TimeLimitAction,
+)
 from sitefile import names
 
 USERS_PRIORITY = 5
@@ -63,6 +69,10 @@ class QueueModel(_Strict):
     )
     max_waiting: Annotated[int, Field(ge=1, le=10_000)] = Field(
         MAX_WAITING, description="maximum waiting jobs of one project"
+    )
+    time_limit_action: TimeLimitAction = Field(
+        TimeLimitAction.IGNORE,
+        description="end: a job is ended at its time limit, unless it says otherwise",
     )
 
 
@@ -153,6 +163,8 @@ class Scheduling:
     """Highest priority by project, for projects that set their own."""
     max_waiting: int = MAX_WAITING
     """Maximum waiting jobs of one project, which bounds storage, views and planning."""
+    time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE
+    """For jobs that do not choose."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
 
@@ -176,7 +188,10 @@ def scheduling_of(
         max_priority=queue.max_priority,
         max_priorities={p.name: p.max_priority for p in projects if p.max_priority is not None},
         max_waiting=queue.max_waiting,
-        queue=QueuePolicy(**queue.model_dump(exclude={"max_priority", "max_waiting"})),
+        time_limit_action=queue.time_limit_action,
+        queue=QueuePolicy(
+            **queue.model_dump(exclude={"max_priority", "max_waiting", "time_limit_action"})
+        ),
         regroup=RegroupPolicy(
             budget=PauseBudget(regroup.cooldown_s, regroup.max_pauses_per_job_hour),
             triggers=TriggerPolicy(

@@ -21,6 +21,7 @@ from pydantic import (
 
 from sitefile import names
 from sitefile.logs import LogsModel
+from sitefile.notices import MAX_NOTICES, NoticeModel
 from sitefile.passwords import PasswordModel
 from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
@@ -36,6 +37,7 @@ Fingerprint = Annotated[
     AfterValidator(lambda text: text.replace(":", "").lower()),
 ]
 """Output of `openssl x509 -fingerprint -sha256`, with or without colons."""
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=4096)]
 Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -134,6 +136,14 @@ class NetworkModel(_Strict):
     )
 
 
+class SecretsModel(_Strict):
+    """Where the secrets of the projects' jobs are."""
+
+    directory: AbsolutePath = Field(
+        description="has a file PROJECT/NAME of mode 0600 for each secret"
+    )
+
+
 class EmulationModel(_Strict):
     """Rates and times of the emulated rack; the controller ignores them."""
 
@@ -179,6 +189,10 @@ class SiteModel(_Strict):
     logs: LogsModel = LogsModel()
     registries: dict[RegistryName, RegistryModel] = Field(
         default={}, description="registries whose images only some projects may run"
+    )
+    secrets: SecretsModel | None = Field(None, description="absent: jobs have no secrets")
+    notices: list[NoticeModel] = Field(
+        default=[], max_length=MAX_NOTICES, description="whom to tell that a job has ended"
     )
     emulation: EmulationModel | None = None
 

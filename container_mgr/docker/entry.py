@@ -23,6 +23,10 @@ NIC_FILE = "nic.env"
 
 This is the agent's last step for a rank, and the command does not start before it.
 """
+SECRETS_FILE = "secrets.env"
+"""The rank's secrets, as shell assignments. It goes as soon as the rank has read it."""
+TAKEN_FILE = "secrets-taken"
+"""The entry script creates this file when it has read the secrets."""
 
 EXIT_NO_NIC = 69
 """EX_UNAVAILABLE of sysexits(3)."""
@@ -82,5 +86,10 @@ until [ -r "$given" ] && [ "$(cat /sys/class/net/{NIC_IN_CONTAINER}/carrier 2>/d
     sleep 0.1
 done
 . "$given"
+secrets={GIVEN_DIR}/{SECRETS_FILE}
+if [ -e "$secrets" ]; then
+    . "$secrets"
+    : >{READY_DIR}/{TAKEN_FILE}
+fi
 exec "$@"
 """

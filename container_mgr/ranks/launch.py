@@ -31,7 +31,7 @@ from container_mgr.docker.engine import (
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel.process import is_ending
-from container_mgr.ranks import policy
+from container_mgr.ranks import policy, secrets
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.users import User
 from container_mgr.values import AgentError, Container, RankSpec, container_in
@@ -189,6 +189,7 @@ class Launcher:
         volumes = await self._volumes.bind(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
         await asyncio.to_thread(_make_directory, rank_dir, user)
+        await asyncio.to_thread(secrets.give, rank_dir, name, spec.secrets)
         container, host = create_arguments(
             spec,
             host=self._host,
@@ -210,6 +211,9 @@ class Launcher:
                     "timeout", name, "not created in time", "observe, then start again"
                 ) from None
             return found
+        except EngineRefusedError:
+            await asyncio.to_thread(shutil.rmtree, rank_dir, ignore_errors=True)
+            raise
         return Container(
             id="",
             key=spec.key,

@@ -24,6 +24,8 @@ MAX_RANKS_VALUE_BYTES = 128 * 1024 - 32
 name and its end (MAX_ARG_STRLEN)."""
 MAX_ENV_BYTES = 512 * 1024
 """For all variables together. With the command that is well below Linux's limit (2 MiB)."""
+MAX_SECRETS_BYTES = 64 * 1024
+"""For the values of a rank's secrets together."""
 MAX_START_BYTES = 16 * 2**20
 """For one call, which has all ranks of a job on one server."""
 MAX_SEARCH = 1000
@@ -74,7 +76,8 @@ def check(
     _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is not an endpoint name")
     images.check(spec.image, obj, digest_only=digest_only)
     check_command(obj, spec.command)
-    check_env(obj, spec.env)
+    check_env(obj, {**spec.env, **spec.secrets})
+    check_secrets(obj, spec.env, spec.secrets)
     _check_nic(obj, spec)
     if spec.gpu_uuid and spec.emulated_share is not None:
         raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, not both")
@@ -152,6 +155,15 @@ def check_env(obj: str, env: Mapping[str, str]) -> None:
         _require("\0" not in value, obj, f"{name} contains a NUL")
     total = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
     _require(total <= MAX_ENV_BYTES, obj, f"the variables exceed {MAX_ENV_BYTES} bytes together")
+
+
+def check_secrets(obj: str, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+    """Raise AgentError(invalid) for secrets that are too long, or variables with two values."""
+    double = next((name for name in secrets if name in env), None)
+    _require(double is None, obj, f"{double} is a secret and a plain variable")
+    total = sum(len(value.encode()) for value in secrets.values())
+    most = MAX_SECRETS_BYTES
+    _require(total <= most, obj, f"its secrets have {total} bytes together, the limit is {most}")
 
 
 def _check_nic(obj: str, spec: RankSpec) -> None:

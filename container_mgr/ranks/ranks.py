@@ -27,12 +27,21 @@ from container_mgr.docker.engine import (
     EngineRefusedError,
     EngineTimeoutError,
 )
-from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_DIR, READY_FILE, REASONS, SCRIPT
+from container_mgr.docker.entry import (
+    LOST_FILE,
+    NIC_FILE,
+    READY_DIR,
+    READY_FILE,
+    REASONS,
+    SCRIPT,
+    TAKEN_FILE,
+)
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.process import open_first
+from container_mgr.ranks import secrets
 from container_mgr.ranks.archive import Archive
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.ranks.execs import Execs
@@ -144,8 +153,10 @@ class Ranks:
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
                     self._living.add(container)
-            elif (reason := await asyncio.to_thread(self._read_end, container)) is not None:
-                self._ends[container.id] = reason
+            else:
+                secrets.take_back(self._dir(container))
+                if (reason := await asyncio.to_thread(self._read_end, container)) is not None:
+                    self._ends[container.id] = reason
         await self._execs.recover(containers)
         wanted = {c.key.namespace for c in containers if c.alive}
         for namespace in await asyncio.to_thread(self._nics.namespaces):
@@ -234,7 +245,7 @@ class Ranks:
         """Measure the running containers since the last call, and act on their state.
 
         A container that became ready gets its CPU share. One whose light returned announces its
-        address.
+        address. Secrets that a container has read are taken back.
         """
         for live in self._living:
             share = live.container.share
@@ -245,6 +256,9 @@ class Ranks:
             ):
                 live.share_applied = True
                 self._run_in_background(self._apply_share(live, share))
+            given = self._dir(live.container)
+            if secrets.are_in(given) and self._has_status_file(live, TAKEN_FILE):
+                secrets.take_back(given)
             if live.light_came_back(self._proc):
                 self._run_in_background(self._announce(live.container))
         return self._living.sample(self._inventory.reading)
@@ -406,6 +420,7 @@ class Ranks:
         async with self._locks[container.endpoint]:
             if name in self._living:
                 return  # removed and started again meanwhile: the new rank has the NIC
+            secrets.take_back(self._dir(container))
             await asyncio.to_thread(self._nics.release, container.key.namespace)
         self._map_jobs()
         _log.info("rank ended, NIC given back", container=name)

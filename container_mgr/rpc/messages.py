@@ -51,6 +51,7 @@ def spec_of(rank: pb.Rank) -> RankSpec:
             dscp=rank.nic.dscp if rank.nic.HasField("dscp") else None,
         ),
         env=dict(rank.env),
+        secrets=dict(rank.secrets),
         gpu_uuid=rank.gpu_uuid,
         emulated_share=rank.emulated_share if emulated else None,
         limits=_limits_of(rank.limits),

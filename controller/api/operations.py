@@ -22,7 +22,7 @@ from controller.schema.fabric import (
     SwitchView,
 )
 from controller.schema.images import PreparationView, PrepareRequest
-from controller.schema.jobs import ContainerView, JobRequest, JobView
+from controller.schema.jobs import ContainerView, JobRequest, JobView, SecretView
 from controller.schema.live import (
     HealthView,
     LogLineView,
@@ -175,6 +175,10 @@ class Queries(Protocol):
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""
+        ...
+
+    async def secrets(self) -> list[SecretView]:
+        """Return the secrets that jobs may use, by project and name, without their values."""
         ...
 
 

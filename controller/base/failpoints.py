@@ -50,7 +50,11 @@ CALLS = (
     "flows",
 )
 """Calls that change a device or make it send; ``flows`` are those outside transactions."""
+NOTICES = ("notice", "save-notice")
+"""A notice's delivery, and the write that it was delivered; passed at sites with receivers."""
 POINTS = tuple(f"{name}.{side}" for name in (*WRITES, *CALLS) for side in ("before", "after"))
+"""What every site passes."""
+_ALL = (*POINTS, *(f"{name}.{side}" for name in NOTICES for side in ("before", "after")))
 
 Hook = Callable[[str], Awaitable[None]]
 
@@ -92,12 +96,12 @@ def armed(setting: str) -> Iterator[None]:
             yield
         return
     name, _, times = setting.partition(":")
-    if name not in POINTS or not (times or "1").isdecimal() or int(times or "1") < 1:
+    if name not in _ALL or not (times or "1").isdecimal() or int(times or "1") < 1:
         raise ServiceError(
             "invalid",
             f"{setting} is not a failpoint",
             object=f"environment/{VARIABLE}",
-            hint=f"name[:n] or @FILE, with one of {', '.join(POINTS)}",
+            hint=f"name[:n] or @FILE, with one of {', '.join(_ALL)}",
         )
     left = int(times or "1")
 

@@ -28,6 +28,14 @@ def clipped(text: str, most: int = SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def duration(seconds: float) -> str:
+    """Return a duration for a message, in its largest whole unit: ``90 s``, ``2 h``."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
 def unsound_at(value: object) -> str | None:
     """Return the path of the first unsound text in a JSON document; None without one.
 

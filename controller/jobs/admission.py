@@ -9,11 +9,11 @@ from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
-from controller.ranks.environment import environment, refusals
+from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord, JobSpec
-from scheduler.queue.model import Project
+from scheduler.queue.model import Project, TimeLimitAction
 from sitefile import CabledSite
 
 MAX_JOB_BYTES = 128 * 1024
@@ -29,7 +29,16 @@ def spec_of(request: JobRequest) -> JobSpec:
     """Return the part of a request that the state keeps, without its volumes."""
     fields = {name: getattr(request, name) for name in JobSpec.__slots__ if name != "volumes"}
     fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
-    return JobSpec(**fields | {"env": dict(request.env)})
+    action = request.time_limit_action or TimeLimitAction.IGNORE
+    return JobSpec(**fields | {"env": dict(request.plain_env), "time_limit_action": action})
+
+
+def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
+    """Return the request with what the site chooses for jobs that leave it open."""
+    if request.time_limit_s is None or request.time_limit_action is not None:
+        return request
+    action = site.scheduling.time_limit_action
+    return request.model_copy(update={"time_limit_action": action})
 
 
 def check_possible(site: CabledSite, request: JobRequest) -> None:
@@ -37,6 +46,7 @@ def check_possible(site: CabledSite, request: JobRequest) -> None:
     _check_name(request)
     _check_environment(request)
     _check_program(request)
+    _check_time_limit(request)
     known = {e.name for e in site.endpoints}
     unknown = next((name for name in request.endpoints if name not in known), None)
     fitting = [
@@ -118,6 +128,16 @@ def _check_name(request: JobRequest) -> None:
     )
 
 
+def _check_time_limit(request: JobRequest) -> None:
+    if request.time_limit_action is TimeLimitAction.END and request.time_limit_s is None:
+        raise ServiceError(
+            "invalid",
+            "it is to end at its time limit, and has none",
+            object=f"job/{request.name}",
+            hint="give time_limit_s (--time-limit), or leave time_limit_action out",
+        )
+
+
 def _check_program(request: JobRequest) -> None:
     """Apply the agents' own rules here, so that no job is placed that they would refuse."""
     what = f"job/{request.name}"
@@ -131,10 +151,11 @@ def _check_program(request: JobRequest) -> None:
         )
     try:
         policy.check_command(what, request.command)
-        policy.check_env(what, request.env)
+        policy.check_env(what, {**request.plain_env, **dict.fromkeys(request.secrets, "")})
     except AgentError as error:
         raise ServiceError("invalid", error.message, object=what, hint=error.hint) from None
-    size = _size(request.command) + _size(request.env) + _size(request.env.values())
+    own = request.plain_env
+    size = _size(request.command) + _size(own) + _size(own.values())
     if size > MAX_JOB_BYTES:
         raise ServiceError(
             "invalid",
@@ -155,7 +176,7 @@ def _check_ranks(site: CabledSite, request: JobRequest) -> None:
         request.name or "",
         request.count - 1,
         addresses,
-        request.env,
+        request.plain_env,
         dark_s=request.dark_tolerance_s or 1.0,
         network=Network(),
     )
@@ -166,7 +187,9 @@ def _check_ranks(site: CabledSite, request: JobRequest) -> None:
         reason = f"an agent would refuse the variables of {request.count} ranks: {error.message}"
     servers = Counter(e.server for e in site.endpoints)
     together = min(request.count, max(servers.values()))
-    size = together * (_size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES)
+    rank = _size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES
+    rank += policy.MAX_SECRETS_BYTES if request.secrets else 0
+    size = together * rank
     if not reason and size > policy.MAX_START_BYTES:
         reason = (
             f"up to {together} ranks on one server take {size} bytes to start,"
@@ -192,7 +215,12 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _check_environment(request: JobRequest) -> None:
-    refused = refusals(request.env, dark_s=request.dark_tolerance_s)
+    refused = refusals(request.plain_env, dark_s=request.dark_tolerance_s)
+    refused += refusals(dict.fromkeys(request.secrets.keys() - ADJUSTABLE.keys(), ""))
+    refused += [
+        Refusal(name, "its value is checked, so it cannot be a secret", "state its value")
+        for name in sorted(request.secrets.keys() & ADJUSTABLE.keys())
+    ]
     if refused:
         raise ServiceError(
             "invalid",

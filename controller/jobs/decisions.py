@@ -43,7 +43,7 @@ def pending(
             submitted_at=job.submitted_at,
             project=job.request.project,
             priority=job.request.priority,
-            run_time_s=job.request.time_limit_s,
+            run_time_s=job.request.longest_run_s,
             policy=Policy(job.request.policy),
             pinned=job.request.pinned,
             preemptible=job.request.preemptible,
@@ -66,7 +66,7 @@ def running(
     for job in jobs:
         if job.holding:
             started = now if job.started_at is None else job.started_at
-            limit = job.request.time_limit_s
+            limit = job.request.longest_run_s
             end = None if limit is None else started + limit
             found.append(
                 Running(

@@ -18,7 +18,13 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.images.keeper import FetchStoppedError, ImageKeeper
-from controller.jobs.admission import check_possible, check_project, check_queue, spec_of
+from controller.jobs.admission import (
+    check_possible,
+    check_project,
+    check_queue,
+    spec_of,
+    with_site_defaults,
+)
 from controller.jobs.volumes import check_offered, volumes_of
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
@@ -110,7 +116,7 @@ class JobKeeper:
         check_offered(state.site, state.offers, state.connections.servers(), request)
         job = JobRecord(
             name=name,
-            request=replace(spec_of(request), volumes=volumes),
+            request=replace(spec_of(with_site_defaults(state.site, request)), volumes=volumes),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
@@ -196,6 +202,12 @@ class JobKeeper:
                 if self._revert_switch(name, after, before):
                     await undo(self._engine, name)
                 raise
+
+    def is_busy(self, name: str) -> bool:
+        """Whether a transaction, a launch or another operation is working on the job."""
+        state = self._state
+        moving = state.transactions.of_job(name) is not None
+        return moving or name in self._launches or name in state.jobs.handled
 
     def get(self, name: str) -> JobRecord:
         """Return one job. ServiceError ``not_found``."""

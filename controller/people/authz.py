@@ -52,6 +52,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "plans:apply": _KEEPERS,
     "fabric:change": _KEEPERS,
     "images:prepare": _KEEPERS,
+    "secrets:list": _KEEPERS,
     "allocation:read": _KEEPERS,
     "allocation:change": _KEEPERS,
     "events:export": _ADMINS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -15,9 +16,9 @@ from controller.devices.engine import ExecutionEngine, RankStatus
 from controller.devices.errors import DEVICE_ERRORS
 from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
-from controller.state.records import Failure, JobRecord
+from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
-from controller.state.writes import DropJobs, PutJob
+from controller.state.writes import DropJobs, DropNotices, PutJob, PutNotices
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,9 @@ class _Ending:
 
     state: JobState
     reason: str
+    grace_s: float
+    ranks_failed: bool
+    """Whether its ranks are to blame when its state is ``failed``."""
     tried: asyncio.Future[ServiceError | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -65,9 +69,21 @@ class JobEnder:
         """Whether the job is ending."""
         return name in self._ending
 
-    def later(self, name: str, state: JobState, reason: str) -> None:
-        """Begin to end a job; the first reason counts."""
-        self._begun(name, state, reason)
+    def later(
+        self,
+        name: str,
+        state: JobState,
+        reason: str,
+        *,
+        grace_s: float = STOP_GRACE_S,
+        ranks_failed: bool = True,
+    ) -> None:
+        """Begin to end a job; the first reason counts.
+
+        Its ranks have ``grace_s`` seconds between SIGTERM and SIGKILL. ``ranks_failed`` False: none
+        of them is to blame.
+        """
+        self._begun(name, _Ending(state, reason, grace_s, ranks_failed))
 
     async def end(self, name: str, state: JobState, reason: str) -> ServiceError | None:
         """Stop the containers, then record the end and release the endpoints.
@@ -76,12 +92,14 @@ class JobEnder:
         endpoints it is written as soon as the store accepts it, and a job that only waited
         continues to wait.
         """
-        return await asyncio.shield(self._begun(name, state, reason).tried)
+        ending = self._begun(name, _Ending(state, reason, STOP_GRACE_S, ranks_failed=True))
+        return await asyncio.shield(ending.tried)
 
-    def _begun(self, name: str, state: JobState, reason: str) -> _Ending:
-        ending = self._ending.get(name)
-        if ending is None:
-            ending = self._ending[name] = _Ending(state, reason)
+    def _begun(self, name: str, ending: _Ending) -> _Ending:
+        if name in self._ending:
+            ending = self._ending[name]
+        else:
+            self._ending[name] = ending
             self._tasks.spawn(self._end(name, ending), f"end {name}")
         return ending
 
@@ -90,15 +108,16 @@ class JobEnder:
         try:
             job = self._state.jobs[name]
             stopped, problem, failure = job.holding, "", None
-            if stopped and ending.state == "failed":
+            if stopped and ending.state == "failed" and ending.ranks_failed:
                 problem, failure = await self.stop_failed(job)
             elif stopped:
-                problem = await self.stop(job)
+                problem = await self.stop(job, grace_s=ending.grace_s)
             cause = failure.cause if failure else ""
             reason = "; ".join(text for text in (cause, reason, problem) if text)
             self._state.next_epoch()
             ended = self._ended(name, ending.state, reason, failure)
-            while error := await self._refusal(ended):
+            notices = self._state.outbox.of(ended)
+            while error := await self._refusal(ended, notices):
                 if not ending.tried.done():
                     ending.tried.set_result(error)
                 if not stopped:
@@ -106,6 +125,7 @@ class JobEnder:
                 self._state.jobs.change(name, reason=f"its end is not written yet: {error.message}")
                 await asyncio.sleep(WRITE_AGAIN_S)
             self._state.jobs.put(ended)
+            surplus = self._state.outbox.add(notices)
             if not ending.tried.done():
                 ending.tried.set_result(None)
         finally:
@@ -116,6 +136,7 @@ class JobEnder:
         text = reason or "all ranks exited with code 0"
         self._state.events.add(severity, f"job/{name}", _REASONS[ending.state], text)
         self._state.journal.owe(DropJobs(self._state.jobs.forget_ended()))
+        self._give_up(surplus)
         try:
             async with failpoints.around("flows"):
                 self._state.require_command()
@@ -125,18 +146,31 @@ class JobEnder:
         finally:
             self._state.jobs.wake.set()
 
-    async def _refusal(self, ended: JobRecord) -> ServiceError | None:
-        """Make an end durable; return why that did not succeed."""
+    def _give_up(self, surplus: Sequence[Notice]) -> None:
+        """Record that notices of earlier ends make room for new ones."""
+        for notice in surplus:
+            text = "the notice of its end is given up: too many others wait"
+            self._state.events.add("error", f"job/{notice.job}", "NoticeLost", text)
+        if surplus:
+            self._state.journal.owe(DropNotices([notice.id for notice in surplus]))
+
+    async def _refusal(self, ended: JobRecord, notices: Sequence[Notice]) -> ServiceError | None:
+        """Make an end durable with its notices; return why that did not succeed."""
         try:
-            await self._saved(ended)
+            await self._saved(ended, notices)
         except ServiceError as error:
             log.error("end_not_durable", job=ended.name, error=error.message)
             return error
         return None
 
-    async def stop(self, job: JobRecord, *, tell: bool = True) -> str:
-        """Stop a job's containers; return what went wrong. ``tell`` also records an event."""
-        problem, _ = await self._stop(job, tell=tell)
+    async def stop(
+        self, job: JobRecord, *, tell: bool = True, grace_s: float = STOP_GRACE_S
+    ) -> str:
+        """Stop a job's containers; return what went wrong. ``tell`` also records an event.
+
+        The ranks have ``grace_s`` seconds to end by themselves.
+        """
+        problem, _ = await self._stop(job, tell=tell, grace_s=grace_s)
         return problem
 
     async def stop_failed(self, job: JobRecord) -> tuple[str, Failure | None]:
@@ -150,11 +184,14 @@ class JobEnder:
         problem, stopped = await self._stop(job, tell=True)
         return problem, await self._diagnosis.failure(job, before, stopped)
 
-    async def _stop(self, job: JobRecord, *, tell: bool) -> tuple[str, list[RankStatus]]:
+    async def _stop(
+        self, job: JobRecord, *, tell: bool, grace_s: float = STOP_GRACE_S
+    ) -> tuple[str, list[RankStatus]]:
         """Stop a job's containers; return what went wrong, and how they ended."""
+        limit_s = STOP_TIMEOUT_S + max(0.0, grace_s - STOP_GRACE_S)
         try:
-            async with failpoints.around("stop"), asyncio.timeout(STOP_TIMEOUT_S):
-                return "", await self._engine.stop(job.name, STOP_GRACE_S)
+            async with failpoints.around("stop"), asyncio.timeout(limit_s):
+                return "", await self._engine.stop(job.name, grace_s)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
             if tell:
@@ -173,9 +210,9 @@ class JobEnder:
         except ServiceError as error:
             log.error("job_not_durable_yet", job=name, error=error.message)
 
-    async def _saved(self, job: JobRecord) -> None:
+    async def _saved(self, job: JobRecord, notices: Sequence[Notice] = ()) -> None:
         async with failpoints.around("save-job"):
-            await self._state.commit(PutJob(job), self._state.facts())
+            await self._state.commit(PutJob(job), PutNotices(notices), self._state.facts())
 
     def _ended(self, name: str, state: JobState, reason: str, failure: Failure | None) -> JobRecord:
         job = self._state.jobs[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from controller.devices.engine import (
     EngineError,
@@ -22,9 +23,14 @@ from sitefile import CabledSite, EndpointCable
 
 
 def rank_specs(
-    site: CabledSite, cables: Mapping[str, EndpointCable], job: JobRecord
+    site: CabledSite,
+    cables: Mapping[str, EndpointCable],
+    job: JobRecord,
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> list[RankSpec]:
     """Return everything the engine needs to start each rank of a placed job.
+
+    ``secrets`` are the values of its secret variables.
 
     EngineError when the site file no longer has one of its endpoints or volumes.
     """
@@ -59,6 +65,7 @@ def rank_specs(
                 dark_s=dark_s,
                 network=network(site, cable),
             ),
+            secrets=secrets,
             gpu_uuid=cable.gpu_uuid,
             emulated_share=share if cable.emulated else None,
             mtu=site.mtu,

@@ -9,6 +9,7 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
+from controller.ranks.secrets import SecretFolder
 from controller.ranks.specs import rank_specs
 from controller.state.state import State
 from scheduler import ring
@@ -28,12 +29,19 @@ class RankStarter:
     """Starts containers; its callers decide what runs where."""
 
     def __init__(
-        self, state: State, engine: ExecutionEngine, ender: JobEnder, images: Images
+        self,
+        state: State,
+        engine: ExecutionEngine,
+        ender: JobEnder,
+        *,
+        images: Images,
+        secrets: SecretFolder,
     ) -> None:
         self._state = state
         self._images = images
         self._engine = engine
         self._ender = ender
+        self._secrets = secrets
 
     async def start(self, name: str) -> None:
         """Start every rank of a job that has its endpoints, once its image is there.
@@ -42,7 +50,8 @@ class RankStarter:
         """
         await self._images.ready(name)
         job = self._state.jobs[name]
-        specs = rank_specs(self._state.site, self._state.cables, job)
+        values = await self._secrets.values(job.request.project, job.request.secrets)
+        specs = rank_specs(self._state.site, self._state.cables, job, values)
         async with failpoints.around("start"):
             statuses = await self._engine.start(specs, START_TIMEOUT_S)
         known = {(s.job, s.rank, s.epoch): s for s in (*self._state.jobs.statuses, *statuses)}

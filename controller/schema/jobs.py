@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.devices.engine import Pull
 from controller.schema.base import JobState, Name, Request, View
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
+from sitefile import names
 
 RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
 """``never``, ``on-failure`` (three times) or ``on-failure:N``."""
@@ -22,6 +27,25 @@ class VolumeRequest(Request):
     """As the site file offers the volume when absent."""
 
 
+class SecretRef(Request):
+    """The name of a secret of the job's project, in place of a variable's value."""
+
+    secret: str = Field(pattern=f"^{names.SECRET_NAME}$")
+
+
+def _text_or_secret(value: object) -> object:
+    if not isinstance(value, str | dict | SecretRef):
+        raise ValueError('give a text, or {"secret": NAME}')
+    return value
+
+
+Variable = Annotated[
+    Annotated[str, Tag("text")] | Annotated[SecretRef, Tag("secret")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "secret"),
+    BeforeValidator(_text_or_secret),
+]
+
+
 class JobRequest(Request):
     """A job on ``count`` endpoints; ``command`` runs in one container per endpoint."""
 
@@ -35,8 +59,9 @@ class JobRequest(Request):
     priority: int = Field(default=0, ge=-100, le=100)
     """One level equals an hour of waiting, unless the site file says otherwise."""
     time_limit_s: float | None = Field(default=None, gt=0, le=3.2e8)
-    """Upper bound of the expected run time: lets the job start early if it delays no other job. It
-    is not stopped when it takes longer."""
+    """Upper bound of the expected run time: lets the job start early if it delays no other job."""
+    time_limit_action: TimeLimitAction | None = None
+    """At the limit: ``end`` the job, or ``ignore`` the limit; the site's choice when absent."""
     pinned: bool = False
     """Its light is never moved while it runs."""
     preemptible: bool = False
@@ -48,7 +73,8 @@ class JobRequest(Request):
     image: str | None = None
     """Digest or local id; the controller's default image when absent."""
     command: list[str] = Field(default_factory=list)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, Variable] = Field(default_factory=dict)
+    """A variable's text, or ``{"secret": NAME}``: then the value is read when the job starts."""
     endpoints: list[str] = Field(default_factory=list)
     """Exactly these endpoints, if not empty."""
     model: str | None = None
@@ -72,6 +98,17 @@ class JobRequest(Request):
     """Bytes a second that one container may read from, and write to, each block device."""
     volumes: list[VolumeRequest] = Field(default_factory=list)
     """What the job reads, and what survives it: directories of the servers, by name."""
+
+    @property
+    def plain_env(self) -> Mapping[str, str]:
+        """The variables whose value is stated, by name."""
+        return {name: value for name, value in self.env.items() if isinstance(value, str)}
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """By variable: the name of the secret that is its value."""
+        found = self.env.items()
+        return {name: value.secret for name, value in found if isinstance(value, SecretRef)}
 
 
 class PlanHintView(View):
@@ -181,6 +218,7 @@ class JobView(View):
     project: str
     priority: int = 0
     time_limit_s: float | None = None
+    time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE
     pinned: bool = False
     preemptible: bool = False
     locality: Locality
@@ -192,6 +230,8 @@ class JobView(View):
     """What every rank of every start runs: NAME@sha256:... or an id. Empty until it is known."""
     command: list[str]
     env: dict[str, str]
+    secrets: dict[str, str] = Field(default_factory=dict)
+    """By variable: the name of the secret that is its value."""
     model: str | None = None
     min_memory_bytes: int = 0
     cpu: float | None = None
@@ -288,3 +328,10 @@ class ContainerView(View):
     """How it ended, or what is wrong with it while it runs."""
     nic: NicView | None = None
     gpu: GpuFiguresView | None = None
+
+
+class SecretView(View):
+    """A secret that jobs of a project may use. Its value is never shown."""
+
+    project: str
+    name: str

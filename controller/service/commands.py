@@ -53,6 +53,7 @@ class Commands:
         data: DataCommands,
         fabric: FabricViews,
         jobs: JobViews,
+        secrets: SecretFolder,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -66,10 +67,12 @@ class Commands:
         self._data = data
         self._fabric = fabric
         self._jobs = jobs
+        self._secrets = secrets
 
     async def submit(self, request: JobRequest) -> JobView:
         """Queue a job."""
         digest = await self._images.pin_request(request)
+        await self._secrets.check(request.project, request.secrets.values())
         return self._jobs.job(await self._keeper.submit(request, digest))
 
     async def cancel(self, name: str) -> JobView:

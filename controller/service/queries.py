@@ -12,6 +12,7 @@ from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks.calls import placed
+from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.schema.fabric import (
     AggregatorView,
@@ -24,7 +25,7 @@ from controller.schema.fabric import (
     SwitchView,
 )
 from controller.schema.images import PreparationView
-from controller.schema.jobs import ContainerView, JobView
+from controller.schema.jobs import ContainerView, JobView, SecretView
 from controller.schema.live import (
     HealthView,
     LogLineView,
@@ -71,6 +72,7 @@ class Queries:
         volumes: VolumeViews,
         feed: Feed,
         preparations: Preparations,
+        secrets: SecretFolder,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -87,6 +89,7 @@ class Queries:
         self._volumes = volumes
         self._feed = feed
         self._preparations = preparations
+        self._secrets = secrets
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
@@ -274,3 +277,8 @@ class Queries:
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""
         return self._quarantine.views()
+
+    async def secrets(self) -> list[SecretView]:
+        """Return the secrets that jobs may use, by project and name, without their values."""
+        found = await self._secrets.names()
+        return [SecretView(project=project, name=name) for project, name in found]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,16 +23,19 @@ from controller.fabric.mover import Mover
 from controller.images.keeper import ImageKeeper
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
+from controller.jobs.limits import TimeLimits
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
+from controller.notices.courier import Courier
 from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
+from controller.ranks.secrets import SecretFolder
 from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift_policy import DriftPolicy
@@ -119,7 +121,8 @@ class Service:
         self._tasks = Tasks()
         ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
         images = ImageKeeper(self._state, engine, default_image)
-        starter = RankStarter(self._state, engine, ender, images)
+        secrets = SecretFolder(site.secrets)
+        starter = RankStarter(self._state, engine, ender, images=images, secrets=secrets)
         self._intent = FabricIntent(self._state, self._aggregators, engine)
         mover = Mover(
             self._state,
@@ -155,6 +158,8 @@ class Service:
         self._watch = JobWatch(self._state, engine, ender, restarter)
         remover = DataRemover(self._state, engine)
         self._volumes = VolumeWatch(self._state, engine, remover)
+        self._courier = Courier(self._state)
+        self._limits = TimeLimits(self._state, ender, self._jobs.is_busy)
         self._interrupted = Interrupted(self._state)
         self._adopter = Adopter(
             self._state,
@@ -216,6 +221,7 @@ class Service:
             volumes=VolumeViews(self._state),
             feed=self._feed,
             preparations=preparations,
+            secrets=secrets,
         )
         self.commands = Commands(
             self._state,
@@ -230,6 +236,7 @@ class Service:
             data=DataCommands(self._state, remover),
             fabric=fabric,
             jobs=jobs,
+            secrets=secrets,
         )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""
@@ -266,6 +273,7 @@ class Service:
         self._tasks.keep("telemetry", self._telemetry.run_counters)
         self._tasks.keep("samples", self._telemetry.run_samples)
         self._tasks.keep("power", self._power.run)
+        self._courier.start(self._tasks)
 
     async def _take_command(self, facts: Mapping[str, str]) -> None:
         """Raise the term, so that agents refuse the calls of older controllers."""
@@ -299,6 +307,7 @@ class Service:
         await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
         self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
+        self._limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("volumes", self._volumes.run)
@@ -356,6 +365,7 @@ class Service:
         while True:
             self._drift.suspect()
             self._links.calm()
+            self._limits.check()
             await asyncio.sleep(WATCH_EVERY_S)
 
     async def _look_for_drift(self) -> None:

@@ -129,6 +129,7 @@ class Jobs(Mapping[str, JobRecord]):
         if known is not job.request:
             request = job.request
             texts = (*request.command, *request.env, *request.env.values())
+            texts += (*request.secrets, *request.secrets.values())
             size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
             self._sizes[job.name] = (job.request, size)
         return size

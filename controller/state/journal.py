@@ -31,6 +31,7 @@ from controller.state.records import Event
 from controller.state.writes import (
     DropAnswer,
     DropJobs,
+    DropNotices,
     DropQuarantine,
     KeptAnswer,
     Loaded,
@@ -39,6 +40,7 @@ from controller.state.writes import (
     PutEvents,
     PutFacts,
     PutJob,
+    PutNotices,
     PutQuarantine,
     PutTransaction,
     Write,
@@ -226,6 +228,10 @@ def keys(write: Write) -> list[Key]:
             found = [("answer", answer.id)]
         case DropAnswer(id=ident):
             found = [("answer", ident)]
+        case PutNotices(notices=notices):
+            found = [("notice", notice.id) for notice in notices]
+        case DropNotices(ids=idents):
+            found = [("notice", ident) for ident in idents]
         case PutEvents():
             pass
     return found

@@ -8,6 +8,7 @@ from typing import Literal
 
 from controller.devices.engine import Pull
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
 
 JobState = Literal[
     "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
@@ -20,6 +21,9 @@ ENDED: frozenset[JobState] = frozenset({"completed", "failed", "cancelled"})
 
 HOLDING: frozenset[JobState] = frozenset({"starting", "running", "pausing", "paused"})
 """States in which a job owns its endpoints."""
+
+LIMIT_GRACE_S = 30.0
+"""Between SIGTERM and SIGKILL at a job's time limit, unless it states its checkpoint's time."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,6 +63,24 @@ class JobSpec:
     memory_bytes: int | None = None
     io_bps: int | None = None
     volumes: tuple[JobVolume, ...] = ()
+    time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """By variable: the name of the secret that is its value, never the value."""
+
+    @property
+    def limit_grace_s(self) -> float:
+        """Seconds that its ranks have to end by themselves after its time limit."""
+        return self.checkpoint_grace_s or LIMIT_GRACE_S
+
+    @property
+    def longest_run_s(self) -> float | None:
+        """Seconds after which it has left its endpoints, as far as the limit says; None without.
+
+        A bound when the limit ends the job, an estimate otherwise.
+        """
+        if self.time_limit_s is None or self.time_limit_action is TimeLimitAction.IGNORE:
+            return self.time_limit_s
+        return self.time_limit_s + self.limit_grace_s
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -136,6 +158,19 @@ class Event:
     reason: str
     message: str
     epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class Notice:
+    """What a receiver of the site file is to be told about a job's end."""
+
+    id: str
+    receiver: str
+    """Identifies the receiver; the site file has its address."""
+    job: str
+    body: str
+    """The job's facts as JSON."""
+    created_at: float
 
 
 @dataclass(slots=True, frozen=True)

@@ -16,16 +16,19 @@ from controller.state.events import EventLog
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Key
 from controller.state.light import Light
+from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord
 from controller.state.transactions import Transactions
 from controller.state.writes import (
     DropJobs,
+    DropNotices,
     DropQuarantine,
     Loaded,
     PutAttachments,
     PutFacts,
     PutJob,
+    PutNotices,
     PutQuarantine,
     Write,
 )
@@ -44,7 +47,10 @@ class Connections:
 
 
 class State:
-    """Intent, observation and locks: ``jobs``, ``light``, ``transactions`` and ``offers``."""
+    """Intent, observation and locks.
+
+    ``jobs``, ``light``, ``transactions``, ``offers`` and ``outbox``.
+    """
 
     def __init__(
         self,
@@ -71,6 +77,7 @@ class State:
         self.light = Light(site)
         self.transactions = Transactions()
         self.offers = Offers(site)
+        self.outbox = Outbox(site)
         self.events = EventLog(clock, lambda: self.epoch)
         self.journal = Journal(store, self.events, self.row)
         self.suspect = ""
@@ -96,6 +103,7 @@ class State:
         self.looked_at = _time(facts.get("regroup_looked_at"))
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
+        self.outbox.restore(loaded.notices)
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
         """Record the volumes that servers offer; jobs may start where theirs are usable."""
@@ -128,19 +136,21 @@ class State:
 
     def row(self, key: Key) -> Write | None:
         """Return a row as it should stand in the store now; None while that is being decided."""
+        found: Write | None = None
         match key:
-            case ("job", name):
-                if name in self.jobs.unsaved:
-                    return None
-                return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+            case ("job", name) if name not in self.jobs.unsaved:
+                found = PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
             case ("quarantine", name):
                 entry = self.light.quarantine.get(name)
-                return DropQuarantine(name) if entry is None else PutQuarantine((entry,))
+                found = DropQuarantine(name) if entry is None else PutQuarantine((entry,))
+            case ("notice", ident):
+                notice = self.outbox.get(ident)
+                found = DropNotices((ident,)) if notice is None else PutNotices((notice,))
             case ("attachments", _):
-                return self.placed()
+                found = self.placed()
             case ("facts", _):
-                return self.facts()
-        return None
+                found = self.facts()
+        return found
 
     def placed(self) -> PutAttachments:
         """Return the attachments for a durable write: a copy, because another thread writes it."""

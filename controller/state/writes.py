@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
-from controller.state.records import Event, JobRecord, Quarantine, TransactionRecord
+from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,6 +115,20 @@ class DropAnswer:
     id: str
 
 
+@dataclass(slots=True, frozen=True)
+class PutNotices:
+    """Keep notices until their receivers have them."""
+
+    notices: Sequence[Notice]
+
+
+@dataclass(slots=True, frozen=True)
+class DropNotices:
+    """Forget notices: their receivers have them, or they are given up."""
+
+    ids: Sequence[str]
+
+
 Write = (
     PutFacts
     | PutJob
@@ -126,6 +140,8 @@ Write = (
     | DropQuarantine
     | PutAnswer
     | DropAnswer
+    | PutNotices
+    | DropNotices
 )
 
 
@@ -141,3 +157,5 @@ class Loaded:
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
     quarantine: tuple[Quarantine, ...]
+    notices: tuple[Notice, ...] = ()
+    """Oldest first."""

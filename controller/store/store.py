@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.pools import Pool
 from controller.devices.aggregators import AttachPoint
-from controller.state.records import Event, Quarantine
+from controller.state.records import Event, Notice, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     KeptAnswer,
@@ -35,6 +35,7 @@ from controller.store.tables import (
     JOBS,
     KEPT_EVENTS,
     META,
+    NOTICES,
     QUARANTINE,
     TRANSACTIONS,
     apply,
@@ -160,6 +161,10 @@ class Store:
                 Quarantine(row.object, row.reason, row.since)
                 for row in db.execute(sa.select(QUARANTINE))
             )
+            notices = tuple(
+                Notice(*row)
+                for row in db.execute(sa.select(NOTICES).order_by(NOTICES.c.created_at))
+            )
         return Loaded(
             facts,
             tuple(jobs),
@@ -167,6 +172,7 @@ class Store:
             tuple((read_transaction(row.body), read_intent(row.intent)) for row in reversed(kept)),
             tuple(Event(*row) for row in reversed(events)),
             quarantine,
+            notices,
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:

@@ -28,6 +28,7 @@ from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     DropAnswer,
     DropJobs,
+    DropNotices,
     DropQuarantine,
     Intent,
     KeptAnswer,
@@ -36,11 +37,13 @@ from controller.state.writes import (
     PutEvents,
     PutFacts,
     PutJob,
+    PutNotices,
     PutQuarantine,
     PutTransaction,
     Write,
 )
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
 
 META = sa.MetaData()
 
@@ -113,6 +116,15 @@ ANSWERS = sa.Table(
     sa.Column("body", sa.LargeBinary),
     sa.Column("size", sa.Integer, nullable=False),
 )
+NOTICES = sa.Table(
+    "notices",
+    META,
+    sa.Column("id", sa.String(63), primary_key=True),
+    sa.Column("receiver", sa.String(63), nullable=False),
+    sa.Column("job", sa.String(63), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+)
 
 KEPT_EVENTS = 10_000
 
@@ -135,9 +147,6 @@ def apply(db: sa.Connection, write: Write) -> None:
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):
             _put_jobs(db, [job])
-        case DropJobs(names=names):
-            if names:
-                db.execute(JOBS.delete().where(JOBS.c.name.in_(names)))
         case PutAttachments(attachments=attachments, epoch=epoch):
             _put_attachments(db, attachments, epoch)
         case PutTransaction(record=record, intent=intent):
@@ -154,12 +163,25 @@ def apply(db: sa.Connection, write: Write) -> None:
                 QUARANTINE,
                 [{"object": e.object, "reason": e.reason, "since": e.since} for e in entries],
             )
-        case DropQuarantine(object=name):
-            db.execute(QUARANTINE.delete().where(QUARANTINE.c.object == name))
         case PutAnswer():
             _put_answer(db, write)
+        case PutNotices(notices=notices):
+            upsert(db, NOTICES, [asdict(notice) for notice in notices])
+        case DropJobs() | DropQuarantine() | DropAnswer() | DropNotices():
+            _drop(db, write)
+
+
+def _drop(db: sa.Connection, write: DropJobs | DropQuarantine | DropAnswer | DropNotices) -> None:
+    match write:
+        case DropJobs(names=names):
+            if names:
+                db.execute(JOBS.delete().where(JOBS.c.name.in_(names)))
+        case DropQuarantine(object=name):
+            db.execute(QUARANTINE.delete().where(QUARANTINE.c.object == name))
         case DropAnswer(id=ident):
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
+        case DropNotices(ids=idents):
+            db.execute(NOTICES.delete().where(NOTICES.c.id.in_(idents)))
 
 
 def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Intent) -> None:
@@ -247,8 +269,11 @@ def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
 def _write_job(job: JobRecord) -> str:
     body = {name: getattr(job, name) for name in JobRecord.__slots__}
     spec = {name: getattr(job.request, name) for name in JobSpec.__slots__}
-    spec["volumes"] = [asdict(volume) for volume in job.request.volumes]
-    body["request"] = spec | {"env": dict(job.request.env)}
+    body["request"] = spec | {
+        "env": dict(job.request.env),
+        "secrets": dict(job.request.secrets),
+        "volumes": [asdict(volume) for volume in job.request.volumes],
+    }
     body["dark_time_s"] = dict(job.dark_time_s)
     body["pauses"] = dict(job.pauses)
     if job.failure is not None:
@@ -291,6 +316,7 @@ _SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
     "policy": Policy,
     "rank_order": RankOrder,
     "pull": Pull,
+    "time_limit_action": TimeLimitAction,
     "command": tuple,
     "endpoints": tuple,
     "volumes": lambda rows: tuple(JobVolume(**row) for row in rows),

@@ -302,6 +302,13 @@ KINDS: Sequence[Kind] = (
             },
         ),
     ),
+    Kind(
+        "secrets",
+        "secret",
+        {"PROJECT": _field("project"), "NAME": _field("name")},
+        {},
+        lambda item: f"{item['project']}/{item['name']}",
+    ),
 )
 
 

@@ -29,6 +29,7 @@ from console.cli.show.text import duration_s, names, spread
 from console.cli.verbs.objects import fetch
 from controller.devices.engine import Pull
 from scheduler.model import Locality, Policy, RankOrder
+from scheduler.queue.model import TimeLimitAction
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -65,8 +66,12 @@ def submit(
             "--time-limit",
             metavar="TIME",
             help="Longest expected run time (90, 15m, 1h30m); lets it start early where it "
-            "delays no other job. A job that takes longer is not stopped.",
+            "delays no other job.",
         ),
+    ] = None,
+    time_limit_action: Annotated[
+        TimeLimitAction | None,
+        typer.Option(help="At the time limit: end the job, or ignore it. [default: the site's]"),
     ] = None,
     pinned: Annotated[
         bool, typer.Option("--pinned", help="Never move its light while it runs.")
@@ -121,6 +126,14 @@ def submit(
         Pull | None, typer.Option(help="When servers fetch the image. [default: never]")
     ] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
+    secrets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="K=NAME",
+            help="Variable K gets the value of the project's secret NAME. May be repeated.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end.")] = False,
     timeout_s: Annotated[
         float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
@@ -135,6 +148,7 @@ def submit(
         "project": project,
         "priority": priority,
         "time_limit_s": None if time_limit is None else duration_s(time_limit),
+        "time_limit_action": time_limit_action and time_limit_action.value,
         "pinned": pinned or None,
         "preemptible": preemptible or None,
         "min_memory_bytes": None if memory_gib is None else int(memory_gib * 2**30),
@@ -147,7 +161,7 @@ def submit(
         "restart": restart,
         "pull": pull and pull.value,
         "command": command or None,
-        "env": _environment(env) if env else None,
+        "env": _environment(env or [], secrets or []) or None,
         "endpoints": expand(endpoints) if endpoints else None,
         "volumes": mounts(volumes) if volumes else None,
         **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
@@ -318,13 +332,21 @@ def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Doc
     return job
 
 
-def _environment(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
+def _environment(plain: list[str], secrets: list[str]) -> Document:
+    found: Document = {}
+    for pair in plain:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             raise usage(f"--env {pair!r} is not K=V", "for example --env SEED=7")
         found[key] = value
+    for pair in secrets:
+        key, _, name = pair.partition("=")
+        if not name or not key:
+            # Not repeated: who mistakes the option for --env has written the value here.
+            raise usage("--secret is not K=NAME", "for example --secret WANDB_API_KEY=wandb")
+        if key in found:
+            raise usage(f"{key} is given by --env and --secret", "leave one of them out")
+        found[key] = {"secret": name}
     return found
 
 

@@ -31,8 +31,8 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes"
-            " or volumes",
+            help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes,"
+            " volumes or secrets",
             autocompletion=of_kind(),
         ),
     ],

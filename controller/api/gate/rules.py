@@ -33,6 +33,7 @@ RULES: Mapping[str, str] = {
     "prepare_exec": "jobs:exec",
     "stream_exec": "jobs:exec",
     "send_exec_input": "jobs:exec",
+    "list_secrets": "secrets:list",
     "list_events": "events:read",
     "get_top": "live:read",
     "get_series": "live:read",

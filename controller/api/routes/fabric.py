@@ -21,7 +21,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
-from controller.schema.jobs import ContainerView
+from controller.schema.jobs import ContainerView, SecretView
 from controller.schema.live import HealthView, PortPowerView, TraceView
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
 
@@ -90,6 +90,15 @@ async def list_containers(
     epoch = queries.epoch  # the items are at least this new
     items = await within(READ_S, "containers", queries.containers())
     return paged(items, epoch, limit, cursor, lambda item: item.name)
+
+
+@router.get("/secrets", tags=["jobs"], responses=responses("conflict", "forbidden"))
+async def list_secrets(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[SecretView]:
+    """List the secrets that jobs may use: projects and names, never values."""
+    items = await within(READ_S, "secrets", queries.secrets())
+    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.project}/{item.name}")
 
 
 @router.get("/nodes", responses=responses("conflict"))

@@ -93,6 +93,7 @@ def rank_message(spec: RankSpec) -> pb.Rank:
         image=spec.image,
         command=spec.command,
         env=spec.env,
+        secrets=spec.secrets,
         nic=pb.Nic(
             name=spec.nic,
             ip=spec.ip,

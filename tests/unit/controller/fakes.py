@@ -294,6 +294,8 @@ class FakeEngine:
     """Servers that do not answer."""
     sick: dict[str, str] = field(default_factory=dict)
     """Endpoints whose GPU is lost, with the reason."""
+    graces: dict[str, float] = field(default_factory=dict)
+    """By job: seconds that its ranks had at its last stop."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     """Exit code of each job's ranks when the job is stopped."""
     term: int = 0
@@ -345,6 +347,7 @@ class FakeEngine:
         return started
 
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+        self.graces[job] = grace_s
         self._record("stop", job)
         for rank, code in self.ends.get(job, {}).items():
             self.exit(job, rank, code)

@@ -26,7 +26,7 @@ pull: missing
 setup: pip list
 run: |
   exec python3 train.py --epochs 3
-env: {SEED: 7, NAME: "yes"}
+env: {SEED: 7, NAME: "yes", WANDB_API_KEY: {secret: wandb}}
 limits: {cpu: 1.5, memory: 32GiB, io: 500MB/s}
 volumes:
   - {volume: imagenet, path: /data}
@@ -39,6 +39,7 @@ restart: on-failure:2
 dark_tolerance_s: 2
 checkpoint_grace_s: 30
 time_limit_s: 3600
+time_limit_action: end
 """
 
 
@@ -68,7 +69,7 @@ def test_all_keys_of_a_file(file: Path) -> None:
         "image": "ll-torch:1",
         "pull": "missing",
         "command": ["/bin/sh", "-ec", "pip list\nexec python3 train.py --epochs 3\n"],
-        "env": {"SEED": "7", "NAME": "yes"},
+        "env": {"SEED": "7", "NAME": "yes", "WANDB_API_KEY": {"secret": "wandb"}},
         "cpu": 1.5,
         "memory_bytes": 32 * 2**30,
         "io_bps": 500_000_000,
@@ -84,6 +85,7 @@ def test_all_keys_of_a_file(file: Path) -> None:
         "dark_tolerance_s": 2.0,
         "checkpoint_grace_s": 30.0,
         "time_limit_s": 3600.0,
+        "time_limit_action": "end",
     }
 
 
@@ -111,6 +113,10 @@ def test_absent_keys_are_not_requested(file: Path) -> None:
         ("env: {SEED: 0.1}", "env.SEED", "quote it", "schema job"),
         ("env: {SEED: yes}", "env.SEED", "quote it", "schema job"),
         ("env: {path: x}", "env.path.[key]", "pattern", "schema job"),
+        ("env: {A: {secret: ../x}}", "env.A.secret.secret", "pattern", "schema job"),
+        ("env: {A: {}}", "env.A.secret.secret", "missing", "schema job"),
+        ("env: {A: [x]}", "env.A.text", "valid string", "schema job"),
+        ("time_limit_action: stop", "time_limit_action", "'end' or 'ignore'", "schema job"),
         ("limits: {cpu: -1}", "limits.cpu", "greater than 0", "schema job"),
         ("limits: {cpu: true}", "limits.cpu", "not numbers", "schema job"),
         ("limits: {io: 0}", "limits.io", "greater than 0", "schema job"),

@@ -23,7 +23,7 @@ from controller.schema.fabric import (
     UplinkView,
 )
 from controller.schema.images import PreparationView
-from controller.schema.jobs import ContainerView, GpuFiguresView, JobView
+from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
 from controller.schema.live import (
     DeviceHealthView,
     HealthView,
@@ -224,6 +224,9 @@ class FakeQueries:
                 started_at=STARTED_AT,
             )
         ]
+
+    async def secrets(self) -> list[SecretView]:
+        return [SecretView(project="vision", name="wandb")]
 
     async def nodes(self) -> list[NodeView]:
         return [

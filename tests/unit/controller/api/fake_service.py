@@ -25,6 +25,7 @@ from controller.schema.plans import (
 )
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
+from scheduler.queue.model import TimeLimitAction
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
 from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
 
@@ -166,7 +167,10 @@ class FakeCommands:
             reason="waits for 2 more GPUs",
             image=request.image or "trainer:1",
             command=request.command,
-            env=request.env,
+            env=dict(request.plain_env),
+            secrets=dict(request.secrets),
+            time_limit_s=request.time_limit_s,
+            time_limit_action=request.time_limit_action or TimeLimitAction.IGNORE,
             ranks=[],
             span=0,
             started_at=None,

@@ -34,6 +34,7 @@ ROUTES = {
     ("get", "/api/v1/nodes"),
     ("get", "/api/v1/volumes"),
     ("post", "/api/v1/volumes/{name}/remove"),
+    ("get", "/api/v1/secrets"),
     ("get", "/api/v1/top"),
     ("get", "/api/v1/series"),
     ("post", "/api/v1/plans"),

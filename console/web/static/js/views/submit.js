@@ -13,6 +13,7 @@ const LOCALITY = {
 };
 const RANKS = { aggregator: "by aggregator: the ring crosses rarely", placed: "as placed" };
 const RESTART = { never: "never", "on-failure": "up to three times", "on-failure:10": "up to ten times" };
+const LIMIT = { "": "as the site has set", end: "end the job", ignore: "ignore it: the limit is an estimate" };
 const GIB = 2 ** 30;
 const MB = 1e6;
 const POLICY = {
@@ -35,11 +36,13 @@ export function submitDialog(app) {
     policy: choice("policy", POLICY),
     priority: h("input", { name: "priority", type: "number", min: -100, max: 100, value: "0", required: true }),
     time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "unknown" }),
+    time_limit_action: choice("time_limit_action", LIMIT),
     restart: choice("restart", RESTART),
     image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
     cpu: limit("cpu"),
     memory: limit("memory"),
     io: limit("io"),
+    secrets: h("textarea", { name: "secrets", rows: 2, placeholder: "one a line: WANDB_API_KEY=wandb", spellcheck: "false" }),
     command: h("textarea", { name: "command", rows: 3, placeholder: "one argument per line; empty runs the image's command", spellcheck: "false" }),
   };
   const labels = {
@@ -51,18 +54,20 @@ export function submitDialog(app) {
     policy: "During a regroup",
     priority: "Priority",
     time_limit: "Expected run time, minutes at most",
+    time_limit_action: "At the end of that time",
     restart: "Restart when a rank dies",
     image: "Image",
     cpu: "Cores per container, at most",
     memory: "Memory per container, GiB at most",
     io: "Disk per container, MB/s at most",
+    secrets: "Secrets of the project, as variables",
     command: "Command",
   };
   const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
   const form = h(
     "form",
     { class: "stack form", onsubmit: submit },
-    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: id === "command" ? "full" : null }, h("span", {}, labels[id]), field))),
+    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: id === "command" || id === "secrets" ? "full" : null }, h("span", {}, labels[id]), field))),
     trouble,
     h("footer", {}, button("Cancel", () => close()), go),
   );
@@ -81,11 +86,13 @@ export function submitDialog(app) {
       policy: fields.policy.value,
       priority: Number(fields.priority.value),
       time_limit_s: fields.time_limit.value === "" ? null : 60 * Number(fields.time_limit.value),
+      time_limit_action: fields.time_limit_action.value || null,
       restart: fields.restart.value,
       image: fields.image.value.trim() || null,
       cpu: fields.cpu.value === "" ? null : Number(fields.cpu.value),
       memory_bytes: whole(fields.memory, GIB),
       io_bps: whole(fields.io, MB),
+      env: variables(fields.secrets.value),
       command: fields.command.value.split("\n").filter((line) => line !== ""),
     };
     try {
@@ -103,6 +110,14 @@ export function submitDialog(app) {
 
 /** A limit of one container; the controller checks it. */
 const limit = (name) => h("input", { name, type: "number", step: "any", placeholder: "no limit" });
+
+/** The variables of lines VARIABLE=SECRET; the controller checks them. */
+const variables = (text) => Object.fromEntries(
+  text.split("\n").map((line) => line.trim()).filter((line) => line !== "").map((line) => {
+    const [variable, ...name] = line.split("=");
+    return [variable.trim(), { secret: name.join("=").trim() }];
+  }),
+);
 
 /** A field's value in bytes, null when it is empty. */
 const whole = ({ value }, unit) => (value === "" ? null : Math.round(unit * Number(value)));

@@ -41,6 +41,31 @@ def test_submit_passes_everything_on(run: Run, service: FakeService) -> None:
     assert request.dark_tolerance_s == 2.5
 
 
+def test_submit_names_secrets_and_what_a_time_limit_does(run: Run, service: FakeService) -> None:
+    ran = run(
+        *("submit", "-n", "1", "--env", "A=1", "--secret", "WANDB_API_KEY=wandb"),
+        *("--time-limit", "1h", "--time-limit-action", "end"),
+    )
+    assert ran.code == 0, ran.err
+    request = service.requests[0]
+    assert (request.plain_env, request.secrets) == ({"A": "1"}, {"WANDB_API_KEY": "wandb"})
+    assert (request.time_limit_s, request.time_limit_action) == (3600.0, "end")
+
+
+def test_a_secrets_value_on_the_command_line_is_not_repeated(run: Run) -> None:
+    ran = run("submit", "-n", "1", "--secret", "s3cr3t-value")
+    assert ran.code == 2
+    assert "s3cr3t" not in ran.err
+
+
+def test_get_secrets_lists_names(run: Run) -> None:
+    assert run("get", "secrets").out.split() == ["PROJECT", "NAME", "vision", "wandb"]
+    assert run("get", "secrets", "-o", "json").document["items"] == [
+        {"project": "vision", "name": "wandb"}
+    ]
+    assert run("get", "secret", "vision/wandb").code == 0
+
+
 def test_submit_limits_what_a_container_may_use(run: Run, service: FakeService) -> None:
     ran = run(
         *("submit", "-n", "1", "--cpu-limit", "0.5", "--memory-limit", "32GiB"),
@@ -90,6 +115,10 @@ def test_submit_more_than_the_site_has(run: Run) -> None:
         ("submit", "-n", "0"),
         ("submit", "-n", "1", "--name", "Not A Name"),
         ("submit", "-n", "1", "--env", "NOVALUE"),
+        ("submit", "-n", "1", "--env", "A=1", "--secret", "A=wandb"),
+        ("submit", "-n", "1", "--secret", "A="),
+        ("submit", "-n", "1", "--secret", "A=../x"),
+        ("submit", "-n", "1", "--time-limit-action", "stop"),
         ("submit", "-n", "1", "--endpoints", "gpu[3-1]"),
         ("submit", "-n", "1", "--policy", "shoot"),
         ("submit", "-n", "1", "--dark-tolerance", "0"),

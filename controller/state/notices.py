@@ -1,0 +1,91 @@
+"""The notices of ended jobs that their receivers do not have yet. Part of the state."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from controller.base.texts import clipped
+from controller.state.records import JobRecord, Notice
+from sitefile import CabledSite
+from sitefile.notices import Receiver
+
+KEPT_NOTICES = 1000
+"""Notices that wait at once; beyond this the oldest are given up."""
+_REASON_CHARS = 1000
+
+
+class Outbox(Mapping[str, Notice]):
+    """Waiting notices by id, oldest first.
+
+    An id is that of one end of one job for one receiver, so it is the same after a restart.
+    """
+
+    def __init__(self, site: CabledSite) -> None:
+        self._site = site
+        self._notices: dict[str, Notice] = {}
+        self.wake = {identity(receiver): asyncio.Event() for receiver in site.notices}
+        """By receiver: set when there is a new notice for it."""
+
+    def __getitem__(self, ident: str) -> Notice:
+        return self._notices[ident]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._notices)
+
+    def __len__(self) -> int:
+        return len(self._notices)
+
+    def restore(self, notices: Iterable[Notice]) -> None:
+        """Take over the stored notices."""
+        self._notices = {notice.id: notice for notice in notices}
+
+    def of(self, job: JobRecord) -> tuple[Notice, ...]:
+        """Return the notices of a job that has ended; changes nothing."""
+        return tuple(
+            self._notice(job, receiver)
+            for receiver in dict.fromkeys(self._site.notices)
+            if receiver.project == job.request.project and job.state in receiver.states
+        )
+
+    def add(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        """Add notices; return those that are given up for them."""
+        for notice in notices:
+            self._notices[notice.id] = notice
+            self.wake[notice.receiver].set()
+        surplus = list(self._notices.values())[: max(0, len(self._notices) - KEPT_NOTICES)]
+        for notice in surplus:
+            self.remove(notice.id)
+        return tuple(surplus)
+
+    def remove(self, ident: str) -> None:
+        """Forget a notice: its receiver has it, or it is given up."""
+        self._notices.pop(ident, None)
+
+    def _notice(self, job: JobRecord, receiver: Receiver) -> Notice:
+        known = identity(receiver)
+        end = json.dumps([self._site.name, job.name, job.submitted_at, job.state, known])
+        ident = hashlib.sha256(end.encode()).hexdigest()[:32]
+        facts = {
+            "id": ident,
+            "site": self._site.name,
+            "project": job.request.project,
+            "job": job.name,
+            "state": job.state,
+            "reason": clipped(job.reason, _REASON_CHARS),
+            "count": job.request.count,
+            "restarts": job.restarts,
+            "submitted_at": job.submitted_at,
+            "started_at": job.started_at,
+            "finished_at": job.finished_at,
+        }
+        body = json.dumps(facts, ensure_ascii=True)
+        return Notice(ident, known, job.name, body, job.finished_at or job.submitted_at)
+
+
+def identity(receiver: Receiver) -> str:
+    """Return what identifies a receiver after a restart with a changed site file."""
+    text = json.dumps([receiver.project, receiver.url, receiver.command])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

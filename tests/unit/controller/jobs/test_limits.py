@@ -1,0 +1,171 @@
+"""Jobs end at their time limits where they or their site say so, over fakes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.jobs.limits import NEAR, TimeLimits
+from controller.schema.jobs import JobRequest
+from controller.state.records import LIMIT_GRACE_S
+from scheduler.queue.model import TimeLimitAction
+from sitefile import load_site
+from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.jobs.test_ranks_die import events, until
+from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.service.test_service import submit
+
+HOUR = 3600.0
+END = {"time_limit_s": HOUR, "time_limit_action": "end"}
+
+
+class Steady:
+    """A steady clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limits(rack: Rack, clock: Steady) -> TimeLimits:
+    service = rack.service
+    return TimeLimits(service._state, service._watch._ender, service._jobs.is_busy, clock)
+
+
+async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
+    await submit(rack, "red", 2, **END, restart="on-failure")
+    await rack.state("red", "running")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    clock.now = HOUR - 1
+    watched.check()
+    assert (await rack.service.queries.job("red")).state == "running"
+    clock.now = HOUR
+    watched.check()
+    job = await until(rack, "red", state="failed")
+    assert job.reason == "its time limit of 1 h ended it"
+    assert rack.engine.graces["red"] == LIMIT_GRACE_S
+    assert not rack.engine.holds(job.endpoints[0])
+    assert job.restarts == 0
+
+
+async def test_a_job_gets_the_time_that_its_checkpoint_needs(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END, checkpoint_grace_s=120.0)
+    await rack.state("red", "running")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    clock.now = HOUR
+    watched.check()
+    await rack.state("red", "failed")
+    assert rack.engine.graces["red"] == 120.0
+
+
+async def test_an_estimate_ends_no_job(rack: Rack) -> None:
+    await submit(rack, "red", 1, time_limit_s=HOUR)
+    await rack.state("red", "running")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    clock.now = 10 * HOUR
+    watched.check()
+    assert not rack.service._watch._ender.is_ending("red")
+
+
+async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await rack.state("red", "running")
+    watched = limits(rack, Steady())
+    watched.check()
+    rack.service._state.clock = lambda: time.time() + 10 * HOUR
+    watched.check()
+    assert not rack.service._watch._ender.is_ending("red")
+
+
+async def test_frozen_time_counts(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await rack.state("red", "running")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    await rack.service.commands.pause("red")
+    clock.now = HOUR
+    watched.check()
+    await rack.state("red", "failed")
+
+
+async def test_another_operation_on_the_job_is_finished_first(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await rack.state("red", "running")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    clock.now = HOUR
+    with rack.service._jobs.alone("red", "is being paused"):
+        watched.check()
+        assert not rack.service._watch._ender.is_ending("red")
+    watched.check()
+    await rack.state("red", "failed")
+
+
+async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) -> None:
+    await submit(rack, "red", 2, **END, restart="on-failure")
+    await submit(rack, "blue", 1, **END)
+    await rack.state("red", "running")
+    await rack.state("blue", "running")
+    state = rack.service._state
+    state.jobs.change("red", started_at=time.time() - HOUR)
+    await rack.service._watch._ender.keep("red")
+    await crash(rack)
+    for rank in (0, 1):  # the predecessor had begun to end it
+        rack.engine.exit("red", rank, 143)
+    await rack.up()
+    job = await until(rack, "red", state="failed")
+    assert job.reason == "its time limit of 1 h ended it"
+    assert job.restarts == 0
+    assert (await rack.service.queries.job("blue")).state == "running"
+
+
+async def test_a_job_is_warned_once(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await rack.state("red", "running")
+    clock = Steady()
+    for watched in (limits(rack, clock), limits(rack, clock)):  # the second is of a new controller
+        clock.now = 0.0
+        watched.check()
+        clock.now = HOUR - 301
+        watched.check()
+        clock.now = HOUR - 299
+        watched.check()
+        watched.check()
+    (told,) = await events(rack, NEAR)
+    assert told.startswith("its time limit of 1 h ends it in 29")
+
+
+async def test_the_site_chooses_for_jobs_that_do_not(tmp_path: Path) -> None:
+    site = load_site(PAPER)
+    scheduling = replace(site.scheduling, time_limit_action=TimeLimitAction.END)
+    rack = Rack(tmp_path, replace(site, scheduling=scheduling))
+    await rack.up()
+    try:
+        told = await submit(rack, "red", 1, time_limit_s=HOUR)
+        own = await submit(rack, "blue", 1, time_limit_s=HOUR, time_limit_action="ignore")
+        free = await submit(rack, "grey", 1)
+    finally:
+        await rack.down()
+    assert [job.time_limit_action for job in (told, own, free)] == ["end", "ignore", "ignore"]
+
+
+async def test_an_end_without_a_limit_is_refused(rack: Rack) -> None:
+    with pytest.raises(ServiceError, match="has none") as refused:
+        await rack.service.commands.submit(
+            JobRequest(name="red", count=1, time_limit_action=TimeLimitAction.END)
+        )
+    assert "--time-limit" in refused.value.hint
