@@ -72,8 +72,11 @@ class JobKeeper:
 
     # --- operations -----------------------------------------------------------------------
 
-    async def submit(self, request: JobRequest) -> JobRecord:
-        """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name."""
+    async def submit(self, request: JobRequest, user: str = "") -> JobRecord:
+        """Queue a job of ``user``.
+
+        ServiceError ``invalid`` when it can never run, ``conflict`` on its name.
+        """
         state = self._state
         state.require_command()
         name = request.name or self._free_name()
@@ -103,6 +106,7 @@ class JobKeeper:
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
+            user=user,
         )
         state.jobs.put(job)
         state.events.add(

@@ -42,6 +42,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "logs:read": _READERS,
     "events:read": _READERS,
     "live:read": _READERS,
+    "usage:read": _READERS,
     "transactions:read": _READERS,
     "projects:read": _READERS,
     "metrics:read": _READERS,

@@ -16,7 +16,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.schema.base import JobState, Severity
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropJobs, PutJob
+from controller.state.writes import DropJobs, PutJob, PutUsage
 
 log = structlog.get_logger(__name__)
 
@@ -154,7 +154,8 @@ class JobEnder:
 
     async def _saved(self, job: JobRecord) -> None:
         async with failpoints.around("save-job"):
-            await self._state.commit(PutJob(job), self._state.facts())
+            closing = self._state.usage.closing(job.name) if job.ended else ()
+            await self._state.commit(PutJob(job), self._state.facts(), PutUsage(closing))
 
     def _ended(self, name: str, state: JobState, reason: str) -> JobRecord:
         job = self._state.jobs[name]

@@ -50,10 +50,10 @@ class Commands:
         self._fabric = fabric
         self._jobs = jobs
 
-    async def submit(self, request: JobRequest) -> JobView:
-        """Queue a job."""
+    async def submit(self, request: JobRequest, user: str = "") -> JobView:
+        """Queue a job of ``user``."""
         await calls.check_image(self._engine, request)
-        return self._jobs.job(await self._keeper.submit(request))
+        return self._jobs.job(await self._keeper.submit(request, user))
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""

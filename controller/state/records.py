@@ -78,6 +78,8 @@ class JobRecord:
     """Since when it has been first in the queue; None when it never was."""
     pauses: Mapping[str, float] = field(default_factory=dict)
     """When its light was moved, by transaction; only the latest."""
+    user: str = ""
+    """Name of the token that submitted it; empty for a job from before names were kept."""
 
     @property
     def holding(self) -> bool:

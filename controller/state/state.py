@@ -18,6 +18,7 @@ from controller.state.journal import Durable, Journal, Key
 from controller.state.light import Light
 from controller.state.records import JobRecord
 from controller.state.transactions import Transactions
+from controller.state.usage import Usage
 from controller.state.writes import (
     DropJobs,
     DropQuarantine,
@@ -66,11 +67,12 @@ class State:
         self.optical = frozenset(switch.name for switch in site.switches)
         """The optical switches' names."""
         self.epoch = 0
-        self.jobs = Jobs()
+        self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
+        self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
-        self.journal = Journal(store, self.events, self.row)
+        self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.suspect = ""
         """Why the controller distrusts its own view and repairs nothing; empty when it does not."""
         self.command_lost = ""
@@ -94,6 +96,7 @@ class State:
         self.looked_at = _time(facts.get("regroup_looked_at"))
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
+        self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def next_epoch(self) -> None:
         """Begin a new revision of the intent."""

@@ -134,6 +134,7 @@ class JobViews:
             state=now,
             reason=shown(job.reason),
             **{name: getattr(job.request, name) for name in _ASKED},
+            user=job.user,
             image=shown(job.image),
             command=[shown(word) for word in job.request.command],
             env={shown(name): shown(value) for name, value in job.request.env.items()},
