@@ -13,6 +13,7 @@ from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import allocation, jobs, objects, people, plans, repairs, report, top, trace
+from console.cli.verbs import usage as usages
 from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ for _verb in (
     top.top,
     people.whoami,
     report.report,
+    usages.usage,
     simulate.simulate,
     demo.demo,
     inspect.schema,
