@@ -87,15 +87,16 @@ class Usage:
                 self._note(jobs[name], jobs)
 
     def charge_dark(self, job: JobRecord, dark: Iterable[tuple[float, float]]) -> None:
-        """Charge a job for endpoints without light, each from one moment to another."""
+        """Charge a job for endpoints that had no light until just now.
+
+        Each is a pair of readings, broken and whole, of a clock that may differ from the ledger's.
+        """
         times = list(dark)
         if times:
-            self.ledger.charge_dark(
-                _account(job),
-                sum(end - began for began, end in times),
-                min(began for began, _ in times),
-                max(end for _, end in times),
-            )
+            lasted_s = max(whole for _, whole in times) - min(broken for broken, _ in times)
+            dark_s = sum(whole - broken for broken, whole in times)
+            now = self.now
+            self.ledger.charge_dark(_account(job), dark_s, now - lasted_s, now)
 
     def closing(self, name: str) -> tuple[Interval, ...]:
         """Return what to write with a job's end."""
