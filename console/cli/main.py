@@ -26,6 +26,7 @@ from console.cli.verbs import (
     trace,
     volumes,
 )
+from console.cli.verbs import usage as usages
 from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ for _verb in (
     top.top,
     people.whoami,
     report.report,
+    usages.usage,
     simulate.simulate,
     demo.demo,
     inspect.schema,

@@ -41,6 +41,7 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
+from controller.schema.usage import By, UsageSumsView, UsageView
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Reader
 
@@ -141,6 +142,16 @@ class Queries(Protocol):
         """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
         ...
 
+    async def usage(
+        self, since: float | None, until: float | None, by: By, projects: Collection[str] | None
+    ) -> UsageView:
+        """Return what jobs held between two times, of ``projects`` (None is all)."""
+        ...
+
+    def usage_totals(self) -> Mapping[str, UsageSumsView]:
+        """Return, by project, all usage since the controller started; it only grows."""
+        ...
+
     async def power(self) -> list[PortPowerView]:
         """Return the light at every port of the optical switches."""
         ...
@@ -185,8 +196,8 @@ class Queries(Protocol):
 class Commands(Protocol):
     """Changes."""
 
-    async def submit(self, request: JobRequest) -> JobView:
-        """Queue a job."""
+    async def submit(self, request: JobRequest, user: str = "") -> JobView:
+        """Queue a job of ``user``, the caller's name."""
         ...
 
     async def cancel(self, name: str) -> JobView:

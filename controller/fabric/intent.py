@@ -138,7 +138,9 @@ class FabricIntent:
 
     def changed(self, tx: Transaction) -> None:
         """Store the transaction's latest state."""
-        self._state.transactions.running[tx.id].tx = tx
+        running = self._state.transactions.running[tx.id]
+        before, running.tx = running.tx, tx
+        self._state.usage.look_at(before.still ^ tx.still, self._state.jobs)
         if tx.phase is Phase.DONE:
             self._state.jobs.wake.set()
 
@@ -149,5 +151,9 @@ class FabricIntent:
             dark = dict(record.dark_time_s)
             for endpoint in set(job.endpoints) & dark_s.keys():
                 dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
+            self._state.usage.charge_dark(
+                record,
+                ((tx.broken_at[e], tx.whole_at[e]) for e in record.endpoints if e in dark_s),
+            )
             pauses = with_pause(record.pauses, tx.id, self._state.clock())
             self._state.jobs.change(job.name, dark_time_s=dark, pauses=pauses)

@@ -85,10 +85,13 @@ class JobKeeper:
 
     # --- operations -----------------------------------------------------------------------
 
-    async def submit(self, request: JobRequest, image_digest: str = "") -> JobRecord:
-        """Queue a job. ServiceError ``invalid`` when it can never run, ``conflict`` on its name.
+    async def submit(
+        self, request: JobRequest, user: str = "", image_digest: str = ""
+    ) -> JobRecord:
+        """Queue a job of ``user``.
 
-        ``image_digest`` is what its image's name means now; empty leaves that to its start.
+        ServiceError ``invalid`` when it can never run, ``conflict`` on its name. ``image_digest``
+        is what its image's name means now; empty leaves that to its start.
         """
         state = self._state
         state.require_command()
@@ -121,6 +124,7 @@ class JobKeeper:
             submitted_at=state.clock(),
             reason="in the queue",
             image_digest=image_digest,
+            user=user,
         )
         _check_removals(state, job)
         before = state.jobs.remove(name)  # a name can be reused; the new job queues last

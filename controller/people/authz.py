@@ -45,6 +45,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "volumes:change": _WORKERS,
     "events:read": _READERS,
     "live:read": _READERS,
+    "usage:read": _READERS,
     "transactions:read": _READERS,
     "projects:read": _READERS,
     "metrics:read": _READERS,

@@ -216,6 +216,8 @@ class JobView(View):
     """Why it is in this state: what a pending job waits for, how a failed one ended."""
     count: int
     project: str
+    user: str = ""
+    """Name of the token that submitted it; empty where that is not known."""
     priority: int = 0
     time_limit_s: float | None = None
     time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE

@@ -13,6 +13,7 @@ from controller.jobs.keeper import JobKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks import execs
+from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.schema.execs import ExecRequest
@@ -69,11 +70,11 @@ class Commands:
         self._jobs = jobs
         self._secrets = secrets
 
-    async def submit(self, request: JobRequest) -> JobView:
-        """Queue a job."""
+    async def submit(self, request: JobRequest, user: str = "") -> JobView:
+        """Queue a job of ``user``."""
         digest = await self._images.pin_request(request)
         await self._secrets.check(request.project, request.secrets.values())
-        return self._jobs.job(await self._keeper.submit(request, digest))
+        return self._jobs.job(await self._keeper.submit(request, user, digest))
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""

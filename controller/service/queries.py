@@ -36,6 +36,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.usage import By, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeView
 from controller.state.records import JobRecord
 from controller.state.state import State
@@ -48,6 +49,7 @@ from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
 from controller.views.series import series_of
+from controller.views.usage import UsageViews
 from controller.views.volumes import VolumeViews
 
 
@@ -66,6 +68,7 @@ class Queries:
         telemetry: Telemetry,
         power: OpticalPower,
         optics: Optics,
+        usage: UsageViews,
         plans: Planner,
         allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
@@ -83,6 +86,7 @@ class Queries:
         self._telemetry = telemetry
         self._power = power
         self._optics = optics
+        self._usage = usage
         self._plans = plans
         self._allocation = allocation
         self._quarantine = quarantine
@@ -146,6 +150,16 @@ class Queries:
         """Return samples of the last ``since_s`` seconds, of ``jobs`` (None is all)."""
         telemetry = self._telemetry
         return await series_of(self._state, telemetry.history, since_s, telemetry.gpu_history, jobs)
+
+    async def usage(
+        self, since: float | None, until: float | None, by: By, projects: Collection[str] | None
+    ) -> UsageView:
+        """Return what jobs held between two times, of ``projects`` (None is all)."""
+        return await self._usage.over(since, until, by, projects)
+
+    def usage_totals(self) -> Mapping[str, UsageSumsView]:
+        """Return, by project, all usage since the controller started."""
+        return self._usage.totals()
 
     async def power(self) -> list[PortPowerView]:
         """Return the light at every port of the optical switches."""

@@ -48,7 +48,7 @@ from controller.service.data import DataCommands
 from controller.service.queries import Queries
 from controller.state.journal import Journal
 from controller.state.state import Connections, State
-from controller.state.writes import PutFacts
+from controller.state.writes import PutFacts, TrimUsage
 from controller.store.store import Store
 from controller.stream.changes import Changes
 from controller.stream.feed import Feed
@@ -61,6 +61,7 @@ from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
+from controller.views.usage import UsageViews
 from controller.views.volumes import VolumeViews
 from controller.volumes.removal import DataRemover
 from controller.volumes.watch import VolumeWatch
@@ -71,6 +72,7 @@ log = structlog.get_logger(__name__)
 
 OBSERVE_EVERY_S = 1.0
 FLUSH_EVERY_S = 1.0
+TRIM_USAGE_EVERY_S = 300.0
 LEAVE_TIMEOUT_S = 20.0
 """Longest wait for running transactions at the end; the next start completes the others."""
 REPAIR_EVERY_S = 2.0
@@ -215,6 +217,7 @@ class Service:
             telemetry=self._telemetry,
             power=self._power,
             optics=Optics(site, self._switches, clock),
+            usage=UsageViews(self._state),
             plans=self._plans,
             allocation=allocation,
             quarantine=quarantine,
@@ -314,6 +317,7 @@ class Service:
         self._tasks.keep("removals", self._volumes.run_removals)
         self._tasks.keep("schedule", self._queue.run)
         self._tasks.keep("flush", self._flush)
+        self._tasks.keep("usage", self._trim_usage)
         self._tasks.keep("repair", self._repair)
         self._tasks.keep("watch", self._watch_ourselves)
         self._tasks.keep("drift", self._look_for_drift)
@@ -346,7 +350,13 @@ class Service:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
+            self._state.usage.look(self._state.jobs)
             await self._state.journal.flush()
+
+    async def _trim_usage(self) -> None:
+        while True:
+            await asyncio.sleep(TRIM_USAGE_EVERY_S)
+            await self._state.commit(TrimUsage(self._state.usage.now))
 
     async def _repair(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
 from controller.devices.engine import RankStatus
@@ -30,7 +30,11 @@ class Jobs(Mapping[str, JobRecord]):
     Records are frozen: the methods replace them.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, changed: Callable[[JobRecord | None, JobRecord], None] = lambda *_: None
+    ) -> None:
+        """``changed`` hears of every replaced record: the one before, None without, and the new."""
+        self._changed = changed
         self._records: dict[str, JobRecord] = {}
         self._sizes: dict[str, tuple[JobSpec | None, int]] = {}
         """Per job that ended: its request and the bytes of its texts."""
@@ -77,7 +81,7 @@ class Jobs(Mapping[str, JobRecord]):
 
     def put(self, job: JobRecord) -> JobRecord:
         """Replace a job's record and wake the tasks that wait for a change."""
-        self._records[job.name] = job
+        self._replace(job)
         self.wake.set()
         return job
 
@@ -87,11 +91,11 @@ class Jobs(Mapping[str, JobRecord]):
 
     def put_back(self, job: JobRecord) -> None:
         """Restore an earlier record after a refused write; wakes no task."""
-        self._records[job.name] = job
+        self._replace(job)
 
     def annotate(self, name: str, **fields: object) -> JobRecord:
         """Replace fields that a scheduling round itself decided; wakes no task."""
-        self._records[name] = self._replaced(name, **fields)
+        self._replace(self._replaced(name, **fields))
         return self._records[name]
 
     def remove(self, name: str) -> JobRecord | None:
@@ -119,6 +123,11 @@ class Jobs(Mapping[str, JobRecord]):
     def holders(self) -> dict[str, JobRecord]:
         """Return the job of every endpoint that has one."""
         return {e: job for job in self._records.values() if job.holding for e in job.endpoints}
+
+    def _replace(self, job: JobRecord) -> None:
+        before = self._records.get(job.name)
+        self._records[job.name] = job
+        self._changed(before, job)
 
     def _replaced(self, name: str, **fields: object) -> JobRecord:
         return replace(self._records[name], **fields)  # type: ignore[arg-type]

@@ -43,8 +43,13 @@ from controller.state.writes import (
     PutNotices,
     PutQuarantine,
     PutTransaction,
+    PutUsage,
+    TrimUsage,
     Write,
 )
+from controller.usage.interval import Interval
+from controller.usage.ledger import Ledger
+from controller.usage.window import Kept, Window
 
 TURN_TIMEOUT_S = 10.0
 """How long a caller waits until the commits before its own are over."""
@@ -80,16 +85,24 @@ class Durable(Protocol):
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
 
+    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+        """Return the usage in ``window``, of jobs that ended and without ``live``. ServiceError."""
+
 
 class Journal:
     """Orders the writes of one controller and remembers those that are owed."""
 
     def __init__(
-        self, store: Durable, events: EventLog, row: Callable[[Key], Write | None]
+        self,
+        store: Durable,
+        events: EventLog,
+        row: Callable[[Key], Write | None],
+        usage: Ledger,
     ) -> None:
         """``row`` returns a row as memory has it now; None while it is not decided yet."""
         self._store = store
         self._events = events
+        self._usage = usage
         self._row = row
         self._turn = asyncio.Lock()
         self._late: asyncio.Task[None] | None = None
@@ -162,14 +175,16 @@ class Journal:
         owed = dict(self._owed)
         rows = {key: row.write or self._row(key) for key, row in owed.items() if key not in mine}
         events = self._events.take_unwritten()
-        batch = [*(row for row in rows.values() if row is not None), *writes]
-        if not batch and not events:
+        usage = self._usage.take_unwritten()
+        batch = [*(row for row in rows.values() if row is not None), PutUsage(usage), *writes]
+        if len(batch) == 1 and not usage and not events:
             return
         task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 await asyncio.shield(task)
         except TimeoutError:
+            self._usage.give_back(usage)
             self._not_written(writes, events, late=task)
             raise OutcomeUnknownError(
                 "timeout",
@@ -178,6 +193,7 @@ class Journal:
                 hint="check the disk; the request is rolled back as soon as it answers",
             ) from None
         except BaseException as error:
+            self._usage.give_back(usage)
             unknown = isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
             self._not_written(writes, events, late=task if unknown else None)
             raise
@@ -207,7 +223,7 @@ class Journal:
 
 
 def keys(write: Write) -> list[Key]:
-    """Return the rows that ``write`` sets; events have their own ids and are not rows."""
+    """Return the rows that ``write`` sets; events and usage have ids of their own."""
     found: list[Key] = []
     match write:
         case PutFacts():
@@ -232,7 +248,7 @@ def keys(write: Write) -> list[Key]:
             found = [("notice", notice.id) for notice in notices]
         case DropNotices(ids=idents):
             found = [("notice", ident) for ident in idents]
-        case PutEvents():
+        case PutEvents() | PutUsage() | TrimUsage():
             pass
     return found
 

@@ -135,6 +135,8 @@ class JobRecord:
     image_digest: str = ""
     """What its image's name meant at submit: NAME@sha256:... or an id. Every rank of every start
     runs it. Empty until a server has answered."""
+    user: str = ""
+    """Name of the token that submitted it; empty for a job from before names were kept."""
 
     @property
     def holding(self) -> bool:

@@ -20,6 +20,7 @@ from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord
 from controller.state.transactions import Transactions
+from controller.state.usage import Usage
 from controller.state.writes import (
     DropJobs,
     DropNotices,
@@ -73,13 +74,14 @@ class State:
         self.optical = frozenset(switch.name for switch in site.switches)
         """The optical switches' names."""
         self.epoch = 0
-        self.jobs = Jobs()
+        self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
         self.offers = Offers(site)
         self.outbox = Outbox(site)
+        self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
-        self.journal = Journal(store, self.events, self.row)
+        self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.suspect = ""
         """Why the controller distrusts its own view and repairs nothing; empty when it does not."""
         self.command_lost = ""
@@ -116,6 +118,7 @@ class State:
             endpoints=tuple(replace(e, volumes=usable[e.server]) for e in endpoints),
         )
         self.jobs.wake.set()
+        self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def next_epoch(self) -> None:
         """Begin a new revision of the intent."""

@@ -80,6 +80,7 @@ class Transactions:
         """The latest transactions that ended, by id, oldest first; see ``finish``."""
         self.moved: dict[str, tuple[SwitchChange, ...]] = {}
         """The circuits that each of them changed, where that is known."""
+        self._still: tuple[tuple[Transaction, ...], frozenset[str]] = (), frozenset()
 
     def restore(self, records: Iterable[TransactionRecord], number: int) -> None:
         """Take over the stored transactions and the number of the last one."""
@@ -96,6 +97,15 @@ class Transactions:
             if any(held.name == job for held in running.tx.jobs):
                 return running
         return None
+
+    def still(self) -> frozenset[str]:
+        """Return the jobs that a transaction has frozen or stopped; cheap while none changes."""
+        known, still = self._still
+        now = tuple(running.tx for running in self.running.values())
+        if len(now) != len(known) or any(a is not b for a, b in zip(now, known, strict=True)):
+            still = frozenset[str]().union(*(tx.still for tx in now))
+            self._still = now, still
+        return still
 
     def locked(self) -> dict[str, str]:
         """Return, by endpoint, the transaction that moves it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
 from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
+from controller.usage.interval import Interval
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,6 +63,21 @@ class PutEvents:
     """Append events."""
 
     events: Sequence[Event]
+
+
+@dataclass(slots=True, frozen=True)
+class PutUsage:
+    """Insert or replace intervals of the usage ledger."""
+
+    intervals: Sequence[Interval]
+
+
+@dataclass(slots=True, frozen=True)
+class TrimUsage:
+    """Sum up by day the intervals that are too old or too many; forget the oldest days."""
+
+    now: float
+    """In seconds since 1970."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -136,6 +152,8 @@ Write = (
     | PutAttachments
     | PutTransaction
     | PutEvents
+    | PutUsage
+    | TrimUsage
     | PutQuarantine
     | DropQuarantine
     | PutAnswer
@@ -157,5 +175,9 @@ class Loaded:
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
     quarantine: tuple[Quarantine, ...]
+    usage: tuple[Interval, ...]
+    """The intervals of the usage ledger that go on."""
+    last_usage: int
+    """The highest id of an interval; 0 without any."""
     notices: tuple[Notice, ...] = ()
     """Oldest first."""

@@ -8,7 +8,7 @@ database transaction, hence one durable write, regardless of the number of recor
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
+from controller.store import usage
 from controller.store.ackfile import AckFile
+from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
 from controller.store.tables import (
     ANSWERS,
@@ -34,7 +36,6 @@ from controller.store.tables import (
     FACTS,
     JOBS,
     KEPT_EVENTS,
-    META,
     NOTICES,
     QUARANTINE,
     TRANSACTIONS,
@@ -44,8 +45,9 @@ from controller.store.tables import (
     read_intent,
     read_job,
     read_transaction,
-    upsert,
 )
+from controller.usage.interval import Interval
+from controller.usage.window import Kept, Window
 
 SCHEMA_VERSION = 2
 """1: transactions and jobs were kept as documents of the REST schema."""
@@ -62,6 +64,7 @@ class Store:
         self._engine = _open(f"sqlite:///{path}")
         self._acknowledged = AckFile(path.with_name(path.name + ".ack"))
         self._pool = Pool("store")
+        self._readers = Pool("store reads")
         self._done = 0
         """Number of the last commit that the database holds."""
         self.commits = 0
@@ -90,15 +93,24 @@ class Store:
         found: KeptAnswer | None = await self._call(self._answer, ident)
         return found
 
+    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+        """Return what ended in ``window``, without the intervals ``live``. ServiceError.
+
+        It delays no commit: a reader has a thread and a view of the database of its own.
+        """
+        kept: Kept = await self._call(self._usage, window, live, pool=self._readers)
+        return kept
+
     async def close(self) -> None:
         """Finish what is under way and close the database."""
         await self._pool.run(self._engine.dispose)
         self._acknowledged.close()
         self._pool.close()
+        self._readers.close()
 
-    async def _call(self, function: Any, *arguments: Any) -> Any:
+    async def _call(self, function: Any, *arguments: Any, pool: Pool | None = None) -> Any:
         try:
-            return await self._pool.run(function, *arguments)
+            return await (pool or self._pool).run(function, *arguments)
         except (ValueError, KeyError, TypeError) as error:  # a damaged row
             raise self._damaged(f"{type(error).__name__}: {error}") from error
         except (sa.exc.SQLAlchemyError, OSError) as error:
@@ -165,6 +177,7 @@ class Store:
                 Notice(*row)
                 for row in db.execute(sa.select(NOTICES).order_by(NOTICES.c.created_at))
             )
+            going_on, last = usage.read_open(db)
         return Loaded(
             facts,
             tuple(jobs),
@@ -172,6 +185,8 @@ class Store:
             tuple((read_transaction(row.body), read_intent(row.intent)) for row in reversed(kept)),
             tuple(Event(*row) for row in reversed(events)),
             quarantine,
+            going_on,
+            last,
             notices,
         )
 
@@ -179,6 +194,10 @@ class Store:
         with self._engine.connect() as db:
             row = db.execute(sa.select(ANSWERS).where(ANSWERS.c.id == ident)).one_or_none()
             return None if row is None else read_answer(row)
+
+    def _usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+        with self._engine.connect() as db, db.begin():
+            return usage.read(db, window, live)
 
     def _check_pages(self) -> None:
         with self._engine.connect() as db:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import Pull
 from controller.state.records import (
+    Event,
     Failure,
     JobRecord,
     JobSpec,
@@ -40,12 +41,14 @@ from controller.state.writes import (
     PutNotices,
     PutQuarantine,
     PutTransaction,
+    PutUsage,
+    TrimUsage,
     Write,
 )
+from controller.store import usage
+from controller.store.meta import META, upsert
 from scheduler.model import Locality, Policy, RankOrder
 from scheduler.queue.model import TimeLimitAction
-
-META = sa.MetaData()
 
 FACTS = sa.Table(
     "facts",
@@ -152,11 +155,9 @@ def apply(db: sa.Connection, write: Write) -> None:
         case PutTransaction(record=record, intent=intent):
             _put_transaction(db, record, intent)
         case PutEvents(events=events):
-            rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
-            if rows:
-                upsert(db, EVENTS, rows)
-                oldest = events[-1].id - KEPT_EVENTS
-                db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
+            _put_events(db, events)
+        case PutUsage() | TrimUsage():
+            usage.apply(db, write)
         case PutQuarantine(entries=entries):
             upsert(
                 db,
@@ -182,6 +183,14 @@ def _drop(db: sa.Connection, write: DropJobs | DropQuarantine | DropAnswer | Dro
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
         case DropNotices(ids=idents):
             db.execute(NOTICES.delete().where(NOTICES.c.id.in_(idents)))
+
+
+def _put_events(db: sa.Connection, events: Sequence[Event]) -> None:
+    rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
+    if rows:
+        upsert(db, EVENTS, rows)
+        oldest = events[-1].id - KEPT_EVENTS
+        db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
 
 
 def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Intent) -> None:
@@ -254,16 +263,6 @@ def read_answer(row: sa.Row[Any]) -> KeptAnswer:
     """Read an answer back. ValueError, KeyError or TypeError when the row is damaged."""
     headers = tuple((str(name), str(value)) for name, value in json.loads(row.headers))
     return KeptAnswer(row.id, row.print, row.at, row.status, headers, row.body)
-
-
-def upsert(db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Delete and insert: the way to replace a row that every database supports."""
-    (key,) = table.primary_key.columns
-    latest = {row[key.name]: row for row in rows}
-    if latest:
-        old = table.delete().where(key == sa.bindparam("old"))
-        db.execute(old, [{"old": name} for name in latest])
-        db.execute(table.insert(), list(latest.values()))
 
 
 def _write_job(job: JobRecord) -> str:

@@ -155,6 +155,14 @@ class Transaction:
         return Outcome.QUARANTINED if self.lost else Outcome.ROLLED_BACK
 
     @property
+    def still(self) -> frozenset[str]:
+        """Jobs that it has frozen or stopped, until they have answered that they run again."""
+        if self.phase in (Phase.COMMIT, Phase.DONE):
+            return frozenset()
+        quiesced = frozenset(self.quiesced)
+        return quiesced & self.waiting if self.phase is Phase.RESUME else quiesced
+
+    @property
     def dark_time_s(self) -> Mapping[str, float]:
         """Per endpoint: first pair broken to last path qualified; absent while it is dark."""
         return {

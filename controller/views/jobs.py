@@ -136,6 +136,7 @@ class JobViews:
             state=now,
             reason=shown(job.reason),
             **{name: getattr(job.request, name) for name in _ASKED},
+            user=job.user,
             image=shown(job.image),
             image_digest=shown(job.image_digest),
             command=[shown(word) for word in job.request.command],

@@ -112,6 +112,7 @@ async def test_every_view_by_keys(page: Page, url: str, rack: TalkingRack) -> No
         ("s", "Switches"),
         ("e", "Events"),
         ("o", "Objects"),
+        ("u", "Usage"),
         ("t", "Topology"),
     ):
         await page.keyboard.press("g")

@@ -136,6 +136,7 @@ KINDS: Sequence[Kind] = (
         },
         {
             "PROJECT": _field("project"),
+            "USER": _field("user"),
             "LOCALITY": _field("locality"),
             "POLICY": _field("policy"),
             "RANKS": _list("endpoints"),

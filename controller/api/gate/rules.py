@@ -63,6 +63,7 @@ RULES: Mapping[str, str] = {
     "list_audit": "audit:read",
     "verify_audit": "audit:read",
     "get_metrics": "metrics:read",
+    "get_usage": "usage:read",
 }
 PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openapi", "get_alive"})
 """Operations that need no token: they reveal nothing, or check credentials themselves."""

@@ -1,20 +1,23 @@
-"""Routes for the allocation as a file, and for the export of events."""
+"""Routes for files: the allocation, the export of events, usage as JSON or CSV."""
 
 from __future__ import annotations
 
 import asyncio
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response, status
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.encoding import whole
 from controller.api.problems import responses
 from controller.schema.base import Severity
 from controller.schema.fabric import EventView
 from controller.schema.plans import Allocation, AllocationDiffView
+from controller.schema.usage import By, UsageSumsView, UsageView
 
 router = APIRouter(tags=["files"], responses=responses("unavailable"))
 MAX_EVENTS = 10_000
@@ -89,6 +92,46 @@ async def export_events(
     return Response(await asyncio.to_thread(text), media_type=media_type)
 
 
+@router.get(
+    "/usage",
+    response_model=UsageView,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+async def get_usage(
+    queries: QueriesOf,
+    since: Annotated[
+        float | None,
+        Query(ge=0, lt=2**40, description="seconds since 1970; default 30 days before the end"),
+    ] = None,
+    until: Annotated[
+        float | None, Query(ge=0, lt=2**40, description="seconds since 1970; default now")
+    ] = None,
+    by: Annotated[By, Query(description="what a line is about")] = "project",
+    form: Annotated[
+        Literal["json", "csv"], Query(alias="format", description="a document or a table")
+    ] = "json",
+) -> Response:
+    """Show the endpoint-seconds that jobs of the caller's projects held.
+
+    By job, at most 500 lines: those that held most. In CSV, the last lines are `others` and
+    `total`.
+    """
+    view = await within(READ_S, "usage", queries.usage(since, until, by, None))
+    if form == "json":
+        return await whole(view)
+    return Response(await asyncio.to_thread(_usage_csv, view), media_type="text/csv")
+
+
+def _usage_csv(view: UsageView) -> str:
+    """Write a line each, then the others and the total, which have their name in ``line``."""
+    sums = list(UsageSumsView.model_fields)
+    about = ["job", "submitted_at", "project", "user"] if view.by == "job" else [view.by]
+    table = [[view.by, *(getattr(row, name) for name in (*about, *sums))] for row in view.lines]
+    for word, row in (("others", view.others), ("total", view.total)):
+        table.append([word, *("" for _ in about), *(getattr(row, name) for name in sums)])
+    return _table(["line", *about, *sums], table)
+
+
 def _words(event: EventView) -> str:
     """Return the text that is searched for words, the same as in the console's list."""
     parts = (event.id, event.severity, event.object, event.reason, event.message, event.epoch)
@@ -96,13 +139,16 @@ def _words(event: EventView) -> str:
 
 
 def _csv(events: list[EventView]) -> str:
+    names = list(EventView.model_fields)
+    return _table(names, [[getattr(event, name) for name in names] for event in events])
+
+
+def _table(names: Sequence[str], table: Iterable[Sequence[object]]) -> str:
     """Write a table; cells that a spreadsheet would read as formulas are quoted."""
     out = io.StringIO()
-    names = list(EventView.model_fields)
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(names)
-    for event in events:
-        rows.writerow([_plain(getattr(event, name)) for name in names])
+    rows.writerows([_plain(value) for value in row] for row in table)
     return out.getvalue()
 
 

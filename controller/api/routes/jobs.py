@@ -54,7 +54,8 @@ async def submit_job(
     """
     request = _with_project(caller.principal, request)
     _check_priority(queries, caller.principal, request)
-    view = await change(CHANGE_S, f"job/{request.name or ''}", commands.submit(request))
+    work = commands.submit(request, caller.principal.name)
+    view = await change(CHANGE_S, f"job/{request.name or ''}", work)
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
 

@@ -45,6 +45,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import QuarantineView, TransactionView
+from controller.schema.usage import By, UsageView
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Frame, Reader
 
@@ -218,6 +219,16 @@ class ScopedQueries:
             last_id, ProjectsCut(self._principal.projects, self._queries.owners)
         )
 
+    async def usage(
+        self, since: float | None, until: float | None, by: By, projects: Collection[str] | None
+    ) -> UsageView:
+        """Return what jobs of the principal's projects held."""
+        own = self._principal.projects
+        if self._principal.site_wide:
+            return await self._queries.usage(since, until, by, projects)
+        wanted = own if projects is None else own & set(projects)
+        return await self._queries.usage(since, until, by, wanted)
+
     async def power(self) -> list[PortPowerView]:
         """Return the light at the switches' ports: it reveals nothing about jobs."""
         return await self._queries.power()
@@ -263,7 +274,7 @@ class ScopedCommands:
         self._principal = principal
         self._scoped = ScopedQueries(queries, principal)
 
-    async def submit(self, request: JobRequest) -> JobView:
+    async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of one of the principal's projects.
 
         Its name starts with the project's: a conflict must not reveal the name of another
@@ -278,7 +289,7 @@ class ScopedCommands:
                 hint=f"yours: {', '.join(sorted(self._principal.projects))}",
             )
         if request.name is None:
-            return await self._submit_unnamed(request)
+            return await self._submit_unnamed(request, user)
         if not request.name.startswith(f"{project}-"):
             raise ServiceError(
                 "invalid",
@@ -286,9 +297,9 @@ class ScopedCommands:
                 object=f"job/{request.name}",
                 hint=f"call it {project}-{request.name}"[:200],
             )
-        return self._scoped.redactor().job(await self._commands.submit(request))
+        return self._scoped.redactor().job(await self._commands.submit(request, user))
 
-    async def _submit_unnamed(self, request: JobRequest) -> JobView:
+    async def _submit_unnamed(self, request: JobRequest, user: str) -> JobView:
         """Queue a job under the first free name; a concurrent request may take it."""
         taken = self._queries.owners()
         number = 1
@@ -299,7 +310,7 @@ class ScopedCommands:
                 continue
             try:
                 named = request.model_copy(update={"name": name})
-                return self._scoped.redactor().job(await self._commands.submit(named))
+                return self._scoped.redactor().job(await self._commands.submit(named, user))
             except ServiceError as error:
                 if error.code != "conflict" or error.object != f"job/{name}":
                     raise

@@ -12,6 +12,7 @@ import { objects } from "./views/objects.js";
 import { plan } from "./views/plan.js";
 import { switches } from "./views/switches.js";
 import { topology } from "./views/topology.js";
+import { usage } from "./views/usage.js";
 
 const PAGES = [
   { id: "topology", label: "Topology", key: "t", view: topology },
@@ -20,6 +21,7 @@ const PAGES = [
   { id: "switches", label: "Switches", key: "s", view: switches },
   { id: "events", label: "Events", key: "e", view: events },
   { id: "objects", label: "Objects", key: "o", view: objects },
+  { id: "usage", label: "Usage", key: "u", view: usage },
 ];
 const TOPICS = ["lists", "sample", "events", "transaction", "connection", "health"];
 const CONNECTION = { live: ["live", "good"], polling: ["polling", "warn"], lost: ["controller away", "bad"], connecting: ["connecting", "quiet"] };

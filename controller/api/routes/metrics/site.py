@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from fastapi import APIRouter, Request, Response
@@ -19,6 +19,7 @@ from controller.api.routes.metrics.gpu import of_gpus
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
+from controller.schema.usage import UsageSumsView
 from controller.stream.counters import Counters
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
@@ -61,6 +62,7 @@ async def _moment(queries: Queries) -> Moment:
         aggregators=await queries.aggregators(),
         switches=await queries.switches(),
         power=await queries.power(),
+        usage=queries.usage_totals(),
     )
 
 
@@ -76,6 +78,7 @@ class Moment(Collector):
         aggregators: list[AggregatorView],
         switches: list[SwitchView],
         power: list[PortPowerView],
+        usage: Mapping[str, UsageSumsView],
     ) -> None:
         self._health = health
         self._jobs = jobs
@@ -83,6 +86,7 @@ class Moment(Collector):
         self._aggregators = aggregators
         self._switches = switches
         self._power = power
+        self._usage = usage
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
@@ -157,7 +161,18 @@ class Moment(Collector):
             _known(rx, label, job.rx_bps, 1 / 8)
             _known(tx, label, job.tx_bps, 1 / 8)
             _known(busy, label, job.utilisation)
-        yield from (excess, rx, tx, busy)
+        yield from (excess, rx, tx, busy, self._of_usage())
+
+    def _of_usage(self) -> Metric:
+        usage = CounterMetricFamily(
+            "lightloom_endpoint_seconds",
+            "Endpoints times seconds; weighted counts held times span by least span",
+            labels=("project", "kind"),
+        )
+        for project, sums in self._usage.items():
+            for kind in ("held", "frozen", "dark", "weighted"):
+                usage.add_metric((project, kind), getattr(sums, f"{kind}_s"))
+        return usage
 
     def _of_endpoints(self) -> Iterator[Metric]:
         counts = GaugeMetricFamily("lightloom_endpoints", "Endpoints by state", labels=("state",))

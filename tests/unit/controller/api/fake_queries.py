@@ -38,6 +38,7 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
 from tests.unit.controller.api.fake_plans import STARTED_AT
@@ -305,6 +306,27 @@ class FakeQueries:
             )
             for job in self._fake.jobs.values()
         }
+
+    async def usage(
+        self, since: float | None, until: float | None, by: By, projects: Collection[str] | None
+    ) -> UsageView:
+        await self._fake.enter("usage")
+        end = STARTED_AT if until is None else until
+        sums = {"held_s": 7200.0, "frozen_s": 600.0, "dark_s": 0.5, "weighted_s": 9000.0, "jobs": 1}
+        total = UsageSumsView.model_validate(sums)
+        job = {"job": "red", "submitted_at": STARTED_AT, "project": "vision", "user": "=cmd()"}
+        about = job if by == "job" else {by: job[by]}
+        return UsageView(
+            since=end - 86400.0 if since is None else since,
+            until=end,
+            by=by,
+            lines=[UsageLineView.model_validate(about | sums)],
+            others=UsageSumsView(),
+            total=total,
+        )
+
+    def usage_totals(self) -> dict[str, UsageSumsView]:
+        return {"vision": UsageSumsView(held_s=7200.0, frozen_s=600.0)}
 
     async def power(self) -> list[PortPowerView]:
         return [

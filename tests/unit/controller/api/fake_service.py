@@ -145,7 +145,7 @@ class FakeCommands:
     def __init__(self, state: FakeService) -> None:
         self._fake = state
 
-    async def submit(self, request: JobRequest) -> JobView:
+    async def submit(self, request: JobRequest, user: str = "") -> JobView:
         await self._fake.enter("submit")
         self._fake.requests.append(request)
         if request.count > SIZE:

@@ -15,6 +15,7 @@ from controller.state.journal import Journal, Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
+from controller.usage.ledger import Ledger
 from tests.unit.controller.disk import FAULTS, Disk, Fault
 from tests.unit.controller.state.owing import owes
 
@@ -31,7 +32,7 @@ class JournalRig:
         self.events = EventLog(lambda: 1.0, lambda: 0)
         self.store = Store(self.path)
         self.disk = Disk(self.store)
-        self.journal = Journal(self.store, self.events, self.row)
+        self.journal = Journal(self.store, self.events, self.row, Ledger())
 
     def row(self, key: Key) -> Write | None:
         kind, name = key

@@ -95,7 +95,7 @@ export function job(app, _, name) {
       ["image", h("code", {}, j.image)],
       ["image digest", j.image_digest ? h("code", {}, j.image_digest) : "not known yet"],
       ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
-      ["submitted", moment(j.submitted_at)],
+      ["submitted", `${moment(j.submitted_at)}${j.user ? ` by ${j.user}` : ""}`],
       j.started_at && ["started", moment(j.started_at)],
       ended && ["ended", moment(j.finished_at)],
       ...j.conditions.map((c) => [c.type.toLowerCase(), h("span", {}, badge(c.status ? "yes" : "no", c.status ? "good" : "warn"), ` ${c.message || c.reason}`)]),

@@ -24,6 +24,7 @@ from controller.state.events import EventLog
 from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
+from controller.usage.ledger import Ledger
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
@@ -36,7 +37,7 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
-    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None)
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
     transport = httpx.ASGITransport(
         app=app_of(service, answers=answers), raise_app_exceptions=False
     )

@@ -1,0 +1,88 @@
+"""A question about usage and its answer: sums over a window, by project, user or job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.usage.interval import Account, Interval, Sums
+
+By = Literal["project", "user", "job"]
+MOST_LINES = 500
+"""Jobs of one answer: those that held most; the others are one sum."""
+
+Key = tuple[str | float, ...]
+"""What a line is about: (project,), (user,) or (job, submitted at, project, user)."""
+
+
+@dataclass(slots=True, frozen=True)
+class Window:
+    """What is asked: from ``since`` up to, not including, ``until``, in seconds since 1970."""
+
+    since: float
+    until: float
+    by: By
+    projects: frozenset[str] | None = None
+    """Only usage of these; None is all."""
+
+    def key(self, account: Account) -> Key:
+        """Return the line that an account belongs to."""
+        if self.by == "project":
+            return (account.project,)
+        if self.by == "user":
+            return (account.user,)
+        return (account.job, account.submitted_at, account.project, account.user)
+
+    def shows(self, project: str) -> bool:
+        """Whether usage of this project counts."""
+        return self.projects is None or project in self.projects
+
+
+@dataclass(slots=True, frozen=True)
+class Kept:
+    """What a store has for a window: at most ``MOST_LINES`` lines, and the sum of all."""
+
+    lines: Mapping[Key, Sums]
+    total: Sums
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    """The answer: lines with the largest first, the sum of the others, and the sum of all."""
+
+    lines: Mapping[Key, Sums]
+    others: Sums
+    total: Sums
+
+
+def answer(window: Window, kept: Kept, live: Iterable[Interval]) -> Usage:
+    """Add the intervals that the store does not have as they are, and cut the list."""
+    lines, total = dict(kept.lines), kept.total
+    for interval in live:
+        if not window.shows(interval.account.project):
+            continue
+        part = interval.sums(window.since, window.until)
+        if part == Sums():
+            continue
+        key = window.key(interval.account)
+        lines[key] = lines.get(key, Sums()) + part
+        total += part
+    ranked = sorted(lines.items(), key=lambda line: (-line[1].held_s, line[0]))
+    shown = dict(ranked[:MOST_LINES])
+    return Usage(shown, _less(total, sum(shown.values(), Sums())), total)
+
+
+def _less(total: Sums, known: Sums) -> Sums:
+    """Return what is left of a total, without what adding up in another order leaves."""
+    return Sums(
+        held_s=_left(total.held_s, known.held_s),
+        frozen_s=_left(total.frozen_s, known.frozen_s),
+        dark_s=_left(total.dark_s, known.dark_s),
+        weighted_s=_left(total.weighted_s, known.weighted_s),
+        jobs=total.jobs - known.jobs,
+    )
+
+
+def _left(total: float, known: float) -> float:
+    return max(0.0, round(total - known, 3))

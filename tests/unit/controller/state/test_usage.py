@@ -1,0 +1,242 @@
+"""What jobs hold, through their lives: pauses, regroups, requeues, restarts, ends, forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices.engine import RankStatus
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest
+from controller.schema.usage import By, UsageLineView, UsageView
+from controller.service import service
+from controller.state import jobs
+from controller.state.writes import TrimUsage
+from controller.store.usage import INTERVALS
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.jobs.test_recovery import crash
+from tests.unit.controller.service.test_service import scattered, submit
+
+
+class Hand:
+    """The ledger's clocks, moved by hand; it begins a day ago, so a restart is later."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.now = time.time() - 86400.0
+        self._rack = rack
+        self.began = self.now
+        self.hold()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def hold(self) -> None:
+        """Take over the clocks of the present controller."""
+        usage = self._rack.service._state.usage
+        usage._clock = self
+        usage._steady = self  # type: ignore[assignment]
+
+    async def usage(self, by: By = "project", projects: Collection[str] | None = None) -> UsageView:
+        """Ask for everything since the beginning."""
+        self.now += 1e-6  # a window does not contain its end
+        return await self._rack.service.queries.usage(self.began - 1, None, by, projects)
+
+    async def of(self, job: str) -> UsageLineView:
+        """Return a job's line."""
+        (line,) = [line for line in (await self.usage("job")).lines if line.job == job]
+        return line
+
+
+@pytest.fixture
+def hand(rack: Rack) -> Hand:
+    return Hand(rack)
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, abs=1e-3)
+
+
+async def test_a_job_that_is_paused_and_ends(rack: Rack, hand: Hand) -> None:
+    request = JobRequest(name="red", count=2, command=["train"])
+    await rack.service.commands.submit(request, "ann")
+    await rack.state("red", "running")
+    hand.now += 100
+    await rack.service.commands.pause("red")
+    hand.now += 50
+    await rack.service.commands.resume("red")
+    hand.now += 10
+    await rack.service.commands.cancel("red")
+    hand.now += 1000
+    line = await hand.of("red")
+    assert (line.project, line.user, line.jobs) == ("default", "ann", 1)
+    assert (line.held_s, line.frozen_s, line.dark_s) == (near(320), near(100), 0)
+    (ann,) = (await hand.usage("user")).lines
+    assert (ann.user, ann.held_s, ann.job, ann.project) == ("ann", near(320), None, None)
+    assert (await rack.service.queries.job("red")).user == "ann"
+
+
+async def test_a_regroup_freezes_darkens_and_brings_the_job_together(
+    rack: Rack, hand: Hand
+) -> None:
+    await scattered(rack)
+    hand.now += 100
+    freeze, frozen = rack.engine.freeze, list[str]()
+
+    async def slowly(job: str, limit_s: float) -> bool:
+        hand.now += 7
+        frozen.append(job)
+        return bool(await freeze(job, limit_s))
+
+    rack.engine.freeze = slowly  # type: ignore[method-assign]
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
+    hand.now += 10
+    red = await rack.service.queries.job("red")
+    line = await hand.of("red")
+    still = 7 * len(frozen)
+    assert "red" in frozen
+    assert line.held_s == near(4 * (110 + still))
+    assert line.frozen_s == near(4 * still)
+    assert line.weighted_s == near(4 * (2 * (100 + still) + 10))
+    assert line.dark_s == pytest.approx(sum(r.dark_time_s for r in red.ranks), abs=1e-4)
+    assert line.dark_s > 0
+
+
+async def test_a_job_that_goes_back_into_the_queue_is_one_job(rack: Rack, hand: Hand) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    hand.now += 10
+    stop = rack.engine.stop
+
+    async def slowly(job: str, grace_s: float) -> list[RankStatus]:
+        hand.now += 5
+        return await stop(job, grace_s)
+
+    rack.engine.stop = slowly  # type: ignore[method-assign]
+    await rack.service._jobs.requeue("red", "stopped for a test")
+    await rack.state("red", "running")
+    hand.now += 20
+    line = await hand.of("red")
+    assert (line.held_s, line.jobs) == (near(70), 1)
+
+
+async def test_a_crash_loses_and_doubles_nothing(rack: Rack, hand: Hand) -> None:
+    await submit(rack, "red", 2)
+    await submit(rack, "blue", 1)
+    await rack.state("red", "running")
+    await rack.state("blue", "running")
+    hand.now += 100
+    await rack.service.commands.pause("red")
+    hand.now += 40
+    await rack.service.commands.cancel("blue")
+    await crash(rack)
+    hand.now += 1000  # the containers run on
+    await rack.up()
+    hand.hold()
+    hand.now += 10
+    red, blue = await hand.of("red"), await hand.of("blue")
+    assert (red.held_s, red.frozen_s, red.jobs) == (near(2 * 1150), near(2 * 1050), 1)
+    assert (blue.held_s, blue.frozen_s, blue.jobs) == (near(140), 0, 1)
+    await rack.service.commands.resume("red")
+    hand.now += 5
+    red = await hand.of("red")
+    assert (red.held_s, red.frozen_s) == (near(2 * 1155), near(2 * 1050))
+
+
+async def test_a_job_that_is_forgotten_keeps_its_usage(
+    rack: Rack, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT_JOBS", 0)
+    await submit(rack, "red", 3)
+    await rack.state("red", "running")
+    hand.now += 60
+    for rank in range(3):
+        rack.engine.exit("red", rank, 0)
+
+    async def forgotten() -> bool:
+        return not await rack.service.queries.jobs()
+
+    await rack.until(forgotten)
+    await crash(rack)
+    await rack.up()
+    hand.hold()
+    assert (await hand.of("red")).held_s == near(180)
+
+
+async def test_a_refused_start_is_not_charged(rack: Rack, hand: Hand) -> None:
+    state = rack.service._state
+    rack.engine.sick.update(dict.fromkeys(rack.service.queries.endpoint_names(), "away"))
+    await rack.until(lambda: len(state.light.unfit) == len(state.cables))
+    await submit(rack, "red", 1)
+    job = state.jobs["red"]
+    state.jobs.change("red", state="starting", endpoints=("gpu0",), epoch=state.epoch + 1)
+    hand.now += 5
+    assert (await hand.usage()).total.held_s == near(5)
+    state.jobs.put_back(job)
+    total = (await hand.usage()).total
+    assert (total.held_s, total.jobs) == (0, 0)
+
+
+async def test_a_job_of_before_the_ledger_is_charged_from_its_start(rack: Rack, hand: Hand) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    await rack.service.journal.flush()
+    with rack.store._engine.begin() as db:
+        db.execute(INTERVALS.delete())
+    started = (await rack.service.queries.job("red")).started_at
+    assert started is not None
+    await crash(rack)
+    await rack.up()
+    (interval,) = rack.service._state.usage.ledger.open.values()
+    assert (interval.since, interval.first, interval.level.endpoints) == (started, True, 2)
+
+
+async def test_sums_agree_and_a_window_must_not_be_empty(rack: Rack, hand: Hand) -> None:
+    await submit(rack, "red", 2)
+    await submit(rack, "blue", 3)
+    await rack.state("red", "running")
+    await rack.state("blue", "running")
+    hand.now += 30
+    await rack.service.commands.cancel("red")
+    for by in ("project", "user", "job"):
+        view = await hand.usage(by)
+        assert sum(line.held_s for line in view.lines) == near(view.total.held_s) == near(150)
+    assert (await hand.usage("job", ["other"])).total.held_s == 0
+    assert (await hand.usage("job", ["other"])).lines == []
+    with pytest.raises(ServiceError, match="empty"):
+        await rack.service.queries.usage(hand.now + 10, None, "job", None)
+
+
+async def test_a_clock_that_is_set_moves_dates_only(rack: Rack, hand: Hand) -> None:
+    await submit(rack, "red", 2)
+    await rack.state("red", "running")
+    hand.now += 50
+    usage = rack.service._state.usage
+    for step in (-7200.0, 3600.0):
+        now = hand.now + step
+        usage._clock = lambda now=now: now  # type: ignore[misc]
+        usage.look(rack.service._state.jobs)
+        hand.now, hand.began = now, min(hand.began, hand.began + step)
+        hand.hold()
+        assert (await hand.of("red")).held_s == pytest.approx(100, abs=1.0)
+
+
+async def test_old_usage_is_summed_up_while_the_controller_runs(
+    rack: Rack, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "TRIM_USAGE_EVERY_S", 0.01)
+    await crash(rack)
+    await rack.up()
+    hand.hold()
+    seen = list[object]()
+    commit = rack.store.commit
+
+    async def noted(*writes: object) -> None:
+        seen.extend(w for w in writes if isinstance(w, TrimUsage))
+        await commit(*writes)  # type: ignore[arg-type]
+
+    rack.store.commit = noted  # type: ignore[method-assign, assignment]
+    await rack.until(lambda: seen)
