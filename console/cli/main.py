@@ -13,7 +13,16 @@ from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import allocation, jobs, objects, people, plans, repairs, report, top, trace
-from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
+from console.cli.verbs.standalone import (
+    daemons,
+    demo,
+    inspect,
+    install,
+    ocs,
+    pki,
+    simulate,
+    testbed,
+)
 
 app = typer.Typer(
     name="lightloom",
@@ -51,6 +60,8 @@ for _verb in (
     inspect.schema,
     inspect.doctor,
     inspect.version,
+    install.install,
+    install.uninstall,
 ):
     app.command()(_verb)
 app.command(context_settings=daemons.FORWARD)(daemons.controller)
