@@ -96,7 +96,8 @@ def remove(
     """
     shared = {_name(part) for part in others}
     steps: list[Step] = []
-    for part in sorted(parts[::-1], key=_turn):
+    last_first = tuple(reversed(parts))
+    for part in sorted(last_first, key=_turn):
         name = _name(part)
         if isinstance(part, Unit):
             steps += [Step(Action.STOPPED, part, name)] if _has_unit(parts, machine) else []
