@@ -13,10 +13,9 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from console.cli.errors import CliError
-from console.cli.install.parts import SYSUSERS
 from console.cli.install.values import (
     ROOT_USER,
     Account,
@@ -157,7 +156,7 @@ def _perform(root: Path, step: Step) -> None:
         case Unit(), _:
             _stop(root, part)
         case Account(), Action.CREATED:
-            _tool("systemd-sysusers", f"--root={root}", PurePath(SYSUSERS).name)
+            _tool("systemd-sysusers", f"--root={root}", "--inline", part.line)
         case Account(), _:
             _tool("userdel", "--root", str(root), part.name)
         case ((File() | Folder() | State()), Action.REMOVED):

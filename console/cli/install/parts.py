@@ -11,7 +11,6 @@ ACCOUNT = "lightloom"
 CONFIGURATION = "/etc/lightloom"
 SITE_FILE = f"{CONFIGURATION}/site.yaml"
 AGENT_OPTIONS = f"{CONFIGURATION}/agent.env"
-SYSUSERS = "/etc/sysusers.d/lightloom.conf"
 UNITS = "/etc/systemd/system"
 _SHARE = "/usr/local/share/lightloom"
 _STATE = "/var/lib/lightloom"
@@ -52,8 +51,7 @@ def parts(role: Role, given: Given) -> list[Part]:
 def _controller() -> list[Part]:
     environment = shipped("examples/controller.env")
     return [
-        File(SYSUSERS, shipped("sysusers/lightloom.conf")),
-        Account(ACCOUNT),
+        Account(ACCOUNT, f'u {ACCOUNT} - "lightloom controller" {_STATE}/controller'),
         File(f"{CONFIGURATION}/controller.env", environment, 0o600, ours=False),
         *(
             Folder(f"{CONFIGURATION}/{name}", 0o750, ACCOUNT, readers=ACCOUNT)

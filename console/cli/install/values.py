@@ -26,9 +26,10 @@ class Role(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Account:
-    """A system account, made by systemd-sysusers."""
+    """A system account, made by systemd-sysusers from a line of sysusers.d(5)."""
 
     name: str
+    line: str
 
 
 @dataclass(slots=True, frozen=True)
