@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,9 +21,6 @@ from pathlib import Path
 from testbed.image.base import codename, distribution_sources
 from testbed.image.build import CACHE, locked
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("scheduler", "sitefile", "ocs_driver", "container_mgr", "pki", "protos", "controller")
-PACKAGES += ("console", "testbed")
 LIGHTLOOM = "/opt/lightloom/bin/lightloom"
 PYTHON = "/opt/lightloom/bin/python3"
 LENT = "/opt/lent"
@@ -33,30 +29,6 @@ _BOOTSTRAP_S = 1200
 _BOOT_S = 120
 _COMMAND_S = 120
 _CGROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified"))
-
-
-def wheel(folder: Path, version: str = "") -> Path:
-    """Build the wheel of this checkout in ``folder``, without network; return its path.
-
-    ``version`` replaces its own.
-    """
-    source = folder / f"source-{version}"
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
-    if version:
-        config = source / "setup.cfg"
-        lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
-        lines = [f"version = {version}\n" if ln.startswith("version =") else ln for ln in lines]
-        config.write_text("".join(lines), encoding="utf-8")
-    command = [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation"]
-    before = set(folder.glob("*.whl"))
-    command += ["--outdir", str(folder), str(source)]
-    subprocess.run(command, check=True, timeout=_COMMAND_S, stdout=sys.stderr)
-    (made,) = set(folder.glob("*.whl")) - before
-    return made
 
 
 def libraries() -> Path:

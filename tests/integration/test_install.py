@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.build_wheel import wheel
 from tests.integration.agent_parts import PrivateEngine
-from tests.integration.debian import LENT, LIGHTLOOM, PYTHON, Debian, booted, unpack, wheel
+from tests.integration.debian import LENT, LIGHTLOOM, PYTHON, Debian, booted, unpack
 
 pytestmark = pytest.mark.root
 
