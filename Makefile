@@ -10,7 +10,7 @@ CASE ?= a
 OUT ?= out
 STORIES ?= 10000
 
-.PHONY: help setup demo test check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock clean
+.PHONY: help setup demo test check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -66,10 +66,18 @@ torch-image: setup ## the container image with PyTorch, for CPUs
 protos: ## regenerate the gRPC code
 	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/agent.proto
 
-lock: ## refresh requirements.lock from setup.cfg
+lock: ## refresh the locks from setup.cfg: all for development, and what a site needs
 	$(PY) -m piptools compile -q --upgrade --extra testbed --extra dev --generate-hashes --allow-unsafe \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
 	  -o requirements.lock setup.cfg
+	$(PY) -m piptools compile -q --constraint requirements.lock --generate-hashes --allow-unsafe \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
+	  -o requirements-site.lock setup.cfg
+
+dist: ## a wheel with all that a site needs, and the locked packages that it needs (offline)
+	rm -rf build dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m build --quiet --wheel --no-isolation
+	cp requirements-site.lock dist/
 
 clean: ## take the rack down and remove build products (keeps caches in /var/lib/lightloom)
 	-@test -x .venv/bin/lightloom && .venv/bin/lightloom testbed down

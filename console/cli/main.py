@@ -27,7 +27,16 @@ from console.cli.verbs import (
     volumes,
 )
 from console.cli.verbs import usage as usages
-from console.cli.verbs.standalone import daemons, demo, inspect, ocs, pki, simulate, testbed
+from console.cli.verbs.standalone import (
+    daemons,
+    demo,
+    inspect,
+    install,
+    ocs,
+    pki,
+    simulate,
+    testbed,
+)
 
 app = typer.Typer(
     name="lightloom",
@@ -66,6 +75,8 @@ for _verb in (
     inspect.schema,
     inspect.doctor,
     inspect.version,
+    install.install,
+    install.uninstall,
 ):
     app.command()(_verb)
 app.command(context_settings=daemons.FORWARD)(daemons.controller)

@@ -106,6 +106,7 @@ class State:
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
         self.outbox.restore(loaded.notices)
+        self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
         """Record the volumes that servers offer; jobs may start where theirs are usable."""
@@ -118,7 +119,6 @@ class State:
             endpoints=tuple(replace(e, volumes=usable[e.server]) for e in endpoints),
         )
         self.jobs.wake.set()
-        self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def next_epoch(self) -> None:
         """Begin a new revision of the intent."""

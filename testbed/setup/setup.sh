@@ -58,6 +58,7 @@ missing_packages() {
     have ovs-vswitchd || echo openvswitch-switch
     if ! have dockerd && [ ! -S /var/run/docker.sock ]; then echo docker.io; fi
     have mmdebstrap || echo mmdebstrap
+    have systemd-nspawn || echo systemd-container # tests boot a fresh Debian with the wheel
     { have ip && have tc; } || echo iproute2
     have ethtool || echo ethtool
     have ping || echo iputils-ping

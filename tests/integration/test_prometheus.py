@@ -24,7 +24,7 @@ from controller.people.authz import Role
 from tests.unit.controller.api.fake_plans import fake_plan, fake_transaction
 from tests.unit.controller.api.people_rig import Site, people_site
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "console" / "deploy"
 RULES = DEPLOY / "prometheus"
 LIMIT_S = 60.0
 LISTENING = re.compile(r'msg="Listening on" address=\S+:(\d+)')

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TOPS = (
-    *("benchmarks", "console", "container_mgr", "controller", "deploy", "examples", "ocs_driver"),
+    *("benchmarks", "console", "container_mgr", "controller", "examples", "ocs_driver"),
     *("pki", "protos", "scheduler", "sitefile", "testbed", "tests"),
 )
 _PATH = re.compile(rf"`((?:{'|'.join(TOPS)}|unit|contract|integration)/[\w./-]+\.\w+)(?:::\w+)?`")

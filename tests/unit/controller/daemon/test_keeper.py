@@ -449,7 +449,9 @@ def test_no_sign_is_sent_for_a_child_that_nothing_ends() -> None:
 
 
 def test_the_unit_starts_again_without_end_and_has_a_watchdog() -> None:
-    text = (Path(__file__).parents[4] / "deploy/systemd/lightloom-controller.service").read_text()
+    text = (
+        Path(__file__).parents[4] / "console/deploy/systemd/lightloom-controller.service"
+    ).read_text()
     unit = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and line[0] != "#")
     assert unit["StartLimitIntervalSec"] == "0"
     assert unit["Type"] == "notify"

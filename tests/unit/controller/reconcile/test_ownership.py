@@ -25,7 +25,7 @@ from testbed.ocs_emulator import Emulator, load_personality
 from tests.unit.controller.fakes import FakeOcs, Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
-UNIT = Path(__file__).parents[4] / "deploy/systemd/lightloom-controller.service"
+UNIT = Path(__file__).parents[4] / "console/deploy/systemd/lightloom-controller.service"
 
 
 @dataclass(slots=True, frozen=True)

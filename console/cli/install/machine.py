@@ -1,0 +1,237 @@
+"""The machine: reads what is installed on it, and performs the steps of a plan.
+
+``root`` is the folder of the installed machine, ``/`` for this one. Files are written beside their
+place and renamed, so that an interruption leaves the old or the new one, and a repetition of the
+same verb continues.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from console.cli.errors import CliError
+from console.cli.install.values import (
+    ROOT_USER,
+    Account,
+    Action,
+    File,
+    Folder,
+    Machine,
+    Part,
+    Seen,
+    State,
+    Step,
+    Unit,
+)
+
+_TOOL_S = 60
+_MOST_FILES = 10_000
+"""Files below a folder of secrets; more are a mistake, and are not walked."""
+_FOLDER_MODE = 0o750
+_HOMES = ("/home", "/root", "/run/user")
+_SYSTEMD = Path("/run/systemd/system")
+_THIS_MACHINE = Path("/")
+
+
+def place(root: Path, path: str) -> Path:
+    """Return where ``path`` of the installed machine is on this one."""
+    return root / path.removeprefix("/")
+
+
+def program_folder(root: Path, scripts: Path) -> str:
+    """Return the folder ``scripts`` of this program as the installed machine names it.
+
+    CliError for one in a home directory, which is closed to the controller's account.
+    """
+    inside = Path("/") / scripts.relative_to(root if scripts.is_relative_to(root) else "/")
+    if any(inside.is_relative_to(home) for home in _HOMES):
+        raise CliError(
+            "invalid",
+            f"{inside} is in a home directory, where a unit cannot run it",
+            object=str(inside),
+            hint="install the wheel in an environment of its own, and run its command:"
+            " python3 -m venv /opt/lightloom",
+        )
+    return str(inside)
+
+
+def look(root: Path, parts: Sequence[Part]) -> Machine:
+    """Read what the machine has of these parts. CliError when something cannot be read."""
+    accounts = _accounts(root)
+    seen: dict[str, Seen] = {}
+    matches: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        if isinstance(part, Account | Unit):
+            continue
+        try:
+            if isinstance(part, State):
+                matches[part.path] = _matches(root, part.path)
+            elif (found := _seen(place(root, part.path), part, accounts)) is not None:
+                seen[part.path] = found
+        except OSError as error:
+            raise _failed(part.path, error) from error
+    return Machine(seen, accounts, root == _THIS_MACHINE and _SYSTEMD.is_dir(), matches)
+
+
+def _seen(path: Path, part: File | Folder, accounts: dict[str, tuple[int, int]]) -> Seen | None:
+    try:
+        # A file of the site may be a link to where the site keeps it.
+        status = path.stat() if isinstance(part, File) and not part.ours else path.lstat()
+    except FileNotFoundError:
+        return None
+    wanted, kind = (stat.S_ISREG, "file") if isinstance(part, File) else (stat.S_ISDIR, "folder")
+    if not wanted(status.st_mode):
+        raise CliError("conflict", f"{path} is not a {kind}", object=part.path, hint="move it away")
+    mode = stat.S_IMODE(status.st_mode)
+    if isinstance(part, File):
+        return Seen(mode, status.st_uid, status.st_gid, path.read_bytes())
+    strangers: tuple[str, ...] = ()
+    if part.readers is not None:
+        uid, gid = accounts.get(part.readers, (-1, -1))
+        strangers = tuple(str(p.relative_to(path)) for p, _ in _strangers(path, uid, gid))
+    entries = tuple(sorted(entry.name for entry in path.iterdir()))
+    return Seen(mode, status.st_uid, status.st_gid, None, strangers, entries)
+
+
+def _strangers(folder: Path, uid: int, gid: int) -> Iterator[tuple[Path, bool]]:
+    """Yield what an account cannot read below a folder of root's, and whether it is a folder.
+
+    Links and devices are left alone. CliError for a folder with too many files.
+    """
+    count = 0
+    for at, folders, names in os.walk(folder):
+        count += len(names)
+        if count > _MOST_FILES:
+            raise CliError("conflict", f"more than {_MOST_FILES} files", object=str(folder))
+        for name in folders:
+            status = (Path(at) / name).lstat()
+            right = (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            if stat.S_ISDIR(status.st_mode) and right != (_FOLDER_MODE, 0, gid):
+                yield Path(at) / name, True
+        for name in names:
+            status = (Path(at) / name).lstat()
+            if stat.S_ISREG(status.st_mode) and (status.st_uid, status.st_gid) != (uid, gid):
+                yield Path(at) / name, False
+
+
+def _accounts(root: Path) -> dict[str, tuple[int, int]]:
+    try:
+        lines = place(root, "/etc/passwd").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    fields = [line.split(":") for line in lines]
+    return {f[0]: (int(f[2]), int(f[3])) for f in fields if len(f) == 7 and f[2].isdecimal()}
+
+
+def _matches(root: Path, pattern: str) -> tuple[str, ...]:
+    found = root.glob(pattern.removeprefix("/"))
+    return tuple(sorted(f"/{path.relative_to(root)}" for path in found if not path.is_symlink()))
+
+
+def perform(root: Path, steps: Sequence[Step]) -> None:
+    """Perform the steps in their order. CliError names the one that failed.
+
+    What was done stays; the same verb continues there.
+    """
+    for step in steps:
+        if not step.action.changes:
+            continue
+        try:
+            _perform(root, step)
+        except OSError as error:
+            raise _failed(step.name, error) from error
+
+
+def _perform(root: Path, step: Step) -> None:
+    part, path = step.part, place(root, step.name)
+    match part, step.action:
+        case Unit(), Action.RELOADED:
+            _tool("systemctl", "daemon-reload")
+        case Unit(), _:
+            _stop(root, part)
+        case Account(), Action.CREATED:
+            _tool("systemd-sysusers", f"--root={root}", "--inline", part.line)
+        case Account(), _:
+            _tool("userdel", "--root", str(root), part.name)
+        case ((File() | Folder() | State()), Action.REMOVED):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        case File(), Action.CORRECTED:
+            os.chown(path, 0, 0, follow_symlinks=False)
+            path.chmod(part.mode)
+        case File(), _:
+            _write(path, part.content, part.mode)
+        case Folder(), _:
+            _make(root, path, part)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def _make(root: Path, path: Path, part: Folder) -> None:
+    accounts = _accounts(root) | {ROOT_USER: (0, 0)}
+    path.mkdir(parents=True, exist_ok=True)
+    os.chown(path, 0, accounts[part.group][1], follow_symlinks=False)
+    path.chmod(part.mode)
+    if part.readers is None:
+        return
+    uid, gid = accounts[part.readers]
+    for below, is_folder in list(_strangers(path, uid, gid)):
+        os.chown(below, 0 if is_folder else uid, gid, follow_symlinks=False)
+        if is_folder:
+            below.chmod(_FOLDER_MODE)
+
+
+def _stop(root: Path, unit: Unit) -> None:
+    if root != _THIS_MACHINE:
+        _tool("systemctl", f"--root={root}", "disable", unit.name)
+    elif _SYSTEMD.is_dir():
+        _tool("systemctl", "disable", "--now", unit.name)
+    else:
+        _tool("systemctl", "disable", unit.name)
+
+
+def _tool(*command: str) -> None:
+    """Run a program of the system. CliError when it is missing, fails, or takes a minute."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)
+    except FileNotFoundError:
+        package = "passwd" if command[0] == "userdel" else "systemd"
+        raise CliError(
+            "unavailable",
+            f"{command[0]} is not installed",
+            object=command[0],
+            hint=f"apt-get install {package}",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise CliError(
+            "timeout", f"no answer within {_TOOL_S} s", object=" ".join(command)
+        ) from None
+    if done.returncode != 0:
+        raise CliError("failed", done.stderr.strip()[-500:], object=" ".join(command))
+
+
+def _failed(name: str, error: OSError) -> CliError:
+    return CliError(
+        "failed",
+        f"{name}: {error.strerror}",
+        object=name,
+        hint="correct that, then run the same command again: it continues",
+    )

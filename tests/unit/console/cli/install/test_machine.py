@@ -1,0 +1,115 @@
+"""Reading a machine, and steps that need no root."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from console.cli.errors import CliError
+from console.cli.install import machine
+from console.cli.install.values import Account, Action, File, Folder, State, Step
+
+FILE = File("/etc/lightloom/site.yaml", b"new", 0o640)
+KEYS = Folder("/etc/lightloom/tls", 0o750, "me", readers="me")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "etc/lightloom/tls").mkdir(parents=True)
+    passwd = f"root:x:0:0::/root:/bin/sh\nbad line\nme:x:{os.getuid()}:{os.getgid()}::/:/bin/sh\n"
+    (tmp_path / "etc/passwd").write_text(passwd)
+    return tmp_path
+
+
+def test_it_reads_what_is_there(root: Path) -> None:
+    (root / "etc/lightloom/tls/key.pem").touch()
+    (root / "run/lightloom/agent-srv0").mkdir(parents=True)
+    found = machine.look(root, [FILE, KEYS, State("/run/lightloom/agent-*")])
+    assert set(found.seen) == {KEYS.path}
+    assert found.seen[KEYS.path].entries == ("key.pem",)
+    assert found.seen[KEYS.path].strangers == ()
+    assert found.accounts["me"] == (os.getuid(), os.getgid())
+    assert found.matches == {"/run/lightloom/agent-*": ("/run/lightloom/agent-srv0",)}
+    assert not found.systemd  # a root below another folder is not run by this machine's
+
+
+def test_it_names_what_an_account_cannot_read_and_follows_no_link(root: Path) -> None:
+    keys = root / "etc/lightloom/tls"
+    (keys / "key.pem").touch()
+    (keys / "link").symlink_to("/etc/shadow")
+    other = Folder(KEYS.path, KEYS.mode, readers="nobody-yet")
+    assert machine.look(root, [other]).seen[KEYS.path].strangers == ("key.pem",)
+
+
+@pytest.mark.parametrize("part", [FILE, Folder(FILE.path)])
+def test_a_path_of_another_kind_is_refused_by_name(root: Path, part: File | Folder) -> None:
+    target = root / "etc/lightloom/site.yaml"
+    target.mkdir() if isinstance(part, File) else target.touch()
+    with pytest.raises(CliError, match="is not a f") as told:
+        machine.look(root, [part])
+    assert told.value.code == "conflict"
+
+
+def test_a_file_of_the_site_may_be_a_link(root: Path) -> None:
+    (root / "kept.yaml").write_bytes(b"ours")
+    (root / "etc/lightloom/site.yaml").symlink_to(root / "kept.yaml")
+    found = machine.look(root, [File(FILE.path, b"", ours=False)])
+    assert found.seen[FILE.path].content == b"ours"
+    with pytest.raises(CliError):
+        machine.look(root, [FILE])
+
+
+def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(root: Path) -> None:
+    path = root / "etc/lightloom/site.yaml"
+    path.write_bytes(b"old")
+    machine.perform(root, [Step(Action.REPLACED, FILE, FILE.path)])
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
+    assert sorted(p.name for p in path.parent.iterdir()) == ["site.yaml", "tls"]
+
+
+def test_a_failed_step_names_its_object_and_a_repetition_continues(root: Path) -> None:
+    (root / "etc/systemd").touch()  # where a folder is needed
+    unit = File("/etc/systemd/system/x.service", b"[Unit]\n")
+    steps = [Step(Action.CREATED, f, f.path) for f in (FILE, unit)]
+    with pytest.raises(CliError, match="systemd/system") as told:
+        machine.perform(root, steps)
+    assert "run the same command again" in told.value.hint
+    (root / "etc/systemd").unlink()
+    machine.perform(root, steps)
+    assert (root / "etc/systemd/system/x.service").read_bytes() == b"[Unit]\n"
+
+
+def test_steps_without_a_change_do_nothing(root: Path) -> None:
+    machine.perform(root, [Step(Action.KEPT, FILE, FILE.path)])
+    assert not (root / "etc/lightloom/site.yaml").exists()
+
+
+def test_a_missing_tool_is_named_with_its_package(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(root))
+    account = Account("lightloom", "u lightloom -")
+    with pytest.raises(CliError, match="systemd-sysusers is not installed") as told:
+        machine.perform(root, [Step(Action.CREATED, account, account.name)])
+    assert told.value.hint == "apt-get install systemd"
+
+
+@pytest.mark.parametrize(
+    ("root", "scripts", "inside"),
+    [
+        ("/", "/opt/lightloom/bin", "/opt/lightloom/bin"),
+        ("/srv/image", "/srv/image/opt/lightloom/bin", "/opt/lightloom/bin"),
+        ("/srv/image", "/usr/local/bin", "/usr/local/bin"),
+    ],
+)
+def test_units_name_the_program_as_their_machine_does(root: str, scripts: str, inside: str) -> None:
+    assert machine.program_folder(Path(root), Path(scripts)) == inside
+
+
+@pytest.mark.parametrize("scripts", ["/root/venv/bin", "/home/ann/venv/bin"])
+def test_a_program_in_a_home_directory_is_refused(scripts: str) -> None:
+    with pytest.raises(CliError, match="home directory") as told:
+        machine.program_folder(Path("/"), Path(scripts))
+    assert "/opt/lightloom" in told.value.hint
