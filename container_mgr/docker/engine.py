@@ -100,6 +100,8 @@ class Image:
     command: tuple[str, ...]
     volumes: tuple[str, ...] = ()
     """Paths that the image declares as volumes."""
+    names: tuple[str, ...] = ()
+    """NAME:TAG and NAME@sha256:..., as the engine writes them."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -148,6 +148,8 @@ class RankSpec:
     uid: int | None = None
     """User of its processes, never 0; None leaves it to the server, as for ``gid``."""
     gid: int | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables with secret values: in no log, and in nothing that an engine shows."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -183,9 +185,6 @@ class PullProgress:
     bytes_total: int = 0
     image: ServerImage | None = None
     """The pulled image; only in the last message."""
-    pull: Pull = Pull.NEVER
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables with secret values: in no log, and in nothing that an engine shows."""
 
 
 @dataclass(slots=True, frozen=True)

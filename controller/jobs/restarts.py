@@ -72,15 +72,15 @@ class JobRestarter:
             self._tell(job, failure or job.failure, again)
             if not problem:
                 await asyncio.sleep(wait_s)
-            job = self._state.jobs.get(name)
-            if job is None or job.epoch != epoch or job.state != "starting":
+            now = self._state.jobs.get(name)
+            if now is None or now.epoch != epoch or now.state != "starting":
                 return  # cancelled meanwhile; the name may belong to another job now
             if self._ender.is_ending(name):
                 return
             unusable = self._state.light.quarantine.keys() | self._state.light.unfit.keys()
             if problem:
                 await self._ender.end(name, "failed", problem)
-            elif unusable & set(job.endpoints):
+            elif unusable & set(now.endpoints):
                 await self._jobs.back_to_queue(name, OUT_OF_USE)
             else:
                 await self._jobs.start_again(name)

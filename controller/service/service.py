@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from secrets import token_hex
 
 import structlog
 
@@ -206,7 +207,7 @@ class Service:
         jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
         allocation = AllocationFiles(self._state, self._plans)
         quarantine = QuarantineKeeper(self._state, self._adopter)
-        preparations = Preparations(self._state, images, self._tasks, lambda: secrets.token_hex(6))
+        preparations = Preparations(self._state, images, self._tasks, lambda: token_hex(6))
         self.queries = Queries(
             self._state,
             engine,
