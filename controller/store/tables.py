@@ -40,8 +40,7 @@ from controller.state.writes import (
     PutTransaction,
     Write,
 )
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 META = sa.MetaData()
 

@@ -193,8 +193,9 @@ async def test_a_value_is_nowhere_but_in_the_call_that_starts_the_ranks(
         rack.engine.exit("red", 0, 1)
         await rack.state("red", "failed")
     queries = rack.service.queries
-    shown = [await queries.job("red"), await queries.secrets(), await queries.events(0, 500)]
-    assert shown[0].secrets == {"APP_TOKEN": "wandb"}  # type: ignore[union-attr]
+    job = await queries.job("red")
+    assert job.secrets == {"APP_TOKEN": "wandb"}
+    shown = [job, await queries.secrets(), await queries.events(0, 500)]
     mark = "canary-9f31"
     assert mark not in repr(shown) + repr(logged) + repr(spec) + "".join(capfd.readouterr())
     written = files_with(tmp_path, folder, b"")
