@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ServiceError
+from controller.jobs import restart_policy
 from controller.jobs.limits import NEAR, TimeLimits
 from controller.schema.jobs import JobRequest
 from controller.state.records import LIMIT_GRACE_S
@@ -95,6 +96,18 @@ async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
     assert not rack.service._watch._ender.is_ending("red")
 
 
+async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await runs(rack, "red")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    rack.service._state.lose_command("a test")
+    clock.now = HOUR
+    watched.check()
+    assert not rack.service._watch._ender.is_ending("red")
+
+
 async def test_frozen_time_counts(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
@@ -102,6 +115,20 @@ async def test_frozen_time_counts(rack: Rack) -> None:
     watched = limits(rack, clock)
     watched.check()
     await rack.service.commands.pause("red")
+    clock.now = HOUR
+    watched.check()
+    await rack.state("red", "failed")
+
+
+async def test_the_wait_for_a_restart_counts(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 600.0)
+    await submit(rack, "red", 2, **END, restart="on-failure")
+    await runs(rack, "red")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    rack.engine.exit("red", 0, 1)
+    await rack.state("red", "starting")
     clock.now = HOUR
     watched.check()
     await rack.state("red", "failed")

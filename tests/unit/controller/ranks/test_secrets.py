@@ -158,7 +158,7 @@ async def test_a_submit_that_cannot_work_is_refused(
         await submit(rack, "red", 1, env=env)
 
 
-async def test_every_start_reads_the_value_anew(rack: Rack, folder: Path) -> None:
+async def test_every_start_reads_the_value_again(rack: Rack, folder: Path) -> None:
     await submit(rack, "red", 2, env=ENV, restart="on-failure")
     await rack.state("red", "running")
     assert {s.secrets["APP_TOKEN"] for s in rack.engine.specs["red"]} == {CANARY}
