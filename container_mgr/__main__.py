@@ -180,7 +180,9 @@ def log_processors() -> list[structlog.typing.Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if sys.stderr.isatty():
-        return [*shared, structlog.dev.ConsoleRenderer()]
+        # The default shows the values of local variables, which may be secrets.
+        plain = structlog.dev.plain_traceback
+        return [*shared, structlog.dev.ConsoleRenderer(exception_formatter=plain)]
     return [*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
 
 

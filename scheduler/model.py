@@ -53,6 +53,15 @@ class Objective(StrEnum):
     MOVES = "moves"
 
 
+class TimeLimitAction(StrEnum):
+    """What happens to a job at its time limit."""
+
+    END = "end"
+    """It is ended, so that what the queue promised to others holds."""
+    IGNORE = "ignore"
+    """Nothing: the limit is an estimate."""
+
+
 @dataclass(slots=True, frozen=True)
 class Endpoint:
     """One schedulable resource with its own NIC port and fiber.

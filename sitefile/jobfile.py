@@ -20,8 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from scheduler.model import TimeLimitAction
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from scheduler.queue.model import (
@@ -15,7 +16,6 @@ from scheduler.queue.model import (
     Preemption,
     Project,
     QueuePolicy,
-    TimeLimitAction,
 )
 from sitefile import names
 

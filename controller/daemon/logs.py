@@ -20,7 +20,8 @@ def configure(stream: TextIO) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        # The default shows the values of local variables, which may be secrets.
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if stream.isatty()
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

@@ -13,7 +13,8 @@ from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refus
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord, JobSpec
-from scheduler.queue.model import Project, TimeLimitAction
+from scheduler.model import TimeLimitAction
+from scheduler.queue.model import Project
 from sitefile import CabledSite
 
 MAX_JOB_BYTES = 128 * 1024

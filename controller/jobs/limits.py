@@ -11,7 +11,7 @@ from controller.ranks.ends import JobEnder
 from controller.state.events import KEPT
 from controller.state.records import JobRecord
 from controller.state.state import State
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import TimeLimitAction
 
 WARN_SHARE = 0.1
 WARN_S = 300.0

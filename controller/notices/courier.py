@@ -127,6 +127,8 @@ class Courier:
         if not problem:
             await self._forget(notice)
             return
+        if notice.id not in self._state.outbox:
+            return  # given up meanwhile
         times = self._failed.get(notice.id, _NEVER).times + 1
         age_s = self._state.clock() - notice.created_at
         if age_s > KEEP_TRYING_S:

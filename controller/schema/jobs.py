@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.devices.engine import Pull
 from controller.schema.base import JobState, Name, Request, View
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 
 RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.devices.engine import Pull
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 JobState = Literal[
     "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"

@@ -47,8 +47,7 @@ from controller.state.writes import (
 )
 from controller.store import usage
 from controller.store.meta import META, upsert
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 FACTS = sa.Table(
     "facts",

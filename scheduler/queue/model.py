@@ -25,15 +25,6 @@ class Preemption(StrEnum):
     """Preemptible jobs of lower priority, if the pending job is the first in the queue."""
 
 
-class TimeLimitAction(StrEnum):
-    """What happens to a job at its time limit."""
-
-    END = "end"
-    """It is ended, so that what the queue promised to others holds."""
-    IGNORE = "ignore"
-    """Nothing: the limit is an estimate."""
-
-
 @dataclass(slots=True, frozen=True)
 class Project:
     """The owner of jobs. Projects without a definition have these defaults."""

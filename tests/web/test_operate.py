@@ -222,3 +222,27 @@ async def test_events_are_saved_as_they_are_shown(
         await page.get_by_role("button", name="JSON lines").click()
     await (await started.value).save_as(tmp_path / "none")
     assert (tmp_path / "none").read_text(encoding="utf-8") == ""
+
+
+async def test_a_job_with_a_time_limit_and_a_secret(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    await page.goto(f"{url}/#/jobs")
+    await page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    await form.get_by_label("Name").fill("red")
+    await form.get_by_label("Secrets").fill("APP_TOKEN=wandb\n")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form.get_by_role("alert")).to_contain_text("the site has no secrets")
+    await form.get_by_label("Secrets").fill("")
+    await form.get_by_label("At the end of that time").select_option("end")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form.get_by_role("alert")).to_contain_text("it is to end at its time limit")
+    await form.get_by_label("Expected run time").fill("60")
+    await form.get_by_role("button", name="Submit").click()
+    row = page.get_by_role("row", name=re.compile("red"))
+    await expect(row).to_contain_text("running")
+    job = await rack.service.queries.job("red")
+    assert (job.time_limit_s, job.time_limit_action) == (3600.0, "end")
+    await row.click()
+    await expect(page.get_by_text("then it is ended")).to_be_visible()

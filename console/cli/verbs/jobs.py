@@ -28,8 +28,7 @@ from console.cli.show.output import Output
 from console.cli.show.text import duration_s, names, spread
 from console.cli.verbs.objects import fetch
 from controller.devices.engine import Pull
-from scheduler.model import Locality, Policy, RankOrder
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import TimeLimitAction
 from sitefile import SiteFileError, load_site
 from sitefile.notices import Receiver
 from tests.unit.controller.fakes import PAPER

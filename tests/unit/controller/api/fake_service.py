@@ -25,7 +25,7 @@ from controller.schema.plans import (
 )
 from controller.schema.volumes import DataRemovalRequest, DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import TimeLimitAction
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
 from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
 

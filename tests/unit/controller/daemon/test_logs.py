@@ -24,6 +24,28 @@ def _as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_no_local_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    logs.configure(stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    for processors in (structlog.get_config()["processors"], log_processors()):
+        structlog.configure(processors=processors)
+        try:
+            secret = "-".join(["canary", "17"])
+            raise ValueError(f"broken after {len(secret)}")
+        except ValueError:
+            structlog.get_logger("controller.x").exception("died")
+    assert stream.getvalue().count("broken after 9") == 2
+    assert "canary-17" not in stream.getvalue()
+
+
 def test_every_line_is_one_document() -> None:
     stream = io.StringIO()
     logs.configure(stream)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ServiceError
+from controller.jobs import restart_policy
 from controller.jobs.limits import NEAR, TimeLimits
 from controller.schema.jobs import JobRequest
 from controller.state.records import LIMIT_GRACE_S
-from scheduler.queue.model import TimeLimitAction
+from scheduler.model import TimeLimitAction
 from sitefile import load_site
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.jobs.test_ranks_die import events, until
@@ -38,9 +39,15 @@ def limits(rack: Rack, clock: Steady) -> TimeLimits:
     return TimeLimits(service._state, service._watch._ender, service._jobs.is_busy, clock)
 
 
+async def runs(rack: Rack, name: str) -> None:
+    """Wait until a job runs and its start is over."""
+    await rack.state(name, "running")
+    await rack.until(lambda: not rack.service._jobs.is_busy(name))
+
+
 async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
     await submit(rack, "red", 2, **END, restart="on-failure")
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     watched = limits(rack, clock)
     watched.check()
@@ -58,7 +65,7 @@ async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
 
 async def test_a_job_gets_the_time_that_its_checkpoint_needs(rack: Rack) -> None:
     await submit(rack, "red", 1, **END, checkpoint_grace_s=120.0)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     watched = limits(rack, clock)
     watched.check()
@@ -70,7 +77,7 @@ async def test_a_job_gets_the_time_that_its_checkpoint_needs(rack: Rack) -> None
 
 async def test_an_estimate_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 1, time_limit_s=HOUR)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     watched = limits(rack, clock)
     watched.check()
@@ -81,7 +88,7 @@ async def test_an_estimate_ends_no_job(rack: Rack) -> None:
 
 async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     watched = limits(rack, Steady())
     watched.check()
     rack.service._state.clock = lambda: time.time() + 10 * HOUR
@@ -89,9 +96,21 @@ async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
     assert not rack.service._watch._ender.is_ending("red")
 
 
+async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
+    await submit(rack, "red", 1, **END)
+    await runs(rack, "red")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    rack.service._state.lose_command("a test")
+    clock.now = HOUR
+    watched.check()
+    assert not rack.service._watch._ender.is_ending("red")
+
+
 async def test_frozen_time_counts(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     watched = limits(rack, clock)
     watched.check()
@@ -101,9 +120,23 @@ async def test_frozen_time_counts(rack: Rack) -> None:
     await rack.state("red", "failed")
 
 
+async def test_the_wait_for_a_restart_counts(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 600.0)
+    await submit(rack, "red", 2, **END, restart="on-failure")
+    await runs(rack, "red")
+    clock = Steady()
+    watched = limits(rack, clock)
+    watched.check()
+    rack.engine.exit("red", 0, 1)
+    await rack.state("red", "starting")
+    clock.now = HOUR
+    watched.check()
+    await rack.state("red", "failed")
+
+
 async def test_another_operation_on_the_job_is_finished_first(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     watched = limits(rack, clock)
     watched.check()
@@ -118,8 +151,8 @@ async def test_another_operation_on_the_job_is_finished_first(rack: Rack) -> Non
 async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) -> None:
     await submit(rack, "red", 2, **END, restart="on-failure")
     await submit(rack, "blue", 1, **END)
-    await rack.state("red", "running")
-    await rack.state("blue", "running")
+    await runs(rack, "red")
+    await runs(rack, "blue")
     state = rack.service._state
     state.jobs.change("red", started_at=time.time() - HOUR)
     await rack.service._watch._ender.keep("red")
@@ -135,7 +168,7 @@ async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) 
 
 async def test_a_job_is_warned_once(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
-    await rack.state("red", "running")
+    await runs(rack, "red")
     clock = Steady()
     for watched in (limits(rack, clock), limits(rack, clock)):  # the second is of a new controller
         clock.now = 0.0

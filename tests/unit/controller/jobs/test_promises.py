@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controller.jobs.decisions import decide_and_explain
 from controller.state.records import JobRecord, JobSpec
-from scheduler.model import Aggregator, Endpoint, Fabric, Job, Site
-from scheduler.queue.model import QueuePolicy, TimeLimitAction
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Site, TimeLimitAction
+from scheduler.queue.model import QueuePolicy
 
 SIZE = 8
 SITE = Site(

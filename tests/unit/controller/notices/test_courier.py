@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.base import failpoints
 from controller.notices import courier
-from controller.notices.courier import Courier
+from controller.notices.courier import Courier, Way
 from controller.state import notices
 from controller.state.notices import Outbox
 from controller.state.records import JobRecord, JobSpec
@@ -233,9 +233,13 @@ def test_the_outbox_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_courier_without_receivers_loads_no_client(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     await rack.up()
-    loaded: list[CabledSite] = []
-    with_none = Courier(rack.service._state, ways=lambda site: loaded.append(site) or {})
-    with_none.start(rack.service._tasks)
+    made: list[CabledSite] = []
+
+    def ways(site: CabledSite) -> dict[str, Way]:
+        made.append(site)
+        return {}
+
+    Courier(rack.service._state, ways).start(rack.service._tasks)
     await end(rack, "red", 0)
     await rack.down()
-    assert loaded == []
+    assert made == []

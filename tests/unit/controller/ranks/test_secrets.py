@@ -158,7 +158,7 @@ async def test_a_submit_that_cannot_work_is_refused(
         await submit(rack, "red", 1, env=env)
 
 
-async def test_every_start_reads_the_value_anew(rack: Rack, folder: Path) -> None:
+async def test_every_start_reads_the_value_again(rack: Rack, folder: Path) -> None:
     await submit(rack, "red", 2, env=ENV, restart="on-failure")
     await rack.state("red", "running")
     assert {s.secrets["APP_TOKEN"] for s in rack.engine.specs["red"]} == {CANARY}
@@ -193,8 +193,9 @@ async def test_a_value_is_nowhere_but_in_the_call_that_starts_the_ranks(
         rack.engine.exit("red", 0, 1)
         await rack.state("red", "failed")
     queries = rack.service.queries
-    shown = [await queries.job("red"), await queries.secrets(), await queries.events(0, 500)]
-    assert shown[0].secrets == {"APP_TOKEN": "wandb"}  # type: ignore[union-attr]
+    job = await queries.job("red")
+    assert job.secrets == {"APP_TOKEN": "wandb"}
+    shown = [job, await queries.secrets(), await queries.events(0, 500)]
     mark = "canary-9f31"
     assert mark not in repr(shown) + repr(logged) + repr(spec) + "".join(capfd.readouterr())
     written = files_with(tmp_path, folder, b"")

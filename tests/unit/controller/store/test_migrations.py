@@ -71,6 +71,7 @@ async def test_a_store_of_schema_1_is_read_completely(old: Path) -> None:
     assert isinstance(intent.after["gpu1"], AttachPoint)
     assert log["t99"][0].finished_at is None
     assert [entry.object for entry in loaded.quarantine] == ["as0/4"]
+    assert loaded.notices == ()  # its table did not exist
     assert any(event.reason == "RegroupCommitted" for event in loaded.events)
     answer = await store.answer("id1")
     assert answer is not None and answer.status == 201

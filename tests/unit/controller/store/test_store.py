@@ -15,25 +15,36 @@ from controller.state.records import (
     JobRecord,
     JobSpec,
     MoveRecord,
+    Notice,
     PhaseRecord,
     Quarantine,
     TransactionRecord,
 )
 from controller.state.writes import (
+    DropNotices,
     Intent,
     PutAttachments,
     PutEvents,
     PutFacts,
     PutJob,
+    PutNotices,
     PutQuarantine,
     PutTransaction,
 )
 from controller.store import tables
 from controller.store.store import Store
+from scheduler.model import TimeLimitAction
 
 JOB = JobRecord(
     name="red",
-    request=JobSpec(name="red", count=2, env={"A": "b"}),
+    request=JobSpec(
+        name="red",
+        count=2,
+        env={"A": "b"},
+        secrets={"B": "wandb"},
+        time_limit_s=60.0,
+        time_limit_action=TimeLimitAction.END,
+    ),
     image="image:1",
     submitted_at=10.0,
     state="running",
@@ -67,6 +78,7 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
     store = await opened(tmp_path)
     event = Event(1, 5.0, "info", "job/red", "JobStarted", "here", 3)
     quarantine = Quarantine("as0/3", "no light", 6.0)
+    notices = [Notice(f"n{n}", "receiver", "red", "{}", 7.0 - n) for n in range(3)]
     at = {"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as1", 2)}
     await store.commit(
         PutFacts({"epoch": "3"}),
@@ -75,6 +87,8 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
         PutTransaction(TX, INTENT),
         PutEvents([event]),
         PutQuarantine([quarantine]),
+        PutNotices(notices),
+        DropNotices(["n1"]),
     )
     assert store.commits == 1
     await store.close()
@@ -87,6 +101,7 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
     assert loaded.transactions == ((TX, INTENT),)
     assert loaded.events == (event,)
     assert loaded.quarantine == (quarantine,)
+    assert loaded.notices == (notices[2], notices[0])  # oldest first
 
 
 async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
