@@ -22,7 +22,7 @@ from controller.images.keeper import ImageKeeper
 from controller.state.state import State
 from sitefile import PasswordRef, load_site
 from sitefile import Registry as Listed
-from tests.contract.engine_contract import output
+from tests.contract.engine_contract import SLEEP, output, when_ended
 from tests.integration.agent_parts import IMAGE, PrivateEngine, Rig, agent_rig, pulled, two_nics
 from tests.integration.registry_parts import PASSWORD, USER, Registry, registry
 from tests.integration.tiny_image import tiny_image_tar
@@ -107,7 +107,8 @@ async def test_ranks_run_what_the_tag_meant_at_submit(
     done = await images.fetch(pin, "srv0", LOGIN, lambda server, step: None)
     assert done.image is not None
     spec = replace(rig.spec(0, "sh", "-c", "echo $WORD"), image=pin)
-    await rig.engine.start([spec], 60)
+    await rig.engine.start([spec, rig.spec(1, *SLEEP)], 60)
+    await when_ended(rig, 0)
     assert await output(rig, 0) == ["one"]
     with private.api() as api:
         shown = str(api.inspect_container("ll-red-0-1"))
