@@ -16,6 +16,7 @@ import pytest_asyncio
 from container_mgr.docker.engine import DockerHost
 from container_mgr.images.kept import KeepPolicy, KeptImages
 from container_mgr.images.pulls import Pulls
+from container_mgr.values import RegistryLogin as AgentLogin
 from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, Pull, RegistryLogin
 from controller.images.keeper import ImageKeeper
@@ -176,7 +177,7 @@ async def test_only_pulled_images_are_cleaned_up(
     with contextlib.closing(DockerHost(private.info.host_url)) as docker:
         kept = KeptImages(docker, tmp_path / "images.json", KeepPolicy(space_bytes=0), lambda: now)
         pulls = Pulls(docker, kept)
-        await pulls.join(image, LOGIN).task
+        await pulls.join(image, AgentLogin(USER, PASSWORD)).task
         await kept.look()
         assert await docker.image(image) is not None  # young
         now = 7200.0

@@ -296,6 +296,8 @@ class FakeEngine:
     """Images that servers lack, but may fetch. They have every other."""
     images: dict[str, dict[str, ServerImage]] = field(default_factory=dict)
     """What a server says about an image, by server and name."""
+    asked: list[str] = field(default_factory=list)
+    """Servers that were asked for an image, in order."""
     registry: dict[str, str] = field(default_factory=dict)
     """Digests in the registry, by name."""
     logins: list[RegistryLogin | None] = field(default_factory=list)
@@ -385,6 +387,7 @@ class FakeEngine:
         self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
     ) -> list[ServerImage]:
         found = []
+        self.asked += servers
         for server in sorted(set(servers) - self.lost):
             refusal = "its registry is not listed" if image in self.unlisted else ""
             if image in self.images.get(server, {}):

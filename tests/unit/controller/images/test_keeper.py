@@ -153,6 +153,29 @@ async def test_a_job_that_waits_for_its_image_says_so_and_can_be_cancelled(priva
     assert "ImagePulled" in await reasons(private, "job/red")
 
 
+async def test_a_controller_that_restarts_while_servers_pull_starts_the_job(private: Rack) -> None:
+    private.engine.slow = asyncio.Event()
+    await submit(private, "red", project="vision", image=TAG, pull="missing")
+    await private.until(lambda: len(private.engine.pulls) > 0)
+    await private.down()
+    private.engine.registry[TAG] = f"sha256:{'e' * 64}"
+    private.engine.slow.set()
+    await private.up()
+    await private.state("red", "running")
+    assert {spec.image for spec in private.engine.specs["red"]} == {PIN}
+
+
+async def test_jobs_that_are_submitted_together_ask_a_server_once(rack: Rack) -> None:
+    for name in ("red", "blue"):
+        await submit(rack, name, image="net:1")
+    assert sorted(rack.engine.asked) == sorted(s.name for s in rack.site.servers)
+    rack.engine.absent.add("net:2")
+    for _ in range(2):  # an absent image may be loaded at any time
+        with pytest.raises(ServiceError):
+            await submit(rack, "green", image="net:2")
+    assert len(rack.engine.asked) == 3 * len(rack.site.servers)
+
+
 async def test_a_password_that_cannot_be_read_is_named_and_not_shown(
     private: Rack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
