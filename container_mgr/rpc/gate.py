@@ -16,7 +16,7 @@ from container_mgr.fence import TERM_KEY, Fence
 from container_mgr.values import MAX_TERM
 from pki import CONTROLLER
 
-READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs"})
+READING = frozenset({"Describe", "ImageStatus", "Images", "Observe", "Telemetry", "Logs"})
 
 _log = structlog.get_logger("container_mgr.rpc.gate")
 

@@ -31,7 +31,8 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="jobs, endpoints, aggregators, switches, circuits, containers, events or nodes",
+            help="jobs, endpoints, aggregators, switches, circuits, containers, images, events or"
+            " nodes",
             autocompletion=of_kind(),
         ),
     ],

@@ -19,6 +19,7 @@ ROUTES = {
     ("post", "/api/v1/jobs/{name}/pause"),
     ("post", "/api/v1/jobs/{name}/resume"),
     ("get", "/api/v1/jobs/{name}/logs"),
+    ("get", "/api/v1/images"),
     ("post", "/api/v1/images/preparations"),
     ("get", "/api/v1/images/preparations/{ident}"),
     ("get", "/api/v1/endpoints"),

@@ -87,7 +87,7 @@ async def test_the_image_of_a_registry_is_for_its_projects(private: Rack) -> Non
         await submit(private, "red", image=TAG, pull="missing")
     assert refused.value.code == "forbidden"
     for server in private.site.servers:
-        private.engine.images[server.name] = {
+        private.engine.held[server.name] = {
             IMAGE_ID: ServerImage(server.name, True, IMAGE_ID, (PIN,))
         }
     with pytest.raises(ServiceError) as tricked:
@@ -112,7 +112,7 @@ async def test_a_missing_image_is_refused_before_endpoints_are_taken(private: Ra
 async def test_servers_that_disagree_about_a_name_are_named(rack: Rack) -> None:
     other = f"sha256:{'b' * 64}"
     first, second = rack.site.servers[:2]
-    rack.engine.images[second.name] = {"net:1": ServerImage("", True, other, ("net:1",))}
+    rack.engine.held[second.name] = {"net:1": ServerImage("", True, other, ("net:1",))}
     with pytest.raises(ServiceError) as refused:
         await submit(rack, "red", image="net:1")
     assert refused.value.code == "conflict"
@@ -262,6 +262,16 @@ async def test_what_a_preparation_refuses(private: Rack) -> None:
     with pytest.raises(ServiceError) as full:
         await private.service.commands.prepare_image(PrepareRequest(image="net:8"))
     assert full.value.code == "conflict"
+
+
+async def test_images_are_listed_without_the_servers_that_do_not_answer(rack: Rack) -> None:
+    await submit(rack, "red")
+    await rack.state("red", "running")
+    away = rack.site.servers[0].name
+    rack.engine.lost.add(away)
+    found = await rack.service.queries.images(10)
+    assert {one.server for one in found} == {s.name for s in rack.site.servers} - {away}
+    assert {tuple(one.jobs) for one in found} == {("red",)}
 
 
 def test_the_slowest_server_is_shown() -> None:

@@ -43,6 +43,18 @@ def test_prepare_gives_up_waiting_but_not_the_pull(run: Run) -> None:
     assert "the same command joins them" in ran.err
 
 
+def test_get_images_lists_them_by_server(run: Run) -> None:
+    ran = run("get", "images")
+    assert ran.code == 0
+    head, first, _ = ran.out.splitlines()
+    assert head.split() == ["SERVER", "NAME", "ID", "SIZE", "JOBS", "USED"]
+    assert first.split()[:3] == ["s0", "trainer:1", "a" * 12]
+    items = json.loads(run("get", "images", "-o", "json").out)["items"]
+    assert [item["server"] for item in items] == ["s0", "s1"]
+    one = run("get", "image", f"s1/{'a' * 12}", "-o", "json")
+    assert json.loads(one.out)["server"] == "s1"
+
+
 def test_describe_shows_what_the_ranks_run(run: Run, service: FakeService) -> None:
     digest = f"net@sha256:{'a' * 64}"
     service.put("red", "running", ["gpu0"], image="net:1", image_digest=digest)
