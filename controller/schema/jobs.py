@@ -36,7 +36,7 @@ class JobRequest(Request):
     policy: Policy = Policy.PAUSE
     rank_order: RankOrder = RankOrder.AGGREGATOR
     image: str | None = None
-    """Digest or local id; the controller's default image when absent."""
+    """By tag, digest or id; the controller's default image when absent."""
     command: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     endpoints: list[str] = Field(default_factory=list)

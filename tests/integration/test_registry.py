@@ -111,6 +111,8 @@ async def test_ranks_run_what_the_tag_meant_at_submit(
     await rig.engine.start([spec, rig.spec(1, *SLEEP)], 60)
     await when_ended(rig, 0)
     assert await output(rig, 0) == ["one"]
+    held = [one for one in await rig.engine.images(60) if pin in one.names]
+    assert [(one.jobs, one.used_at is not None) for one in held] == [(("red",), True)]
     with private.api() as api:
         shown = str(api.inspect_container("ll-red-0-1"))
     assert PASSWORD not in shown
