@@ -23,6 +23,7 @@ from dataclasses import replace
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import (
+    HeldImage,
     LogLine,
     PullProgress,
     RankSample,
@@ -311,6 +312,10 @@ class SimEngine:
     ) -> str:
         """Return a digest."""
         return f"sha256:{0:064x}"
+
+    async def images(self, timeout_s: float) -> list[HeldImage]:
+        """Return no list: the simulation needs none."""
+        return []
 
     async def pull_image(
         self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False

@@ -141,6 +141,30 @@ class PullProgress(_message.Message):
     image: ImageReply
     def __init__(self, layers_done: _Optional[int] = ..., layers: _Optional[int] = ..., bytes_done: _Optional[int] = ..., bytes_total: _Optional[int] = ..., image: _Optional[_Union[ImageReply, _Mapping]] = ...) -> None: ...
 
+class ImagesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ImagesReply(_message.Message):
+    __slots__ = ("images",)
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    images: _containers.RepeatedCompositeFieldContainer[HeldImage]
+    def __init__(self, images: _Optional[_Iterable[_Union[HeldImage, _Mapping]]] = ...) -> None: ...
+
+class HeldImage(_message.Message):
+    __slots__ = ("image_id", "names", "size_bytes", "jobs", "used_at")
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    USED_AT_FIELD_NUMBER: _ClassVar[int]
+    image_id: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    size_bytes: int
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    used_at: float
+    def __init__(self, image_id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ..., jobs: _Optional[_Iterable[str]] = ..., used_at: _Optional[float] = ...) -> None: ...
+
 class Nic(_message.Message):
     __slots__ = ("name", "ip", "prefix_len", "mac", "mtu", "dscp")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class AgentStub:
                 request_serializer=protos_dot_agent__pb2.ImageRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.PullProgress.FromString,
                 _registered_method=True)
+        self.Images = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Images',
+                request_serializer=protos_dot_agent__pb2.ImagesRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ImagesReply.FromString,
+                _registered_method=True)
         self.Start = channel.unary_unary(
                 '/lightloom.agent.v1.Agent/Start',
                 request_serializer=protos_dot_agent__pb2.StartRequest.SerializeToString,
@@ -135,6 +140,13 @@ class AgentServicer:
 
     def PullImage(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Images(self, request, context):
+        """Returns the images of this server.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -230,6 +242,11 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.PullImage,
                     request_deserializer=protos_dot_agent__pb2.ImageRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.PullProgress.SerializeToString,
+            ),
+            'Images': grpc.unary_unary_rpc_method_handler(
+                    servicer.Images,
+                    request_deserializer=protos_dot_agent__pb2.ImagesRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.ImagesReply.SerializeToString,
             ),
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
@@ -390,6 +407,33 @@ class Agent:
             '/lightloom.agent.v1.Agent/PullImage',
             protos_dot_agent__pb2.ImageRequest.SerializeToString,
             protos_dot_agent__pb2.PullProgress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Images(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Images',
+            protos_dot_agent__pb2.ImagesRequest.SerializeToString,
+            protos_dot_agent__pb2.ImagesReply.FromString,
             options,
             channel_credentials,
             insecure,

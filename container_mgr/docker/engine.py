@@ -115,6 +115,15 @@ class ExecState:
 
 
 @dataclass(slots=True, frozen=True)
+class HeldImage:
+    """An image in the engine's list; ``names`` as those of :class:`Image`."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(slots=True, frozen=True)
 class PullState:
     """How far a pull is. The totals grow while the engine learns about more layers."""
 
@@ -195,10 +204,31 @@ class DockerHost:
 
         return await self._call(call, deadline_s=REGISTRY_DEADLINE_S, pool=self._pulls)
 
-    async def images_in_use(self) -> frozenset[str]:
-        """Return the ids of the images of all containers of the engine, also of foreign ones."""
+    async def images(self) -> list[HeldImage]:
+        """Return the images that the engine has, sorted by their names."""
+        rows = await self._call(lambda api: api.images())
+        found = [
+            HeldImage(
+                row["Id"],
+                (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())),
+                int(row.get("Size", 0)),
+            )
+            for row in rows
+        ]
+        return sorted(found, key=lambda image: (image.names, image.id))
+
+    async def images_in_use(self) -> dict[str, frozenset[str]]:
+        """Return the ids of the images of all containers, and the jobs that use each.
+
+        An image that only foreign containers use has no jobs.
+        """
         rows = await self._call(lambda api: api.containers(all=True))
-        return frozenset(row["ImageID"] for row in rows)
+        found: dict[str, frozenset[str]] = {}
+        for row in rows:
+            job = (row.get("Labels") or {}).get(f"{LABEL}job")
+            known = found.get(row["ImageID"], frozenset())
+            found[row["ImageID"]] = known | ({job} if job else frozenset())
+        return found
 
     async def remove_image(self, reference: str) -> None:
         """Remove a name, and its image when no other name and no container needs it.

@@ -107,6 +107,11 @@ class KeptImages:
         """Note that a job is about to use an image; the next look writes it."""
         self._mark({image_id})
 
+    def used_at(self, image_id: str) -> float | None:
+        """Return when an image that this agent pulled was last used, in seconds since 1970."""
+        times = [image.used_at for image in self._pulled.values() if image.id == image_id]
+        return max(times, default=None)
+
     async def run(self) -> None:
         """Look every minute, until cancelled."""
         while True:

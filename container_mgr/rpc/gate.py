@@ -16,7 +16,9 @@ from container_mgr.fence import TERM_KEY, Fence
 from container_mgr.values import MAX_TERM
 from pki import CONTROLLER
 
-READING = frozenset({"Describe", "ImageStatus", "Observe", "Telemetry", "Logs", "Volumes"})
+READING = frozenset(
+    {"Describe", "ImageStatus", "Images", "Observe", "Telemetry", "Logs", "Volumes"}
+)
 
 _log = structlog.get_logger("container_mgr.rpc.gate")
 

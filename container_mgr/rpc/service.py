@@ -38,6 +38,8 @@ MAX_RANKS_PER_CALL = 64
 MAX_GRACE_S = 300.0
 MAX_SETTLE_S = 1.0
 MAX_LOG_READERS = 128
+MAX_IMAGES = 1000
+"""In one list."""
 MAX_LISTENERS = 16
 """Concurrent streams of telemetry; a controller uses one."""
 
@@ -165,6 +167,25 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             status = await self._image(pb.ImageRequest(image=request.image), context)
         self._kept.used(status.image_id)
         yield pb.PullProgress(image=status)
+
+    async def Images(  # noqa: N802
+        self, request: pb.ImagesRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ImagesReply:
+        """List the images of this server."""
+        held = await self._or_abort(context, self._engine.images())
+        in_use = await self._or_abort(context, self._engine.images_in_use())
+        return pb.ImagesReply(
+            images=[
+                pb.HeldImage(
+                    image_id=image.id,
+                    names=image.names,
+                    size_bytes=image.size_bytes,
+                    jobs=sorted(in_use.get(image.id, ())),
+                    used_at=self._kept.used_at(image.id),
+                )
+                for image in held[:MAX_IMAGES]
+            ]
+        )
 
     async def _image(
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext

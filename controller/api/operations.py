@@ -21,7 +21,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
-from controller.schema.images import PreparationView, PrepareRequest
+from controller.schema.images import ImageView, PreparationView, PrepareRequest
 from controller.schema.jobs import ContainerView, JobRequest, JobView, SecretView
 from controller.schema.live import (
     HealthView,
@@ -170,6 +170,10 @@ class Queries(Protocol):
 
     async def transactions(self) -> list[TransactionView]:
         """Return the transactions that are kept, oldest first."""
+        ...
+
+    async def images(self, timeout_s: float) -> list[ImageView]:
+        """Return the images of the servers that answer within ``timeout_s``."""
         ...
 
     async def preparation(self, ident: str) -> PreparationView:

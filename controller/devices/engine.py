@@ -176,6 +176,20 @@ class ServerImage:
 
 
 @dataclass(slots=True, frozen=True)
+class HeldImage:
+    """An image in the list of one server; ``names`` as those of :class:`ServerImage`."""
+
+    server: str
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    jobs: tuple[str, ...] = ()
+    """Jobs whose containers use it now."""
+    used_at: float | None = None
+    """When a job last used it, in seconds since 1970; None for one that its agent did not pull."""
+
+
+@dataclass(slots=True, frozen=True)
 class PullProgress:
     """How far a server's pull of an image is; the totals grow while more layers become known."""
 
@@ -466,6 +480,10 @@ class ExecutionEngine(Protocol):
 
         Takes ``timeout_s`` at most for each of two servers. Raises EngineError.
         """
+        ...
+
+    async def images(self, timeout_s: float) -> list[HeldImage]:
+        """Return the images of every server that answers, within ``timeout_s``."""
         ...
 
     def pull_image(

@@ -16,6 +16,7 @@ from controller.devices.engine import (
     Pull,
     PullProgress,
     RegistryLogin,
+    ServerImage,
 )
 from controller.images.access import ImageAccess
 from controller.images.pins import decide, hosts, pinned
@@ -29,6 +30,10 @@ FIND_TIMEOUT_S = 2.0
 """For the servers' answers at submit: they come from memory of their engines."""
 REGISTRY_TIMEOUT_S = 20.0
 """Longer than an agent waits for a registry."""
+KNOWN_S = 10.0
+"""For so long the answer of a server that has an image holds: many jobs are submitted at once."""
+KNOWN_IMAGES = 64
+"""Images whose answers are kept."""
 SHOW_EVERY_S = 1.0
 """Between two changes of the reason of a job that waits for its image."""
 
@@ -65,6 +70,8 @@ class ImageKeeper:
         self._default = default_image
         self._monotonic = monotonic
         self._access = ImageAccess(state.site.registries)
+        self._known: dict[str, dict[str, tuple[float, ServerImage]]] = {}
+        """By image and server: until when the answer holds; the least recently asked first."""
         self._stopped: set[str] = set()
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
@@ -82,9 +89,7 @@ class ImageKeeper:
         """Return the digest or the id that an image's name means. ServiceError."""
         self._access.check(image, project)
         try:
-            found = await self._engine.find_image(
-                image, servers, refresh=pull is Pull.ALWAYS, timeout_s=FIND_TIMEOUT_S
-            )
+            found = await self._find(image, servers, refresh=pull is Pull.ALWAYS)
             for one in found:
                 if one.present:
                     self._access.check_present(image, one.names, project)
@@ -97,6 +102,30 @@ class ImageKeeper:
         except EngineError as error:
             raise _refusal(image, error) from error
         return pinned(image, digest)
+
+    async def _find(
+        self, image: str, servers: Collection[str], *, refresh: bool
+    ) -> list[ServerImage]:
+        """Ask the servers whose answers are not known. Raises EngineError."""
+        now = self._monotonic()
+        known = {
+            server: (until, answer)
+            for server, (until, answer) in self._known.pop(image, {}).items()
+            if until > now
+        }
+        held = {} if refresh else {s: known[s][1] for s in servers if s in known}
+        asked = [server for server in servers if server not in held]
+        new = (
+            await self._engine.find_image(image, asked, refresh=refresh, timeout_s=FIND_TIMEOUT_S)
+            if asked
+            else []
+        )
+        if not refresh:
+            known |= {one.server: (now + KNOWN_S, one) for one in new if one.present}
+        self._known[image] = known
+        while len(self._known) > KNOWN_IMAGES:
+            del self._known[next(iter(self._known))]
+        return sorted([*held.values(), *new], key=lambda one: one.server)
 
     async def login(self, image: str) -> RegistryLogin | None:
         """Return the login for an image's registry; None when the site file has none.

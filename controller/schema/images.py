@@ -12,6 +12,20 @@ PullState = Literal["waiting", "pulling", "done", "failed"]
 PreparationState = Literal["running", "done", "failed"]
 
 
+class ImageView(View):
+    """An image on a server."""
+
+    server: str
+    image_id: str
+    names: list[str]
+    """NAME:TAG and NAME@sha256:..."""
+    size_bytes: int
+    jobs: list[str]
+    """Jobs whose containers use it now."""
+    used_at: float | None = None
+    """When a job last used it. Null for an image that the server's agent did not pull."""
+
+
 class PrepareRequest(Request):
     """Pull an image ahead of the jobs that need it."""
 

@@ -70,7 +70,7 @@ class JobRequest(Request):
     policy: Policy = Policy.PAUSE
     rank_order: RankOrder = RankOrder.AGGREGATOR
     image: str | None = None
-    """Digest or local id; the controller's default image when absent."""
+    """By tag, digest or id; the controller's default image when absent."""
     command: list[str] = Field(default_factory=list)
     env: dict[str, Variable] = Field(default_factory=dict)
     """A variable's text, or ``{"secret": NAME}``: then the value is read when the job starts."""

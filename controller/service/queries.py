@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
+from controller.base.slices import in_slices
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
@@ -24,7 +25,7 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
-from controller.schema.images import PreparationView
+from controller.schema.images import ImageView, PreparationView
 from controller.schema.jobs import ContainerView, JobView, SecretView
 from controller.schema.live import (
     HealthView,
@@ -46,6 +47,7 @@ from controller.telemetry.throughput import Telemetry
 from controller.views import light
 from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
+from controller.views.images import image_view
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
 from controller.views.series import series_of
@@ -283,6 +285,10 @@ class Queries:
     async def transaction(self, ident: str) -> TransactionView:
         """Return one transaction."""
         return self._plans.transaction(ident)
+
+    async def images(self, timeout_s: float) -> list[ImageView]:
+        """Return the images of the servers that answer within ``timeout_s``."""
+        return await in_slices(await self._engine.images(timeout_s), image_view)
 
     async def preparation(self, ident: str) -> PreparationView:
         """Return how far the servers are with pulling an image ahead."""

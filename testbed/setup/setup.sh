@@ -64,6 +64,7 @@ missing_packages() {
     have ping || echo iputils-ping
     have cc || printf 'gcc\nlibc6-dev\n' # tests build a stand-in for libnvidia-ml
     { have prometheus && have promtool; } || echo prometheus
+    have docker-registry || echo docker-registry # tests pull images from it
     have chromium || snaps_only || echo chromium
     python=$(find_python)
     if [ -z "$python" ]; then

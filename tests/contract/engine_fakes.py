@@ -28,6 +28,7 @@ from container_mgr.docker.engine import (
     EngineRefusedError,
     EngineTimeoutError,
     ExecState,
+    HeldImage,
     Image,
     PullState,
     RegistryDeniedError,
@@ -199,8 +200,12 @@ class FakeDocker:
             raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
         return REGISTRY_DIGEST
 
-    async def images_in_use(self) -> frozenset[str]:
-        return frozenset({IMAGE_ID} if self.containers else ())
+    async def images(self) -> list[HeldImage]:
+        return [HeldImage(IMAGE_ID, (IMAGE, *self.pulled), 1)]
+
+    async def images_in_use(self) -> dict[str, frozenset[str]]:
+        jobs = frozenset(self._look(name).key.job for name in self.containers)
+        return {IMAGE_ID: jobs} if self.containers else {}
 
     async def remove_image(self, reference: str) -> None:
         self._begin("remove_image")

@@ -183,6 +183,20 @@ async def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
         assert refused.value.code == "invalid"
 
 
+async def test_a_server_lists_its_images_and_the_jobs_that_use_them(tmp_path: Path) -> None:
+    async with agent_rig(tmp_path, registries=[LISTED]) as rig:
+        rig.docker.registry = True
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+        (found,) = await rig.engine.images(30)
+        assert (found.server, found.id, found.names, found.jobs) == (
+            "srv0",
+            IMAGE_ID,
+            (IMAGE,),
+            ("red",),
+        )
+        assert found.used_at is None  # not pulled by this agent
+
+
 async def test_a_registry_is_asked_by_a_server(tmp_path: Path) -> None:
     async with agent_rig(tmp_path, registries=[LISTED]) as rig:
         rig.docker.registry = True

@@ -16,13 +16,14 @@ import pytest_asyncio
 from container_mgr.docker.engine import DockerHost
 from container_mgr.images.kept import KeepPolicy, KeptImages
 from container_mgr.images.pulls import Pulls
+from container_mgr.values import RegistryLogin as AgentLogin
 from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, Pull, RegistryLogin
 from controller.images.keeper import ImageKeeper
 from controller.state.state import State
 from sitefile import PasswordRef, load_site
 from sitefile import Registry as Listed
-from tests.contract.engine_contract import output
+from tests.contract.engine_contract import SLEEP, output, when_ended
 from tests.integration.agent_parts import IMAGE, PrivateEngine, Rig, agent_rig, pulled, two_nics
 from tests.integration.registry_parts import PASSWORD, USER, Registry, registry
 from tests.integration.tiny_image import tiny_image_tar
@@ -107,8 +108,11 @@ async def test_ranks_run_what_the_tag_meant_at_submit(
     done = await images.fetch(pin, "srv0", LOGIN, lambda server, step: None)
     assert done.image is not None
     spec = replace(rig.spec(0, "sh", "-c", "echo $WORD"), image=pin)
-    await rig.engine.start([spec], 60)
+    await rig.engine.start([spec, rig.spec(1, *SLEEP)], 60)
+    await when_ended(rig, 0)
     assert await output(rig, 0) == ["one"]
+    held = [one for one in await rig.engine.images(60) if pin in one.names]
+    assert [(one.jobs, one.used_at is not None) for one in held] == [(("red",), True)]
     with private.api() as api:
         shown = str(api.inspect_container("ll-red-0-1"))
     assert PASSWORD not in shown
@@ -175,7 +179,7 @@ async def test_only_pulled_images_are_cleaned_up(
     with contextlib.closing(DockerHost(private.info.host_url)) as docker:
         kept = KeptImages(docker, tmp_path / "images.json", KeepPolicy(space_bytes=0), lambda: now)
         pulls = Pulls(docker, kept)
-        await pulls.join(image, LOGIN).task
+        await pulls.join(image, AgentLogin(USER, PASSWORD)).task
         await kept.look()
         assert await docker.image(image) is not None  # young
         now = 7200.0

@@ -69,6 +69,14 @@ def _yes(key: str) -> Cell:
     return lambda item: "yes" if item.get(key) else "no"
 
 
+def _image_name(item: Document) -> object:
+    return item["names"][0] if item["names"] else NONE
+
+
+def _image_id(item: Document) -> str:
+    return str(item["image_id"]).removeprefix("sha256:")[:12]
+
+
 def _list(key: str) -> Cell:
     return lambda item: names(item.get(key) or ())
 
@@ -238,6 +246,20 @@ KINDS: Sequence[Kind] = (
             "ID": lambda item: str(item.get("container_id") or NONE)[:12],
         },
         _field("name"),
+    ),
+    Kind(
+        "images",
+        "image",
+        {
+            "SERVER": _field("server"),
+            "NAME": _image_name,
+            "ID": _image_id,
+            "SIZE": lambda item: size(item["size_bytes"]),
+            "JOBS": _list("jobs"),
+            "USED": _since("used_at"),
+        },
+        {"NAMES": _list("names")},
+        lambda item: f"{item['server']}/{_image_id(item)}",
     ),
     Kind(
         "events",

@@ -32,7 +32,7 @@ def get(
         str,
         typer.Argument(
             help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes,"
-            " volumes or secrets",
+            " images, volumes or secrets",
             autocompletion=of_kind(),
         ),
     ],

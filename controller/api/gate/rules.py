@@ -45,6 +45,7 @@ RULES: Mapping[str, str] = {
     "get_allocation": "allocation:read",
     "put_allocation": "allocation:change",
     "export_events": "events:export",
+    "list_images": "images:prepare",
     "prepare_image": "images:prepare",
     "get_preparation": "images:prepare",
     "make_plan": "plans:make",

@@ -1,4 +1,4 @@
-"""Routes for images: pull one ahead of the jobs, follow that."""
+"""Routes for images: list them, pull one ahead of the jobs, follow that."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from fastapi import APIRouter, Path, Response, status
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
-from controller.schema.images import PreparationView, PrepareRequest
+from controller.schema.base import Page
+from controller.schema.images import ImageView, PreparationView, PrepareRequest
 
 router = APIRouter(prefix="/images", tags=["images"], responses=responses("unavailable"))
+LIST_S = 10.0
+"""Longest wait for the servers' answers."""
 Ident = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,63}$", description="a preparation's id")]
+
+
+@router.get("", responses=responses("forbidden", "conflict"))
+async def list_images(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[ImageView]:
+    """List the images of the servers that answer."""
+    items = await within(READ_S, "images", queries.images(LIST_S))
+    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.server} {item.image_id}")
 
 
 @router.post(

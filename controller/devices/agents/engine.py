@@ -29,6 +29,7 @@ import structlog
 from controller.devices.agents.messages import (
     DIGEST,
     fault_of,
+    held_of,
     image_of,
     input_message,
     lines_of,
@@ -51,6 +52,7 @@ from controller.devices.engine import (
     ExecOutput,
     ExecStart,
     Fenced,
+    HeldImage,
     LogLine,
     OfferedVolume,
     PullProgress,
@@ -212,6 +214,22 @@ class AgentEngine:
             text = f"its agent reports {reply.digest[:80]!r} as the digest of {image}"
             failed = EngineError([EngineFault("failed", f"server/{server}", text)])
         raise failed
+
+    async def images(self, timeout_s: float) -> list[HeldImage]:
+        """Return the images of every server that answers."""
+
+        async def ask(server: str) -> list[HeldImage]:
+            call = self._invoke(server, "Images", pb.ImagesRequest(), timeout_s)
+            return held_of(server, await self._call(server, call))
+
+        asked = [ask(server) for server, answers in self.reachable().items() if answers]
+        found: list[HeldImage] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, list):
+                found += answer
+            elif not isinstance(answer, EngineError):
+                raise answer
+        return found
 
     async def pull_image(
         self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False

@@ -22,6 +22,7 @@ from controller.devices.engine import (
     ExecOutput,
     ExecStart,
     GpuFigures,
+    HeldImage,
     LogLine,
     NicReport,
     OfferedVolume,
@@ -49,6 +50,8 @@ _MAX_NAMES = 256
 """Of one image."""
 _ID_CHARS = 64
 _WORD_CHARS = 64
+_MAX_IMAGES = 1000
+"""Of one server."""
 _MAX_REASONS = 32
 _MAX_SAMPLES = 256
 """Per server and second."""
@@ -125,6 +128,21 @@ def image_of(server: str, message: pb.ImageReply) -> ServerImage:
         size_bytes=message.size_bytes,
         refusal=message.refusal[:_TEXT_CHARS],
     )
+
+
+def held_of(server: str, reply: pb.ImagesReply) -> list[HeldImage]:
+    """Read the list of one server's images."""
+    return [
+        HeldImage(
+            server=server,
+            id=image.image_id[:_TEXT_CHARS],
+            names=tuple(name[:_TEXT_CHARS] for name in image.names[:_MAX_NAMES]),
+            size_bytes=image.size_bytes,
+            jobs=tuple(job[:_WORD_CHARS] for job in image.jobs[:_MAX_NAMES]),
+            used_at=_time(image.used_at) if image.HasField("used_at") else None,
+        )
+        for image in reply.images[:_MAX_IMAGES]
+    ]
 
 
 def progress_of(server: str, message: pb.PullProgress) -> PullProgress:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from container_mgr import __main__ as program
 from container_mgr.daemon import AgentConfig, AgentStartError, check, parse_endpoints, serve
 from container_mgr.values import ServedEndpoint
 from pki import Authority
@@ -103,3 +104,32 @@ async def test_an_agent_with_an_invalid_certificate_does_not_start(
         await serve(config, asyncio.Event())
     assert word in str(refused.value)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "space", "keep"),
+    [
+        ([], None, None),
+        (["--image-space", "200GiB", "--keep-images", "14d"], 200 * 2**30, 14 * 86400.0),
+        (["--image-space", "0.5TiB", "--keep-images", "36h"], 2**39, 36 * 3600.0),
+    ],
+)
+def test_how_long_pulled_images_stay(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], space: int | None, keep: float | None
+) -> None:
+    given: list[AgentConfig] = []
+    monkeypatch.setattr(program, "run", given.append)
+    monkeypatch.setattr("sys.argv", ["agent", "--server", "srv0", "--tls", str(TLS), *options])
+    assert program.main() == 0
+    assert (given[0].image_space_bytes, given[0].keep_images_s) == (space, keep)
+
+
+@pytest.mark.parametrize("text", ["200", "GiB", "-1GiB", "infGiB", "nanGiB", "14d"])
+def test_an_image_space_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    words = ["agent", "--server", "srv0", "--tls", str(TLS), f"--image-space={text}"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit):
+        program.main()
+    assert "is not a number with MiB or GiB or TiB" in capsys.readouterr().err

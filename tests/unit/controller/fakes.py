@@ -31,6 +31,7 @@ from controller.devices.engine import (
     ExecOutput,
     ExecStart,
     Fenced,
+    HeldImage,
     LogLine,
     OfferedVolume,
     PullProgress,
@@ -305,8 +306,10 @@ class FakeEngine:
     """Images of registries that no server lists, and that no server has."""
     absent: set[str] = field(default_factory=set)
     """Images that servers lack, but may fetch. They have every other."""
-    images: dict[str, dict[str, ServerImage]] = field(default_factory=dict)
+    held: dict[str, dict[str, ServerImage]] = field(default_factory=dict)
     """What a server says about an image, by server and name."""
+    asked: list[str] = field(default_factory=list)
+    """Servers that were asked for an image, in order."""
     registry: dict[str, str] = field(default_factory=dict)
     """Digests in the registry, by name."""
     logins: list[RegistryLogin | None] = field(default_factory=list)
@@ -418,10 +421,11 @@ class FakeEngine:
         self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
     ) -> list[ServerImage]:
         found = []
+        self.asked += servers
         for server in sorted(set(servers) - self.lost):
             refusal = "its registry is not listed" if image in self.unlisted else ""
-            if image in self.images.get(server, {}):
-                found.append(replace(self.images[server][image], server=server))
+            if image in self.held.get(server, {}):
+                found.append(replace(self.held[server][image], server=server))
             elif image in self.absent or image in self.unlisted:
                 found.append(ServerImage(server, False, refusal=refusal))
             else:
@@ -435,6 +439,13 @@ class FakeEngine:
         if image not in self.registry:
             raise EngineError([EngineFault("not_found", "server/srv0", f"{image} is unknown")])
         return self.registry[image]
+
+    async def images(self, timeout_s: float) -> list[HeldImage]:
+        return [
+            HeldImage(server.name, IMAGE_ID, ("image:1",), 7, tuple(sorted(self.specs)), 1e9)
+            for server in self.site.servers
+            if server.name not in self.lost
+        ]
 
     async def pull_image(
         self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False

@@ -22,7 +22,7 @@ from controller.schema.fabric import (
     SwitchView,
     UplinkView,
 )
-from controller.schema.images import PreparationView
+from controller.schema.images import ImageView, PreparationView
 from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
 from controller.schema.live import (
     DeviceHealthView,
@@ -395,6 +395,19 @@ class FakeQueries:
             await asyncio.Event().wait()
         if self._fake.log_error is not None:
             raise self._fake.log_error
+
+    async def images(self, timeout_s: float) -> list[ImageView]:
+        await self._fake.enter("images")
+        return [
+            ImageView(
+                server=server,
+                image_id=f"sha256:{'a' * 64}",
+                names=["trainer:1"],
+                size_bytes=2**30,
+                jobs=sorted(self._fake.jobs),
+            )
+            for server in ("s0", "s1")
+        ]
 
     async def preparation(self, ident: str) -> PreparationView:
         await self._fake.enter("preparation")

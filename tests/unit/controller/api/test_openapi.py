@@ -22,6 +22,7 @@ ROUTES = {
     ("post", "/api/v1/jobs/{name}/exec"),
     ("get", "/api/v1/jobs/{name}/exec/{ident}"),
     ("post", "/api/v1/jobs/{name}/exec/{ident}/input"),
+    ("get", "/api/v1/images"),
     ("post", "/api/v1/images/preparations"),
     ("get", "/api/v1/images/preparations/{ident}"),
     ("get", "/api/v1/endpoints"),

@@ -87,7 +87,7 @@ async def test_the_image_of_a_registry_is_for_its_projects(private: Rack) -> Non
         await submit(private, "red", image=TAG, pull="missing")
     assert refused.value.code == "forbidden"
     for server in private.site.servers:
-        private.engine.images[server.name] = {
+        private.engine.held[server.name] = {
             IMAGE_ID: ServerImage(server.name, True, IMAGE_ID, (PIN,))
         }
     with pytest.raises(ServiceError) as tricked:
@@ -112,7 +112,7 @@ async def test_a_missing_image_is_refused_before_endpoints_are_taken(private: Ra
 async def test_servers_that_disagree_about_a_name_are_named(rack: Rack) -> None:
     other = f"sha256:{'b' * 64}"
     first, second = rack.site.servers[:2]
-    rack.engine.images[second.name] = {"net:1": ServerImage("", True, other, ("net:1",))}
+    rack.engine.held[second.name] = {"net:1": ServerImage("", True, other, ("net:1",))}
     with pytest.raises(ServiceError) as refused:
         await submit(rack, "red", image="net:1")
     assert refused.value.code == "conflict"
@@ -151,6 +151,29 @@ async def test_a_job_that_waits_for_its_image_says_so_and_can_be_cancelled(priva
     await submit(private, "red", project="vision", image=TAG, pull="missing")
     await private.state("red", "running")
     assert "ImagePulled" in await reasons(private, "job/red")
+
+
+async def test_a_controller_that_restarts_while_servers_pull_starts_the_job(private: Rack) -> None:
+    private.engine.slow = asyncio.Event()
+    await submit(private, "red", project="vision", image=TAG, pull="missing")
+    await private.until(lambda: len(private.engine.pulls) > 0)
+    await private.down()
+    private.engine.registry[TAG] = f"sha256:{'e' * 64}"
+    private.engine.slow.set()
+    await private.up()
+    await private.state("red", "running")
+    assert {spec.image for spec in private.engine.specs["red"]} == {PIN}
+
+
+async def test_jobs_that_are_submitted_together_ask_a_server_once(rack: Rack) -> None:
+    for name in ("red", "blue"):
+        await submit(rack, name, image="net:1")
+    assert sorted(rack.engine.asked) == sorted(s.name for s in rack.site.servers)
+    rack.engine.absent.add("net:2")
+    for _ in range(2):  # an absent image may be loaded at any time
+        with pytest.raises(ServiceError):
+            await submit(rack, "green", image="net:2")
+    assert len(rack.engine.asked) == 3 * len(rack.site.servers)
 
 
 async def test_a_password_that_cannot_be_read_is_named_and_not_shown(
@@ -239,6 +262,16 @@ async def test_what_a_preparation_refuses(private: Rack) -> None:
     with pytest.raises(ServiceError) as full:
         await private.service.commands.prepare_image(PrepareRequest(image="net:8"))
     assert full.value.code == "conflict"
+
+
+async def test_images_are_listed_without_the_servers_that_do_not_answer(rack: Rack) -> None:
+    await submit(rack, "red")
+    await rack.state("red", "running")
+    away = rack.site.servers[0].name
+    rack.engine.lost.add(away)
+    found = await rack.service.queries.images(10)
+    assert {one.server for one in found} == {s.name for s in rack.site.servers} - {away}
+    assert {tuple(one.jobs) for one in found} == {("red",)}
 
 
 def test_the_slowest_server_is_shown() -> None:
