@@ -154,8 +154,8 @@ class JobEnder:
 
     async def _saved(self, job: JobRecord) -> None:
         async with failpoints.around("save-job"):
-            closing = self._state.usage.closing(job.name) if job.ended else ()
-            await self._state.commit(PutJob(job), self._state.facts(), PutUsage(closing))
+            ends = [PutUsage(self._state.usage.closing(job.name))] if job.ended else []
+            await self._state.commit(PutJob(job), self._state.facts(), *ends)
 
     def _ended(self, name: str, state: JobState, reason: str) -> JobRecord:
         job = self._state.jobs[name]

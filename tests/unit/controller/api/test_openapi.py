@@ -28,6 +28,7 @@ ROUTES = {
     ("get", "/api/v1/events"),
     ("get", "/api/v1/nodes"),
     ("get", "/api/v1/top"),
+    ("get", "/api/v1/usage"),
     ("get", "/api/v1/series"),
     ("post", "/api/v1/plans"),
     ("post", "/api/v1/transactions"),
