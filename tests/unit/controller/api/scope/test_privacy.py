@@ -174,10 +174,11 @@ async def test_a_user_without_a_name_in_mind_is_told_that_the_queue_is_full(tmp_
 async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "FLUSH_EVERY_S", 3600.0)  # a flush ends the store's error
+    monkeypatch.setattr(service, "FLUSH_EVERY_S", 3600.0)  # a commit ends the store's error
     async with people(tmp_path) as site:
         await submitted(site, "bob", name="beta-red", project="beta", count=1)
         await site.rack.state("beta-red", "running")
+        await site.rack.service.journal.flush()  # after the commit of the start
         site.rack.service._switch_changed("ocs0", False)
         state = site.rack.service._state
         state.journal.error = f"cannot reach {ADDRESS}"
