@@ -18,7 +18,7 @@ from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
 from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
-from controller.state.writes import DropJobs, DropNotices, PutJob, PutNotices, PutUsage
+from controller.state.writes import DropJobs, DropNotices, PutJob, PutNotices, PutUsage, Write
 
 log = structlog.get_logger(__name__)
 
@@ -212,10 +212,10 @@ class JobEnder:
 
     async def _saved(self, job: JobRecord, notices: Sequence[Notice] = ()) -> None:
         async with failpoints.around("save-job"):
-            closing = self._state.usage.closing(job.name) if job.ended else ()
-            await self._state.commit(
-                PutJob(job), PutNotices(notices), PutUsage(closing), self._state.facts()
-            )
+            ends: list[Write] = [PutNotices(notices)] if notices else []
+            if job.ended:
+                ends.append(PutUsage(self._state.usage.closing(job.name)))
+            await self._state.commit(PutJob(job), self._state.facts(), *ends)
 
     def _ended(self, name: str, state: JobState, reason: str, failure: Failure | None) -> JobRecord:
         job = self._state.jobs[name]

@@ -73,7 +73,7 @@ log = structlog.get_logger(__name__)
 
 OBSERVE_EVERY_S = 1.0
 FLUSH_EVERY_S = 1.0
-TRIM_USAGE_EVERY_S = 300.0
+TRIM_USAGE_EVERY_S = 60.0
 LEAVE_TIMEOUT_S = 20.0
 """Longest wait for running transactions at the end; the next start completes the others."""
 REPAIR_EVERY_S = 2.0

@@ -176,8 +176,9 @@ class Journal:
         rows = {key: row.write or self._row(key) for key, row in owed.items() if key not in mine}
         events = self._events.take_unwritten()
         usage = self._usage.take_unwritten()
-        batch = [*(row for row in rows.values() if row is not None), PutUsage(usage), *writes]
-        if len(batch) == 1 and not usage and not events:
+        batch = [*(row for row in rows.values() if row is not None)]
+        batch += [PutUsage(usage), *writes] if usage else writes
+        if not batch and not events:
             return
         task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
         try:

@@ -24,7 +24,7 @@ KEPT_S = 90 * DAY_S
 """Age from which intervals are summed up by day."""
 KEPT_INTERVALS = 200_000
 KEPT_DAYS_S = 400 * DAY_S
-AT_ONCE = 5_000
+AT_ONCE = 1_000
 """Intervals that one commit sums up."""
 
 _FIGURES = tuple(field.name for field in fields(Sums))

@@ -37,6 +37,7 @@ ROUTES = {
     ("post", "/api/v1/volumes/{name}/remove"),
     ("get", "/api/v1/secrets"),
     ("get", "/api/v1/top"),
+    ("get", "/api/v1/usage"),
     ("get", "/api/v1/series"),
     ("post", "/api/v1/plans"),
     ("post", "/api/v1/transactions"),

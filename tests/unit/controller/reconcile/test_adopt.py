@@ -195,7 +195,7 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
         "gpu1": AttachPoint("as0", 9),
         "gpu4": AttachPoint("as0", 3),
     }
-    state.restore(Loaded({}, (), stored, (), (), ()))
+    state.restore(Loaded({}, (), stored, (), (), (), (), 0))
     assert state.light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
     assert not state.light.relocate({"gpu0": AttachPoint("as0", 1)})
     assert state.light.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})

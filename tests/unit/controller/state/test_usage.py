@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankStatus
@@ -13,7 +17,7 @@ from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
 from controller.schema.usage import By, UsageLineView, UsageView
 from controller.service import service
-from controller.state import jobs
+from controller.state import jobs, usage
 from controller.state.writes import TrimUsage
 from controller.store.usage import INTERVALS
 from tests.unit.controller.fakes import Rack
@@ -22,27 +26,22 @@ from tests.unit.controller.service.test_service import scattered, submit
 
 
 class Hand:
-    """The ledger's clocks, moved by hand; it begins a day ago, so a restart is later."""
+    """The ledger's clock, moved by hand, of this controller and those after it."""
 
-    def __init__(self, rack: Rack) -> None:
-        self.now = time.time() - 86400.0
-        self._rack = rack
-        self.began = self.now
-        self.hold()
+    rack: Rack
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.began = time.time() + 86400.0
+        monkeypatch.setattr(usage, "SteadyClock", lambda _: self)
+        monkeypatch.setattr(usage, "STEP_S", math.inf)
 
     def __call__(self) -> float:
         return self.now
 
-    def hold(self) -> None:
-        """Take over the clocks of the present controller."""
-        usage = self._rack.service._state.usage
-        usage._clock = self
-        usage._steady = self  # type: ignore[assignment]
-
     async def usage(self, by: By = "project", projects: Collection[str] | None = None) -> UsageView:
         """Ask for everything since the beginning."""
         self.now += 1e-6  # a window does not contain its end
-        return await self._rack.service.queries.usage(self.began - 1, None, by, projects)
+        return await self.rack.service.queries.usage(self.began - 1, None, by, projects)
 
     async def of(self, job: str) -> UsageLineView:
         """Return a job's line."""
@@ -51,8 +50,16 @@ class Hand:
 
 
 @pytest.fixture
-def hand(rack: Rack) -> Hand:
-    return Hand(rack)
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    return Hand(monkeypatch)
+
+
+@pytest_asyncio.fixture
+async def rack(tmp_path: Path, hand: Hand) -> AsyncIterator[Rack]:
+    hand.rack = Rack(tmp_path)
+    await hand.rack.up()
+    yield hand.rack
+    await hand.rack.down()
 
 
 def near(value: float) -> object:
@@ -135,7 +142,6 @@ async def test_a_crash_loses_and_doubles_nothing(rack: Rack, hand: Hand) -> None
     await crash(rack)
     hand.now += 1000  # the containers run on
     await rack.up()
-    hand.hold()
     hand.now += 10
     red, blue = await hand.of("red"), await hand.of("blue")
     assert (red.held_s, red.frozen_s, red.jobs) == (near(2 * 1150), near(2 * 1050), 1)
@@ -144,6 +150,38 @@ async def test_a_crash_loses_and_doubles_nothing(rack: Rack, hand: Hand) -> None
     hand.now += 5
     red = await hand.of("red")
     assert (red.held_s, red.frozen_s) == (near(2 * 1155), near(2 * 1050))
+
+
+async def test_a_crash_in_a_regroup_keeps_the_job_frozen_until_it_runs(
+    rack: Rack, hand: Hand
+) -> None:
+    reached = asyncio.Event()
+
+    async def never(job: str) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    await scattered(rack)
+    hand.now += 100
+    rack.engine.thaw = never  # type: ignore[method-assign]
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.apply(plan, wait_s=0)
+    await asyncio.wait_for(reached.wait(), 60)
+    hand.now += 30
+    await crash(rack)
+    del rack.engine.thaw
+    hand.now += 20
+    await rack.up()
+    kept = rack.service._state.usage
+
+    def runs() -> bool:
+        kept.look(rack.service._state.jobs)
+        return not kept.ledger.open["red"].level.frozen
+
+    await rack.until(runs)
+    hand.now += 10
+    red = await hand.of("red")
+    assert (red.held_s, red.frozen_s) == (near(4 * 160), near(4 * 50))
 
 
 async def test_a_job_that_is_forgotten_keeps_its_usage(
@@ -162,7 +200,6 @@ async def test_a_job_that_is_forgotten_keeps_its_usage(
     await rack.until(forgotten)
     await crash(rack)
     await rack.up()
-    hand.hold()
     assert (await hand.of("red")).held_s == near(180)
 
 
@@ -210,18 +247,23 @@ async def test_sums_agree_and_a_window_must_not_be_empty(rack: Rack, hand: Hand)
         await rack.service.queries.usage(hand.now + 10, None, "job", None)
 
 
-async def test_a_clock_that_is_set_moves_dates_only(rack: Rack, hand: Hand) -> None:
+async def test_a_clock_that_is_set_moves_dates_only(
+    rack: Rack, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     hand.now += 50
-    usage = rack.service._state.usage
+    kept = rack.service._state.usage
+    monkeypatch.setattr(usage, "STEP_S", 1.0)
     for step in (-7200.0, 3600.0):
+        before = kept.ledger.open["red"].since
         now = hand.now + step
-        usage._clock = lambda now=now: now  # type: ignore[misc]
-        usage.look(rack.service._state.jobs)
-        hand.now, hand.began = now, min(hand.began, hand.began + step)
-        hand.hold()
-        assert (await hand.of("red")).held_s == pytest.approx(100, abs=1.0)
+        kept._clock = lambda now=now: now  # type: ignore[misc]
+        kept.look(rack.service._state.jobs)
+        hand.now = now
+        assert kept.ledger.open["red"].since == pytest.approx(before + step)
+    hand.began -= 7200
+    assert (await hand.of("red")).held_s == near(100)
 
 
 async def test_old_usage_is_summed_up_while_the_controller_runs(
@@ -230,7 +272,6 @@ async def test_old_usage_is_summed_up_while_the_controller_runs(
     monkeypatch.setattr(service, "TRIM_USAGE_EVERY_S", 0.01)
     await crash(rack)
     await rack.up()
-    hand.hold()
     seen = list[object]()
     commit = rack.store.commit
 

@@ -15,7 +15,7 @@ async def usage(site: People, who: str, by: str) -> Any:
         return (await client.get("/usage", params={"by": by})).json()
 
 
-async def test_everybody_sees_the_usage_of_their_own_projects(tmp_path: Path) -> None:
+async def test_each_caller_sees_the_usage_of_their_own_projects(tmp_path: Path) -> None:
     async with people(tmp_path) as site:
         await submitted(site, "ann", name="alpha-red", project="alpha", count=2)
         await submitted(site, "bob", name="beta-blue", project="beta", count=1)
