@@ -91,6 +91,7 @@ export function job(app, _, name) {
       j.time_limit_s && ["expected run time", `at most ${age(j.time_limit_s)}`],
       j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
       limits(j) && ["limits per container", limits(j)],
+      j.volumes.length && ["volumes", h("code", {}, j.volumes.map((v) => `${v.volume}:${v.path}${v.read_only ? ":ro" : ""}`).join(" "))],
       ["image", h("code", {}, j.image)],
       ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
       ["submitted", moment(j.submitted_at)],
