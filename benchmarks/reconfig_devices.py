@@ -14,7 +14,16 @@ from dataclasses import replace
 
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
-from controller.devices.engine import LogLine, Pull, RankSample, RankSpec, RankState, RankStatus
+from controller.devices.engine import (
+    LogLine,
+    OfferedVolume,
+    Pull,
+    RankSample,
+    RankSpec,
+    RankState,
+    RankStatus,
+    Scope,
+)
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.session import messages
 from ocs_driver.base import (
@@ -285,6 +294,14 @@ class SimEngine:
 
     async def check_image(self, image: str, pull: Pull, timeout_s: float) -> None:
         """Accept any image."""
+
+    async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
+        """Return that no server offers a volume."""
+        return {}
+
+    async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
+        """Return that there was no data."""
+        return False
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm every controller."""

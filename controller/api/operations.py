@@ -38,7 +38,7 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
+from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Reader
 
 
@@ -206,8 +206,10 @@ class Commands(Protocol):
         """Put a port or an endpoint back into use."""
         ...
 
-    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
-        """Remove what a project or a job left in a volume."""
+    async def remove_data(
+        self, volume: str, owner: str, *, server: str | None, dry_run: bool
+    ) -> DataRemovalView:
+        """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
         ...
 
     async def repair(self, switch: str) -> SwitchView:

@@ -78,6 +78,7 @@ def _data(
 ) -> VolumeDataView:
     project, _, job = data.owner.partition(".")
     return VolumeDataView(
+        owner=data.owner,
         project=project,
         job=job or None,
         uid=data.uid,

@@ -28,7 +28,7 @@ ROUTES = {
     ("get", "/api/v1/events"),
     ("get", "/api/v1/nodes"),
     ("get", "/api/v1/volumes"),
-    ("post", "/api/v1/volumes/{name}/remove"),
+    ("delete", "/api/v1/volumes/{name}/data/{owner}"),
     ("get", "/api/v1/top"),
     ("get", "/api/v1/series"),
     ("post", "/api/v1/plans"),

@@ -1,6 +1,6 @@
 // Facts about one object, for the panel beside the drawing and for the page of an object.
 
-import { part, post } from "../api.js";
+import { part, remove } from "../api.js";
 import { nameOf } from "../data.js";
 import { Mover } from "./attach.js";
 import { gpuFacts } from "./gpu.js";
@@ -109,12 +109,12 @@ const ABOUT = {
 function leftData(app, volume, data) {
   const [whose, used] = [data.job ? `job ${data.job} of project ${data.project}` : `project ${data.project}`, data.used_by.length];
   const why = app.mayNot("volumes:change", data.project) || (used ? `${data.used_by[0]} uses it` : "");
-  const remove = () => confirm(
+  const ask = () => confirm(
     `Remove what ${whose} left in ${volume.name}?`,
     h("p", {}, `${bytes(data.bytes)} on ${volume.server} are deleted. This cannot be undone.`),
     "Remove the data",
     async () => {
-      const done = await post(`/volumes/${part(volume.name)}/remove`, { project: data.project, job: data.job, server: volume.server });
+      const done = await remove(`/volumes/${part(volume.name)}/data/${part(data.owner)}?server=${part(volume.server)}`);
       app.data.touch(["volumes"]);
       const left = done.directories.find((d) => d.problem);
       if (left) throw new Error(`not removed from ${left.server}: ${left.problem}`);
@@ -123,7 +123,7 @@ function leftData(app, volume, data) {
   );
   const end = data.kept_until ? `, kept for ${age(data.kept_until - Date.now() / 1000)}` : "";
   return h("span", {}, `${bytes(data.bytes)} in ${data.files ?? "unknown"} files, ${used ? `used by ${data.used_by.join(" ")}` : `last used ${data.used_at ? moment(data.used_at) : "never"}${end}`} `,
-    button("Remove", remove, { kind: "small", why }));
+    button("Remove", ask, { kind: "small", why }));
 }
 
 /** Facts and latest events of one object; elements that did not change stay in place. */
