@@ -21,8 +21,9 @@ _NO_ENDPOINTS = frozenset({"no_match", "not_enough_endpoints"})
 
 
 def volumes_of(site: CabledSite, request: JobRequest) -> tuple[JobVolume, ...]:
-    """Return a request's volumes, each with its mode. ServiceError ``invalid`` if it may not have
-    one of them.
+    """Return a request's volumes, each with its mode.
+
+    ServiceError ``invalid`` when the job may not have one of them.
     """
     what = f"job/{request.name}"
     try:

@@ -29,7 +29,7 @@ class VolumeViews:
         using, kept = await asyncio.to_thread(
             lambda: (
                 keep.users(state.site, records, keep.left(offers)),
-                keep.ends(state.site, records, offers),
+                keep.ends(state.site, records, keep.left(offers)),
             )
         )
         named: list[tuple[str, str]] = []

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
-from controller.devices.engine import VolumeData
+from controller.devices.engine import EngineError, EngineFault, Scope, VolumeData
 from controller.schema.volumes import DataRemovalView
 from controller.volumes.removal import MAX_PER_ROUND
 from tests.unit.controller.fakes import Rack
@@ -199,6 +199,46 @@ async def test_a_round_is_bounded(rack: Rack) -> None:
     assert len(await owners(rack, "scratch")) == 2
     await rack.service._volumes._remover.remove_due()
     assert await owners(rack, "scratch") == []
+
+
+async def test_what_was_used_during_a_slow_round_stays(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_data = rack.engine.remove_data
+
+    async def slow(server: str, volume: str, scope: Scope, owner: str) -> bool:
+        if owner == "vision.first":  # while it is removed, the other one is used
+            await submit(rack, "second", "scratch:/scratch")
+            await rack.state("second", "running")
+            rack.engine.exit("second", 0, 0)
+            await rack.state("second", "completed")
+        return await remove_data(server, volume, scope, owner)
+
+    monkeypatch.setattr(rack.engine, "remove_data", slow)
+    await offer(
+        rack, srv0=holding(data("vision.first", used_at=1.0), data("vision.second", used_at=2.0))
+    )
+    await rack.service._volumes._remover.remove_due()
+    assert await owners(rack, "scratch") == [("srv0", "vision", "second")]
+
+
+async def test_failing_removals_do_not_keep_others_from_their_turn(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_data = rack.engine.remove_data
+
+    async def broken(server: str, volume: str, scope: Scope, owner: str) -> bool:
+        if owner != "vision.good":
+            raise EngineError([EngineFault("failed", f"server/{server}", "it cannot")])
+        return await remove_data(server, volume, scope, owner)
+
+    monkeypatch.setattr(rack.engine, "remove_data", broken)
+    bad = [data(f"vision.bad-{i}", used_at=1.0) for i in range(MAX_PER_ROUND)]
+    await offer(rack, srv0=holding(*bad, data("vision.good", used_at=2.0)))
+    for _ in range(2):
+        await rack.service._volumes._remover.remove_due()
+    assert ("srv0", "vision", "good") not in await owners(rack, "scratch")
+    assert len(await owners(rack, "scratch")) == MAX_PER_ROUND
 
 
 async def test_no_job_begins_to_use_what_is_being_removed(
