@@ -25,12 +25,14 @@ from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import (
     HeldImage,
     LogLine,
+    OfferedVolume,
     PullProgress,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
     RegistryLogin,
+    Scope,
     ServerImage,
 )
 from controller.devices.openflow.rules.program import FlowProgram, diff
@@ -322,6 +324,14 @@ class SimEngine:
     ) -> AsyncGenerator[PullProgress]:
         """Return at once: the image is there."""
         yield PullProgress(image=ServerImage(server, True, f"sha256:{0:064x}"))
+
+    async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
+        """Return that no server offers a volume."""
+        return {}
+
+    async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
+        """Return that there was no data."""
+        return False
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm every controller."""

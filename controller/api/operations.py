@@ -42,7 +42,7 @@ from controller.schema.plans import (
     TransactionView,
 )
 from controller.schema.usage import By, UsageSumsView, UsageView
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
+from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Reader
 
 
@@ -252,8 +252,10 @@ class Commands(Protocol):
         """Put a port or an endpoint back into use."""
         ...
 
-    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
-        """Remove what a project or a job left in a volume."""
+    async def remove_data(
+        self, volume: str, owner: str, *, server: str | None, dry_run: bool
+    ) -> DataRemovalView:
+        """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
         ...
 
     async def repair(self, switch: str) -> SwitchView:

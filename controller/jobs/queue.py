@@ -12,7 +12,7 @@ from typing import Protocol
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.jobs import decisions
-from controller.jobs.volumes import explained
+from controller.jobs.volumes import Explainer
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
@@ -164,11 +164,10 @@ class QueueKeeper:
 
     def _explained(self, holds: Mapping[str, Hold]) -> dict[str, Hold]:
         """Name the volumes and servers in the reasons of jobs that wait for them."""
-        state, answering = self._state, self._state.connections.servers()
+        state = self._state
+        explain = Explainer(state.site, state.offers, state.connections.servers())
         return {
-            name: explained(hold, job, state.site, state.offers, answering)
-            if (job := state.jobs.get(name)) is not None
-            else hold
+            name: explain.hold(hold, job) if (job := state.jobs.get(name)) is not None else hold
             for name, hold in holds.items()
         }
 

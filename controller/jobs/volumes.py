@@ -21,8 +21,9 @@ _NO_ENDPOINTS = frozenset({"no_match", "not_enough_endpoints"})
 
 
 def volumes_of(site: CabledSite, request: JobRequest) -> tuple[JobVolume, ...]:
-    """Return a request's volumes, each with its mode. ServiceError ``invalid`` if it may not have
-    one of them.
+    """Return a request's volumes, each with its mode.
+
+    ServiceError ``invalid`` when the job may not have one of them.
     """
     what = f"job/{request.name}"
     try:
@@ -77,32 +78,40 @@ def _matches(endpoint: EndpointCable, request: JobRequest) -> bool:
     )
 
 
-def explained(
-    hold: Hold,
-    job: JobRecord,
-    site: CabledSite,
-    offers: Offers,
-    answering: Mapping[str, bool],
-) -> Hold:
-    """Return why a job waits, naming its volumes and servers when these are the reason."""
-    if hold.code not in _NO_ENDPOINTS or not job.request.volumes:
-        return hold
-    names = list(dict.fromkeys(v.volume for v in job.request.volumes))
-    without = {
-        server.name: lacking
-        for server in site.servers
-        if (lacking := [name for name in names if offers.lack(server.name, name)])
-    }
-    if not without:
-        return hold
-    count = job.request.count
-    return replace(
-        hold,
-        code="volumes",
-        reason=f"needs volume {' and '.join(names)} on the servers of {count}"
-        f" endpoint{'' if count == 1 else 's'}: {_reasons(offers, without, answering)}",
-        remedy="the volumes become usable there; see `lightloom get volumes`",
-    )
+class Explainer:
+    """Says why jobs wait whose volumes too few servers have; for one round of the queue."""
+
+    def __init__(self, site: CabledSite, offers: Offers, answering: Mapping[str, bool]) -> None:
+        self._site = site
+        self._offers = offers
+        self._answering = answering
+        self._known: dict[tuple[str, ...], str] = {}
+
+    def hold(self, hold: Hold, job: JobRecord) -> Hold:
+        """Return why a job waits, naming its volumes and servers when these are the reason."""
+        if hold.code not in _NO_ENDPOINTS or not job.request.volumes:
+            return hold
+        names = tuple(sorted({v.volume for v in job.request.volumes}))
+        why, count = self._why(names), job.request.count
+        if not why:
+            return hold
+        return replace(
+            hold,
+            code="volumes",
+            reason=f"needs volume {' and '.join(names)} on the servers of {count}"
+            f" endpoint{'' if count == 1 else 's'}: {why}",
+            remedy="the volumes become usable there; see `lightloom get volumes`",
+        )
+
+    def _why(self, names: tuple[str, ...]) -> str:
+        if names not in self._known:
+            without = {
+                server.name: lacking
+                for server in self._site.servers
+                if (lacking := [n for n in names if self._offers.lack(server.name, n)])
+            }
+            self._known[names] = _reasons(self._offers, without, self._answering)
+        return self._known[names]
 
 
 def _reasons(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from controller.schema.base import Name, Request, View
+from controller.schema.base import View
 
 
 class VolumeDataView(View):
     """A directory that belongs to a project or a job. Times are seconds since 1970."""
 
+    owner: str
+    """``PROJECT`` or ``PROJECT.JOB``."""
     project: str
     job: str | None = None
     """None when the whole project shares the directory."""
@@ -53,23 +55,6 @@ class VolumeView(View):
     """What jobs left, or use."""
 
 
-class DataRemovalRequest(Request):
-    """Whose directory of a volume to remove: a project's, or a job's."""
-
-    project: Name | None = None
-    job: Name | None = None
-    server: Name | None = None
-    """Only on this server; on all of them when absent."""
-    dry_run: bool = False
-    """Only say what would be removed."""
-
-    @model_validator(mode="after")
-    def _someone(self) -> DataRemovalRequest:
-        if self.project is None and self.job is None:
-            raise ValueError("name a project or a job")
-        return self
-
-
 class RemovedDataView(View):
     """A directory on one server."""
 
@@ -84,7 +69,7 @@ class DataRemovalView(View):
     """What was removed, or with ``dry_run`` what would be."""
 
     volume: str
-    project: str
-    job: str | None = None
+    owner: str
+    """``PROJECT`` or ``PROJECT.JOB``."""
     dry_run: bool
     directories: list[RemovedDataView]

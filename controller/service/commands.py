@@ -29,7 +29,7 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView
+from controller.schema.volumes import DataRemovalView
 from controller.service.data import DataCommands
 from controller.state.state import State
 from controller.views.fabric import FabricViews
@@ -128,9 +128,11 @@ class Commands:
         """Put a port or an endpoint back into use."""
         return await self._quarantine.release(name)
 
-    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
-        """Remove what a project or a job left in a volume."""
-        return await self._data.remove(volume, request)
+    async def remove_data(
+        self, volume: str, owner: str, *, server: str | None, dry_run: bool
+    ) -> DataRemovalView:
+        """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
+        return await self._data.remove(volume, owner, server=server, dry_run=dry_run)
 
     async def repair(self, switch: str) -> SwitchView:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""

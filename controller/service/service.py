@@ -237,7 +237,7 @@ class Service:
             allocation=allocation,
             drift=self._drift,
             quarantine=quarantine,
-            data=DataCommands(self._state, remover),
+            data=DataCommands(remover),
             fabric=fabric,
             jobs=jobs,
             secrets=secrets,

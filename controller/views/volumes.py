@@ -29,7 +29,7 @@ class VolumeViews:
         using, kept = await asyncio.to_thread(
             lambda: (
                 keep.users(state.site, records, keep.left(offers)),
-                keep.ends(state.site, records, offers),
+                keep.ends(state.site, records, keep.left(offers)),
             )
         )
         named: list[tuple[str, str]] = []
@@ -78,6 +78,7 @@ def _data(
 ) -> VolumeDataView:
     project, _, job = data.owner.partition(".")
     return VolumeDataView(
+        owner=data.owner,
         project=project,
         job=job or None,
         uid=data.uid,

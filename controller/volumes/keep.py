@@ -69,18 +69,16 @@ def last_uses(
 
 
 def ends(
-    site: CabledSite,
-    jobs: Iterable[JobRecord],
-    offers: Mapping[str, ServerOffer],
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left]
 ) -> dict[Directory, float]:
     """Return until when the site file keeps each unused directory, in seconds since 1970.
 
     Directories in use are missing, as are those that stay until an operator removes them.
     """
-    records, found = list(jobs), list(left(offers))
-    using = users(site, records, found)
+    records, places = list(jobs), list(found)
+    using = users(site, records, places)
     kept: dict[Directory, float] = {}
-    for directory, last in last_uses(site, records, found).items():
+    for directory, last in last_uses(site, records, places).items():
         volume = site.volumes.get(directory.volume)
         if (
             volume is not None
@@ -93,11 +91,8 @@ def ends(
 
 
 def due(
-    site: CabledSite,
-    jobs: Iterable[JobRecord],
-    offers: Mapping[str, ServerOffer],
-    now: float,
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left], now: float
 ) -> list[Directory]:
     """Return the directories that may be removed at ``now``, the longest unused first."""
-    kept = ends(site, jobs, offers)
+    kept = ends(site, jobs, found)
     return sorted((d for d, end in kept.items() if end <= now), key=lambda d: kept[d])

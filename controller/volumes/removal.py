@@ -80,7 +80,7 @@ class DataRemover:
     async def _remove(self, left: Left, why: str) -> Removed:
         state, directory, key = self._state, left.directory, (left.server, left.directory)
         try:
-            await self._engine.remove_data(
+            there = await self._engine.remove_data(
                 left.server, directory.volume, directory.scope, directory.owner
             )
         except EngineError as error:
@@ -92,8 +92,9 @@ class DataRemover:
             return Removed(left, problem)
         self._told.discard(key)
         state.offers.forget(left.server, directory)
-        text = f"the data of {directory.owner} in volume {directory.volume} on {left.server}: {why}"
-        state.events.add("info", _about(directory), "DataRemoved", text)
+        if there:
+            text = f"the data of {directory.owner} in volume {directory.volume} on {left.server}"
+            state.events.add("info", _about(directory), "DataRemoved", f"{text}: {why}")
         return Removed(left)
 
     async def remove_due(self) -> None:
@@ -103,19 +104,27 @@ class DataRemover:
             return
         records, offers = list(state.jobs.values()), dict(state.offers.servers)
         # In a thread: a site may hold many thousands of directories.
-        found = await asyncio.to_thread(keep.due, state.site, records, offers, state.clock())
+        found = await asyncio.to_thread(
+            lambda: keep.due(state.site, records, keep.left(offers), state.clock())
+        )
         self._told &= {
             key for key in self._told if key[1] in offers[key[0]].data.get(key[1].volume, ())
         }
-        answering = state.connections.servers()
-        removed = 0
+        failing = {directory for _, directory in self._told}
+        found.sort(key=failing.__contains__)  # those never keep others from their turn
+        tried = 0
         for directory in found:
-            places = [one for one in self.find(directory) if answering.get(one.server)]
-            if not places or removed >= MAX_PER_ROUND:
+            answering, places = state.connections.servers(), self.find(directory)
+            reached = [one for one in places if answering.get(one.server)]
+            # Earlier removals may have taken long: a job may have used it and ended meanwhile.
+            still = keep.due(state.site, state.jobs.values(), places, state.clock())
+            if not reached or not still:
                 continue
-            removed += 1
+            if tried == MAX_PER_ROUND:
+                return
+            tried += 1
             with contextlib.suppress(ServiceError):  # a job asked for it meanwhile
-                await self.remove(directory, places, "not used for as long as the site keeps it")
+                await self.remove(directory, reached, "not used for as long as the site keeps it")
 
 
 def _about(directory: Directory) -> str:

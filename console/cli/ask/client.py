@@ -107,9 +107,10 @@ class Client:
             raise self._problem(response)
         return response.text
 
-    def delete(self, path: str) -> Document:
-        """Remove or end one object."""
-        return self._request("DELETE", path)
+    def delete(self, path: str, *, extra_s: float = 0.0, **params: Any) -> Document:
+        """Remove or end one object; ``extra_s`` as for ``post``."""
+        timeout = httpx.Timeout(self._settings.timeout_s + extra_s, connect=_CONNECT_S)
+        return self._request("DELETE", path, params=_given(params), timeout=timeout)
 
     @staticmethod
     def part(name: str) -> str:

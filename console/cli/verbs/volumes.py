@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import size
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
 
 Document = dict[str, Any]
 
@@ -44,16 +47,15 @@ def remove(
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if project is None and job is None:
         raise usage("it is not said whose data", "give --project P, --job J, or both")
-    asked = {
-        "project": project,
-        "job": None if job is None else job.removeprefix("job/"),
-        "server": None if server is None else server.removeprefix("node/"),
-        "dry_run": dry_run,
-    }
-    body = {key: value for key, value in asked.items() if value is not None}
     bare = name.removeprefix("volume/")
     with connect(ctx) as client:
-        view = client.post(f"/volumes/{client.part(bare)}/remove", body, extra_s=60.0)
+        owner = _owner(client, bare, project, None if job is None else job.removeprefix("job/"))
+        view = client.delete(
+            f"/volumes/{client.part(bare)}/data/{client.part(owner)}",
+            extra_s=60.0,
+            server=None if server is None else server.removeprefix("node/"),
+            dry_run=dry_run,
+        )
     if output.structured:
         out.document(view, output)
     else:
@@ -73,3 +75,29 @@ def remove(
             object=f"volume/{bare}",
             hint="see `lightloom get volumes`, then try again",
         )
+
+
+def _owner(client: Client, volume: str, project: str | None, job: str | None) -> str:
+    """Return whose directory it is; look up the project of a job. CliError."""
+    if job is None:
+        return str(project)
+    if project is not None:
+        return f"{project}.{job}"
+    found = {
+        data["owner"]
+        for item in client.whole("/volumes")["items"]
+        for data in item["data"]
+        if item["name"] == volume and data["job"] == job
+    }
+    if len(found) == 1:
+        return str(found.pop())
+    if found:
+        raise usage(
+            f"{', '.join(sorted(found))} left data in volume {volume}", "name the --project as well"
+        )
+    raise CliError(
+        "not_found",
+        f"job {job} left nothing in volume {volume}",
+        object=f"volume/{volume}",
+        hint="see `lightloom get volumes`",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
@@ -23,8 +23,16 @@ from controller.schema.fabric import (
 )
 from controller.schema.jobs import ContainerView, SecretView
 from controller.schema.live import HealthView, PortPowerView, TraceView
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
+from controller.schema.volumes import DataRemovalView, VolumeView
+from sitefile import names
 
+Owner = Annotated[
+    str,
+    Path(
+        pattern=rf"^{names.SITE_OBJECT}(\.{names.SITE_OBJECT})?$",
+        description="PROJECT or PROJECT.JOB",
+    ),
+]
 _DATA_BYTES = 400
 """Of one directory of a volume, as JSON."""
 
@@ -130,12 +138,22 @@ def _volume_bytes(item: VolumeView) -> int:
     return len(item.data) * _DATA_BYTES
 
 
-@router.post("/volumes/{name}/remove", responses=responses("forbidden", "not_found", "conflict"))
+@router.delete(
+    "/volumes/{name}/data/{owner}", responses=responses("forbidden", "not_found", "conflict")
+)
 async def remove_data(
-    commands: CommandsOf, name: Name, request: DataRemovalRequest
+    commands: CommandsOf,
+    name: Name,
+    owner: Owner,
+    server: Annotated[
+        str | None, Query(pattern=f"^{names.NAME}$", description="only there; default all")
+    ] = None,
+    *,
+    dry_run: Annotated[bool, Query(description="only say what would be removed")] = False,
 ) -> DataRemovalView:
     """Remove what a project or a job left in a volume; refused while a job uses it."""
-    return await change(CHANGE_S, f"volume/{name}", commands.remove_data(name, request))
+    removal = commands.remove_data(name, owner, server=server, dry_run=dry_run)
+    return await change(CHANGE_S, f"volume/{name}", removal)
 
 
 @router.get("/power", responses=responses("conflict"))

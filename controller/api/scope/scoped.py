@@ -46,7 +46,7 @@ from controller.schema.live import (
 )
 from controller.schema.plans import QuarantineView, TransactionView
 from controller.schema.usage import By, UsageView
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView, VolumeView
+from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Frame, Reader
 
 _EVENT_PAGE = 1000
@@ -330,31 +330,18 @@ class ScopedCommands:
         await self._scoped.job(name)
         return self._scoped.redactor().job(await self._commands.resume(name))
 
-    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+    async def remove_data(
+        self, volume: str, owner: str, *, server: str | None, dry_run: bool
+    ) -> DataRemovalView:
         """Remove what one of the principal's projects, or a job of one, left in a volume."""
-        views = [view for view in await self._scoped.volumes() if view.name == volume]
-        projects = {
-            data.project
-            for view in views
-            for data in view.data
-            if request.project in (None, data.project) and request.job == data.job
-        }
-        if not projects:
+        if not self._principal.sees(owner.partition(".")[0]):
             raise ServiceError(
                 "not_found",
-                f"volume {volume} has no such data",
+                f"{owner} left nothing in volume {volume}",
                 object=f"volume/{volume}",
                 hint="see `lightloom get volumes`",
             )
-        if len(projects) > 1:
-            raise ServiceError(
-                "conflict",
-                f"jobs {request.job} of projects {', '.join(sorted(projects))} left data there",
-                object=f"volume/{volume}",
-                hint="name the project as well",
-            )
-        request = request.model_copy(update={"project": projects.pop()})
-        return await self._commands.remove_data(volume, request)
+        return await self._commands.remove_data(volume, owner, server=server, dry_run=dry_run)
 
     async def exec(
         self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]

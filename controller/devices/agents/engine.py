@@ -254,8 +254,11 @@ class AgentEngine:
         """Return what each reachable server offers, and what jobs left there."""
 
         async def ask(server: str) -> tuple[OfferedVolume, ...]:
-            call = self._invoke(server, "Volumes", pb.VolumesRequest(), timeout_s)
-            reply: pb.VolumesReply = await self._call(server, call)
+            try:
+                reply = await self._invoke(server, "Volumes", pb.VolumesRequest(), timeout_s)
+            except grpc.aio.AioRpcError as error:
+                # Slow storage says nothing about the agent: observations tell whether it answers.
+                raise EngineError([rpc_fault(server, error)]) from error
             return await asyncio.to_thread(volumes_of, reply, time.time())
 
         asked = [server for server, answers in self.reachable().items() if answers]

@@ -5,7 +5,7 @@ import { get, stream, whole } from "./api.js";
 import { EventLog } from "./eventlog.js";
 import { Transactions } from "./transactions.js";
 
-const LISTS = ["jobs", "endpoints", "aggregators", "switches", "circuits", "containers", "nodes", "quarantine", "power"];
+const LISTS = ["jobs", "endpoints", "aggregators", "switches", "circuits", "containers", "nodes", "volumes", "quarantine", "power"];
 const EVERYWHERE = ["jobs", "endpoints", "aggregators", "circuits", "switches", "quarantine", "containers"];
 /** The lists that show objects of a kind. */
 const AFFECTED = {
@@ -376,5 +376,6 @@ export function nameOf(kind, item) {
   if (kind === "circuits") return item.name || `${item.switch}/${item.a}`;
   if (kind === "events") return String(item.id);
   if (kind === "quarantine") return item.object;
+  if (kind === "volumes") return `${item.server}/${item.name}`;
   return item.name;
 }

@@ -70,6 +70,7 @@ VOLUMES = [
         read_at=STARTED_AT,
         data=[
             VolumeDataView(
+                owner=f"{project}.{project}-red",
                 project=project,
                 job=f"{project}-red",
                 uid=2001,

@@ -23,7 +23,7 @@ from controller.schema.plans import (
     QuarantineView,
     TransactionView,
 )
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView, RemovedDataView
+from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
@@ -68,7 +68,7 @@ class FakeService:
         """A job's output that is followed does not end."""
         self.feed = Feed()
         self.volumes = list(VOLUMES)
-        self.removed: list[tuple[str, DataRemovalRequest]] = []
+        self.removed: list[tuple[str, str, str | None, bool]] = []
         self.queries = FakeQueries(self)
         self.commands = FakeCommands(self)
         self.jobs: dict[str, JobView] = {}
@@ -287,24 +287,20 @@ class FakeCommands:
             raise ServiceError("not_found", f"{name} is in use", object=f"quarantine/{name}")
         return (await self._fake.queries.quarantine())[0]
 
-    async def remove_data(self, volume: str, request: DataRemovalRequest) -> DataRemovalView:
+    async def remove_data(
+        self, volume: str, owner: str, *, server: str | None, dry_run: bool
+    ) -> DataRemovalView:
         await self._fake.enter("remove_data")
         found = [
             RemovedDataView(server=view.server, bytes=entry.bytes, files=entry.files)
             for view in self._fake.volumes
             for entry in view.data
-            if view.name == volume and request.job in (None, entry.job)
+            if view.name == volume and entry.owner == owner
         ]
         if not found:
             raise ServiceError("not_found", "it left nothing", object=f"volume/{volume}")
-        self._fake.removed.append((volume, request))
-        return DataRemovalView(
-            volume=volume,
-            project=request.project or "alpha",
-            job=request.job,
-            dry_run=request.dry_run,
-            directories=found[:1],
-        )
+        self._fake.removed.append((volume, owner, server, dry_run))
+        return DataRemovalView(volume=volume, owner=owner, dry_run=dry_run, directories=found)
 
     async def repair(self, switch: str) -> SwitchView:
         await self._fake.enter("repair")

@@ -166,12 +166,15 @@ def _numbers(part: dict[str, Any]) -> list[str]:
     return found
 
 
+OBJECTS = {"name": "gpu0", "ident": "t1", "port": "1.1.1", "owner": "vision.red"}
+
+
 async def test_an_absurd_number_is_refused_wherever_one_is_taken(client: httpx.AsyncClient) -> None:
     schema = (await client.get("/openapi.json")).json()
     asked = 0
     for path, item in schema["paths"].items():
         for method, operation in item.items():
-            where = path.removeprefix("/api/v1").format(name="gpu0", ident="t1", port="1.1.1")
+            where = path.removeprefix("/api/v1").format(**OBJECTS)
             if not path.startswith("/api/v1") or operation["operationId"] == "stream_events":
                 continue
             for parameter in operation.get("parameters", []):

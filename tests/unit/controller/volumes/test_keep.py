@@ -33,7 +33,7 @@ def on(server: str, *found: VolumeData, volume: OfferedVolume = SCRATCH) -> dict
 
 
 def due(jobs: list[JobRecord], offers: dict[str, object], now: float = NOW) -> list[Directory]:
-    return keep.due(SITE, jobs, offers, now)  # type: ignore[arg-type]
+    return keep.due(SITE, jobs, keep.left(offers), now)  # type: ignore[arg-type]
 
 
 def test_due_after_its_time() -> None:
@@ -72,7 +72,7 @@ def test_what_the_site_file_keeps_stays() -> None:
         None,
     ):
         site = site_of({} if volume is None else {"scratch": volume})
-        assert keep.due(site, [], on("srv0", old), NOW) == []  # type: ignore[arg-type]
+        assert keep.due(site, [], keep.left(on("srv0", old)), NOW) == []  # type: ignore[arg-type]
 
 
 def test_a_projects_directory_is_used_by_any_of_its_jobs() -> None:
@@ -130,7 +130,7 @@ def test_nothing_in_use_is_ever_due(
     jobs: list[JobRecord], offered: dict[str, list[OfferedVolume]], now: float
 ) -> None:
     offers = {server: offer_of(volumes, NOW) for server, volumes in offered.items()}
-    for directory in keep.due(SITE, jobs, offers, now):
+    for directory in keep.due(SITE, jobs, keep.left(offers), now):
         volume: Volume = VOLUMES[directory.volume]
         assert volume.keep_s is not None
         for record in jobs:

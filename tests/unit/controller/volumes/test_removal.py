@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
-from controller.devices.engine import VolumeData
-from controller.schema.volumes import DataRemovalRequest, DataRemovalView
+from controller.devices.engine import EngineError, EngineFault, Scope, VolumeData
+from controller.schema.volumes import DataRemovalView
 from controller.volumes.removal import MAX_PER_ROUND
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.volumes.rig import (
@@ -49,10 +49,11 @@ def holding(*found: VolumeData) -> tuple[Any, ...]:
     return (IMAGENET, replace(SCRATCH, data=jobs), replace(TEAM, data=projects))
 
 
-async def remove(rack: Rack, volume: str, **request: object) -> DataRemovalView:
-    return await rack.service.commands.remove_data(
-        volume, DataRemovalRequest.model_validate(request)
-    )
+async def remove(
+    rack: Rack, volume: str, owner: str, *, server: str | None = None, dry_run: bool = False
+) -> DataRemovalView:
+    commands = rack.service.commands
+    return await commands.remove_data(volume, owner, server=server, dry_run=dry_run)
 
 
 async def told(rack: Rack, reason: str) -> list[tuple[str, str]]:
@@ -76,7 +77,7 @@ async def test_the_data_of_an_ended_job_is_listed_and_removed(rack: Rack) -> Non
     kept = holding(data("vision.red", used_at=clock(rack), jobs=("red",)))
     await offer(rack, srv0=kept, srv1=kept)
     with pytest.raises(ServiceError, match=r"job red uses the data of vision\.red") as refused:
-        await remove(rack, "scratch", job="red")
+        await remove(rack, "scratch", "vision.red")
     assert refused.value.code == "conflict"
     assert "cancel red" in refused.value.hint
     await rack.service.commands.cancel("red")
@@ -86,27 +87,27 @@ async def test_the_data_of_an_ended_job_is_listed_and_removed(rack: Rack) -> Non
         ("srv0", "vision", "red"),
         ("srv1", "vision", "red"),
     ]
-    dry = await remove(rack, "scratch", job="red", dry_run=True)
+    dry = await remove(rack, "scratch", "vision.red", dry_run=True)
     assert [(d.server, d.bytes, d.files) for d in dry.directories] == [
         ("srv0", 2**30, 12),
         ("srv1", 2**30, 12),
     ]
     assert not [call for call in rack.engine.calls if call[0] == "remove_data"]
-    done = await remove(rack, "scratch", job="red")
+    done = await remove(rack, "scratch", "vision.red")
     assert [d.problem for d in done.directories] == ["", ""]
-    assert (done.project, done.job, done.dry_run) == ("vision", "red", False)
+    assert (done.owner, done.dry_run) == ("vision.red", False)
     assert await owners(rack, "scratch") == []
     assert ("job/red", "the data of vision.red in volume scratch on srv0: removed on request") in (
         await told(rack, "DataRemoved")
     )
-    with pytest.raises(ServiceError, match="job red left nothing in volume scratch"):
-        await remove(rack, "scratch", job="red")
+    with pytest.raises(ServiceError, match=r"vision\.red left nothing in volume scratch"):
+        await remove(rack, "scratch", "vision.red")
 
 
 async def test_one_server_only(rack: Rack) -> None:
     left = holding(data("vision", used_at=clock(rack)))
     await offer(rack, srv0=left, srv1=left)
-    await remove(rack, "team", project="vision", server="srv1")
+    await remove(rack, "team", "vision", server="srv1")
     assert await owners(rack, "team") == [("srv0", "vision", None)]
 
 
@@ -115,18 +116,15 @@ async def test_a_waiting_job_keeps_its_projects_data(rack: Rack) -> None:
     await offer(rack, srv0=(team,))
     await submit(rack, "late", "team:/team")
     with pytest.raises(ServiceError, match="job late uses"):
-        await remove(rack, "team", project="vision")
+        await remove(rack, "team", "vision")
     await rack.service._volumes._remover.remove_due()
     assert await owners(rack, "team") == [("srv0", "vision", None)]
 
 
-async def test_a_job_of_two_projects_must_be_told_apart(rack: Rack) -> None:
+async def test_jobs_of_two_projects_have_directories_of_their_own(rack: Rack) -> None:
     left = holding(data("vision.red", used_at=1.0), data("speech.red", used_at=1.0))
     await offer(rack, srv0=left)
-    with pytest.raises(ServiceError, match="projects speech, vision") as refused:
-        await remove(rack, "scratch", job="red")
-    assert refused.value.hint == "name the project as well"
-    await remove(rack, "scratch", job="red", project="speech")
+    await remove(rack, "scratch", "speech.red")
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]
 
 
@@ -187,7 +185,7 @@ async def test_a_failed_removal_is_told_once_and_tried_again(rack: Rack) -> None
         await rack.service._volumes._remover.remove_due()
     (event,) = await told(rack, "DataNotRemoved")
     assert "srv0: remove_data broke (failed)" in event[1]
-    done = await remove(rack, "scratch", job="red")
+    done = await remove(rack, "scratch", "vision.red")
     assert done.directories[0].problem == "remove_data broke (failed)"
     rack.engine.broken.clear()
     await rack.service._volumes._remover.remove_due()
@@ -203,6 +201,46 @@ async def test_a_round_is_bounded(rack: Rack) -> None:
     assert await owners(rack, "scratch") == []
 
 
+async def test_what_was_used_during_a_slow_round_stays(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_data = rack.engine.remove_data
+
+    async def slow(server: str, volume: str, scope: Scope, owner: str) -> bool:
+        if owner == "vision.first":  # while it is removed, the other one is used
+            await submit(rack, "second", "scratch:/scratch")
+            await rack.state("second", "running")
+            rack.engine.exit("second", 0, 0)
+            await rack.state("second", "completed")
+        return await remove_data(server, volume, scope, owner)
+
+    monkeypatch.setattr(rack.engine, "remove_data", slow)
+    await offer(
+        rack, srv0=holding(data("vision.first", used_at=1.0), data("vision.second", used_at=2.0))
+    )
+    await rack.service._volumes._remover.remove_due()
+    assert await owners(rack, "scratch") == [("srv0", "vision", "second")]
+
+
+async def test_failing_removals_do_not_keep_others_from_their_turn(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_data = rack.engine.remove_data
+
+    async def broken(server: str, volume: str, scope: Scope, owner: str) -> bool:
+        if owner != "vision.good":
+            raise EngineError([EngineFault("failed", f"server/{server}", "it cannot")])
+        return await remove_data(server, volume, scope, owner)
+
+    monkeypatch.setattr(rack.engine, "remove_data", broken)
+    bad = [data(f"vision.bad-{i}", used_at=1.0) for i in range(MAX_PER_ROUND)]
+    await offer(rack, srv0=holding(*bad, data("vision.good", used_at=2.0)))
+    for _ in range(2):
+        await rack.service._volumes._remover.remove_due()
+    assert ("srv0", "vision", "good") not in await owners(rack, "scratch")
+    assert len(await owners(rack, "scratch")) == MAX_PER_ROUND
+
+
 async def test_no_job_begins_to_use_what_is_being_removed(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,9 +254,9 @@ async def test_no_job_begins_to_use_what_is_being_removed(
 
     monkeypatch.setattr(rack.engine, "remove_data", slow)
     await offer(rack, srv0=holding(data("vision.red", used_at=1.0)))
-    removal = asyncio.create_task(remove(rack, "scratch", job="red"))
+    removal = asyncio.create_task(remove(rack, "scratch", "vision.red"))
     await begun.wait()
-    for busy in (submit(rack, "red", "scratch:/scratch"), remove(rack, "scratch", job="red")):
+    for busy in (submit(rack, "red", "scratch:/scratch"), remove(rack, "scratch", "vision.red")):
         with pytest.raises(ServiceError, match=r"vision\.red in volume scratch is being removed"):
             await busy
     go.set()
@@ -232,7 +270,7 @@ async def test_a_controller_that_lost_command_removes_nothing(rack: Rack) -> Non
     rack.service._state.lose_command("term 7")
     await rack.service._volumes._remover.remove_due()
     with pytest.raises(ServiceError, match="a newer controller"):
-        await remove(rack, "scratch", job="red")
+        await remove(rack, "scratch", "vision.red")
     assert not [call for call in rack.engine.calls if call[0] == "remove_data"]
 
 
@@ -245,5 +283,5 @@ async def test_data_in_a_volume_that_left_the_site_file_can_be_removed(rack: Rac
     assert view.problem == "the site file does not have it"
     await rack.service._volumes._remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]
-    await remove(rack, "scratch", job="red")
+    await remove(rack, "scratch", "vision.red")
     assert await owners(rack, "scratch") == []

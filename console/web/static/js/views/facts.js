@@ -1,13 +1,16 @@
 // Facts about one object, for the panel beside the drawing and for the page of an object.
 
+import { part, remove } from "../api.js";
 import { nameOf } from "../data.js";
 import { Mover } from "./attach.js";
 import { gpuFacts } from "./gpu.js";
+import { confirm } from "../ui/dialog.js";
 import { h, renew } from "../ui/dom.js";
 import { age, bytes, moment, percent, plural, rate } from "../ui/format.js";
-import { badge, emulatedBadge, facts as list, jobLink, spreadBars } from "../ui/parts.js";
+import { badge, button, emulatedBadge, facts as list, jobLink, spreadBars } from "../ui/parts.js";
 
 const MOST = 12;
+const SHARED = { site: "all jobs", project: "the jobs of a project", job: "the ranks of a job" };
 const link = (kind, name) => h("a", { href: `#/objects/${kind}/${encodeURIComponent(name)}` }, name);
 const yes = (value) => badge(value ? "connected" : "away");
 const linked = (kind, names) =>
@@ -88,7 +91,40 @@ const ABOUT = {
     ...gpuFacts(c),
     ["id", h("code", {}, c.container_id)],
   ],
+  volumes: (app, v) => [
+    ["state", h("span", {}, badge(v.problem ? "no" : "yes", v.problem ? "warn" : "good"), ` ${v.problem || "usable"}`)],
+    ["server", link("nodes", v.server)],
+    ["jobs", v.mode === "rw" ? "may write" : "may read"],
+    ["projects", v.projects.join(" ") || "all"],
+    ["shared by", SHARED[v.per]],
+    ["space", `${bytes(v.free_bytes)} free of ${bytes(v.total_bytes)}`],
+    ["file system", v.filesystem || "–"],
+    ["quotas", v.quota || "–"],
+    ...v.data.slice(0, MOST).map((d) => [d.job ?? d.project, leftData(app, v, d)]),
+    v.data.length > MOST && ["", `and ${v.data.length - MOST} more: lightloom get volumes`],
+  ],
 };
+
+/** A directory that a project or a job left, and the button that removes it. */
+function leftData(app, volume, data) {
+  const [whose, used] = [data.job ? `job ${data.job} of project ${data.project}` : `project ${data.project}`, data.used_by.length];
+  const why = app.mayNot("volumes:change", data.project) || (used ? `${data.used_by[0]} uses it` : "");
+  const ask = () => confirm(
+    `Remove what ${whose} left in ${volume.name}?`,
+    h("p", {}, `${bytes(data.bytes)} on ${volume.server} are deleted. This cannot be undone.`),
+    "Remove the data",
+    async () => {
+      const done = await remove(`/volumes/${part(volume.name)}/data/${part(data.owner)}?server=${part(volume.server)}`);
+      app.data.touch(["volumes"]);
+      const left = done.directories.find((d) => d.problem);
+      if (left) throw new Error(`not removed from ${left.server}: ${left.problem}`);
+    },
+    { kind: "danger" },
+  );
+  const end = data.kept_until ? `, kept for ${age(data.kept_until - Date.now() / 1000)}` : "";
+  return h("span", {}, `${bytes(data.bytes)} in ${data.files ?? "unknown"} files, ${used ? `used by ${data.used_by.join(" ")}` : `last used ${data.used_at ? moment(data.used_at) : "never"}${end}`} `,
+    button("Remove", ask, { kind: "small", why }));
+}
 
 /** Facts and latest events of one object; elements that did not change stay in place. */
 export class Facts {
@@ -128,5 +164,6 @@ export const SINGULAR = {
   circuits: "circuit",
   containers: "container",
   nodes: "node",
+  volumes: "volume",
   quarantine: "quarantine",
 };

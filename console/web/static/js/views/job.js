@@ -92,6 +92,7 @@ export function job(app, _, name) {
       Object.keys(j.secrets).length && ["secrets", Object.entries(j.secrets).map(([variable, name]) => `${variable}=${name}`).join(", ")],
       j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
       limits(j) && ["limits per container", limits(j)],
+      j.volumes.length && ["volumes", h("code", {}, j.volumes.map((v) => `${v.volume}:${v.path}${v.read_only ? ":ro" : ""}`).join(" "))],
       ["image", h("code", {}, j.image)],
       ["image digest", j.image_digest ? h("code", {}, j.image_digest) : "not known yet"],
       ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],

@@ -30,8 +30,9 @@ const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof 
 
 const reported = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
 
-/** Samples do not carry memory and temperature: the list is read again at this interval. */
+/** Lists with figures that samples do not carry (memory, temperature, space) are read again at this interval. */
 const READ_MS = 5000;
+const READ_AGAIN = new Set(["containers", "volumes"]);
 
 const COLUMNS = {
   jobs: (app) => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates(app, "jobs"), plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
@@ -41,6 +42,7 @@ const COLUMNS = {
   circuits: () => [plain("switch"), plain("a", "A"), plain("b", "B"), state, plain("endpoint"), plain("aggregator"), plain("aggregator_port", "port", { right: true }), plain("name"), plain("owner")],
   containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), reported("temperature_c", "Temperature", celsius), reported("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
   nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true })],
+  volumes: () => [plain("server"), plain("name"), plain("mode"), plain("per"), figure("free_bytes", "Free", bytes), figure("total_bytes", "Size", bytes), plain("filesystem", "file system"), plain("quota"), plain("projects", "projects", { wrap: true }), { id: "data", label: "Directories", value: (v) => v.data.length, right: true }, plain("problem", "problem", { wrap: true })],
 };
 
 export function objects(app, _, kind = "endpoints", chosen = "") {
@@ -96,7 +98,7 @@ export function objects(app, _, kind = "endpoints", chosen = "") {
 
   function update(topic) {
     const figures = topic === "sample" && known in SAMPLED;
-    if (figures && known === "containers" && performance.now() - read >= READ_MS) {
+    if (topic === "sample" && READ_AGAIN.has(known) && performance.now() - read >= READ_MS) {
       read = performance.now();
       data.touch([known]);
     }

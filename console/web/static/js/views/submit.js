@@ -43,6 +43,7 @@ export function submitDialog(app) {
     memory: limit("memory"),
     io: limit("io"),
     secrets: h("textarea", { name: "secrets", rows: 2, placeholder: "one a line: WANDB_API_KEY=wandb", spellcheck: "false" }),
+    volumes: h("textarea", { name: "volumes", rows: 2, placeholder: "one NAME:PATH or NAME:PATH:ro per line, such as imagenet:/data", spellcheck: "false" }),
     command: h("textarea", { name: "command", rows: 3, placeholder: "one argument per line; empty runs the image's command", spellcheck: "false" }),
   };
   const labels = {
@@ -61,13 +62,14 @@ export function submitDialog(app) {
     memory: "Memory per container, GiB at most",
     io: "Disk per container, MB/s at most",
     secrets: "Secrets of the project, as variables",
+    volumes: "Volumes",
     command: "Command",
   };
   const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
   const form = h(
     "form",
     { class: "stack form", onsubmit: submit },
-    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: id === "command" || id === "secrets" ? "full" : null }, h("span", {}, labels[id]), field))),
+    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: field.rows ? "full" : null }, h("span", {}, labels[id]), field))),
     trouble,
     h("footer", {}, button("Cancel", () => close()), go),
   );
@@ -93,7 +95,8 @@ export function submitDialog(app) {
       memory_bytes: whole(fields.memory, GIB),
       io_bps: whole(fields.io, MB),
       env: variables(fields.secrets.value),
-      command: fields.command.value.split("\n").filter((line) => line !== ""),
+      volumes: lines(fields.volumes).map(volume),
+      command: lines(fields.command),
     };
     try {
       const job = await post("/jobs", body);
@@ -106,6 +109,14 @@ export function submitDialog(app) {
       else complain(problem);
     }
   }
+}
+
+const lines = ({ value }) => value.split("\n").filter((line) => line !== "");
+
+/** A volume as the command line writes it; the controller checks it. */
+function volume(text) {
+  const [name, path = "", mode] = text.trim().split(":");
+  return { volume: name, path, read_only: mode === "ro" ? true : mode === "rw" ? false : null };
 }
 
 /** A limit of one container; the controller checks it. */

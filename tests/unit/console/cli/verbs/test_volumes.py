@@ -65,9 +65,21 @@ def test_remove_names_whose_data(run: Run, service: FakeService) -> None:
         *("--server", "s0", "-o", "json"),
     )
     assert ran.document["directories"][0]["server"] == "s0"
-    (name, dry), (_, real) = service.removed
-    assert (name, dry.dry_run, real.dry_run) == ("scratch", True, False)
-    assert (real.job, real.project, real.server) == ("alpha-red", "alpha", "s0")
+    assert service.removed == [
+        ("scratch", "alpha.alpha-red", None, True),
+        ("scratch", "alpha.alpha-red", "s0", False),
+    ]
+
+
+def test_a_job_of_two_projects_is_told_apart(run: Run, service: FakeService) -> None:
+    (scratch, *others) = service.volumes
+    both = [data.model_copy(update={"job": "red"}) for data in scratch.data]
+    service.volumes = [scratch.model_copy(update={"data": both}), *others]
+    ran = run("volume", "remove", "scratch", "--job", "red", "-o", "json")
+    assert (ran.code, ran.error["hint"]) == (2, "name the --project as well")
+    ran = run("volume", "remove", "scratch", "--job", "blue", "-o", "json")
+    assert (ran.code, ran.error["object"]) == (5, "volume/scratch")
+    assert service.removed == []
 
 
 def test_remove_needs_an_owner(run: Run, service: FakeService) -> None:
@@ -88,9 +100,9 @@ def test_a_refused_removal_names_the_volume(run: Run, service: FakeService) -> N
 def test_a_removal_that_a_server_did_not_confirm_fails(
     run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def remove_data(*_: object) -> DataRemovalView:
+    async def remove_data(*_: object, **__: object) -> DataRemovalView:
         done = [RemovedDataView(server="s0"), RemovedDataView(server="s1", problem="no answer")]
-        return DataRemovalView(volume="scratch", project="alpha", dry_run=False, directories=done)
+        return DataRemovalView(volume="scratch", owner="alpha", dry_run=False, directories=done)
 
     monkeypatch.setattr(service.commands, "remove_data", remove_data)
     ran = run("volume", "remove", "scratch", "--project", "alpha")

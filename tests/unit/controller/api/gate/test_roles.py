@@ -39,7 +39,6 @@ BODIES: dict[str, Any] = {
     "attach_endpoint": {"aggregator": "as1"},
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
-    "remove_data": {"job": "alpha-red"},
     "prepare_exec": {"command": ["true"]},
     "send_exec_input": {"seq": 1, "stdin": ""},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
@@ -93,7 +92,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         await site.service.commands.apply(await site.service.commands.make_plan(PLAN), 0)
         view = site.service.transactions_["t1"][0].model_copy(update={"jobs": ["alpha-red"]})
         site.service.transactions_["t1"] = [view]
-    path = _path(path).format(name=subjects.get(name, ""), ident=ident, port="1.1.1")
+    path = _path(path).format(
+        name=subjects.get(name, ""), ident=ident, port="1.1.1", owner="alpha.alpha-red"
+    )
     async with site.client(who) as client:
         return await client.request(method, path, json=body)
 

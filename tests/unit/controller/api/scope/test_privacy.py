@@ -264,19 +264,19 @@ async def test_volumes_show_a_user_only_what_their_projects_may_use_and_left(
             assert ADDRESS not in json.dumps(page)
             (mine,) = [item for item in page["items"] if item["data"]]
             assert [entry["job"] for entry in mine["data"]] == ["alpha-red"]
-            for asked in ({"job": "beta-red"}, {"project": "beta", "job": "beta-red"}):
-                reply = await client.post("/volumes/shared/remove", json=asked)
-                assert reply.status_code == 404, reply.text
+            reply = await client.delete("/volumes/shared/data/beta.beta-red")
+            assert reply.status_code == 404, reply.text
             assert not site.rack.engine.calls
-            reply = await client.post("/volumes/shared/remove", json={"job": "alpha-red"})
-            assert (reply.status_code, reply.json()["project"]) == (200, "alpha")
+            reply = await client.delete("/volumes/shared/data/alpha.alpha-red")
+            assert (reply.status_code, reply.json()["owner"]) == (200, "alpha.alpha-red")
         async with site.client("graphs") as client:
-            reply = await client.post("/volumes/shared/remove", json={"job": "beta-red"})
+            reply = await client.delete("/volumes/shared/data/beta.beta-red")
             assert reply.status_code == 403
             assert len((await client.get("/volumes")).json()["items"]) == 3 * 4
         async with site.client("operator") as client:
             page = (await client.get("/volumes")).json()
             assert ADDRESS in json.dumps(page)
-            reply = await client.post("/volumes/shared/remove", json={"job": "beta-red"})
-            assert (reply.status_code, reply.json()["project"]) == (200, "beta")
-            assert (await client.post("/volumes/shared/remove", json={})).status_code == 422
+            reply = await client.delete("/volumes/shared/data/beta.beta-red")
+            assert (reply.status_code, reply.json()["owner"]) == (200, "beta.beta-red")
+            assert (await client.delete("/volumes/shared/data/..")).status_code in (404, 405, 422)
+            assert (await client.delete("/volumes/shared/data/a.b.c")).status_code == 422
