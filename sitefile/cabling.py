@@ -11,6 +11,7 @@ from sitefile.errors import Problem
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
+    EmulatedVolume,
     Emulation,
     EndpointCable,
     PasswordRef,
@@ -20,7 +21,7 @@ from sitefile.model import (
     Uplink,
 )
 from sitefile.scheduling import scheduling_of
-from sitefile.schema import SiteModel
+from sitefile.schema import EmulationModel, SiteModel
 
 _GIB = 1024**3
 
@@ -151,7 +152,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
     _references(cabling, model)
     if cabling.problems:
         return None, cabling.problems
-    emulation = Emulation(**model.emulation.model_dump()) if model.emulation else None
+    emulation = _emulation(model.emulation) if model.emulation else None
     site = CabledSite(
         name=model.name,
         servers=tuple(Server(s.name, s.agent) for s in model.servers),
@@ -204,6 +205,14 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         dscp=model.network.dscp,
     )
     return site, []
+
+
+def _emulation(model: EmulationModel) -> Emulation:
+    volumes = {
+        name: EmulatedVolume(volume.path, writable=volume.mode == "rw")
+        for name, volume in model.volumes.items()
+    }
+    return Emulation(**model.model_dump(exclude={"volumes"}), volumes=volumes)
 
 
 def _twice(cabling: _Cabling, kind: str, values: Iterable[tuple[str, str]]) -> None:

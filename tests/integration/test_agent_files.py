@@ -101,6 +101,10 @@ async def test_a_ranks_own_status_file_is_seen(rig: Rig) -> None:
     assert await reasons(rig) == {0: LOST, 1: ""}
 
 
+FILES = ("group", "nic.env", "passwd")
+"""What the agent gives to a rank."""
+
+
 async def test_a_rank_that_fills_its_directory_fills_no_other(rig: Rig, state_dir: Path) -> None:
     fills = (
         "cat /dev/zero >/run/lightloom/big 2>/dev/null; i=0;"
@@ -114,7 +118,7 @@ async def test_a_rank_that_fills_its_directory_fills_no_other(rig: Rig, state_di
     assert kept == "kept"
     assert 0 < int(count) < 64
     ranks = [f"ll-red-{n}-1" for n in range(2)]
-    shared = sorted([*ranks, *(f"{name}/nic.env" for name in ranks)])
+    shared = sorted([*ranks, *(f"{rank}/{name}" for rank in ranks for name in FILES)])
     assert below(state_dir / "ranks") == shared
     assert (await reasons(rig))[1] == ""
 
