@@ -175,7 +175,7 @@ class _Start:
                 path.mkdir(mode=0o755, parents=True)
             elif not path.is_dir():
                 raise RackError(
-                    "not_found",
+                    "invalid",
                     f"{path} is not a directory",
                     object=f"emulation.volumes.{name}",
                     hint="make it, or remove the path for a directory of the rack's own",

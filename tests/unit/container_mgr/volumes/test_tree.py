@@ -115,7 +115,7 @@ def test_a_deep_tree_is_removed(tmp_path: Path) -> None:
     top = os.dup(at)
     for level in range(3000):  # deeper than a path can be
         os.mkdir("d", dir_fd=at)
-        (below, at) = (os.open("d", os.O_RDONLY, dir_fd=at), at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
         os.close(at)
         at = below
         if level % 100 == 0:
