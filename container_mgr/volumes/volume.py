@@ -69,6 +69,7 @@ class Volume:
         self._worker = Worker(f"volume-{offer.name}")
         # Replaced in the volume's thread, never changed: the loop may be reading it.
         self._records: Mapping[Key, Record] = {}
+        self._loaded = False
         self._removal = asyncio.Lock()
 
     @property
@@ -158,7 +159,8 @@ class Volume:
         self, root: int, mount: VolumeMount, user: User, quotas: MountPoint | None, obj: str
     ) -> Record:
         """Make the owner's directory; return its record. ``quotas``: a mount that has them."""
-        old = self._records.get((mount.scope, mount.owner))
+        with self._own(root, _RECORDS) as at:
+            old = records.read(at, mount.scope, mount.owner)
         with tree.own(root, _PARENTS[mount.scope], 0o711, obj) as parent:
             new = tree.make_for(parent, mount.owner, user, obj)
             with tree.opened_in(parent, mount.owner) as directory:
@@ -171,6 +173,8 @@ class Volume:
 
     def _status(self) -> Status:
         place = self._usable(self.offer.name)
+        if self.offer.writable and not self._loaded:
+            self._load()
         with tree.opened(self.offer.path) as root:
             disk = os.fstatvfs(root)
         return Status(
@@ -193,6 +197,7 @@ class Volume:
                 for scope, parent in _PARENTS.items()
                 for key, record in _directories(root, parent, scope)
             }
+            self._loaded = True
 
     def _measuring(self, key: Key) -> Iterator[Measure]:
         try:

@@ -60,6 +60,7 @@ async def test_a_name_becomes_the_directory_of_the_agents_configuration(
         (replace(JOB, owner=""), "invalid"),
         (replace(JOB, path="/etc"), "invalid"),
         (replace(JOB, write_bps=1), "invalid"),
+        (replace(JOB, quota_bytes=0), "invalid"),
     ],
 )
 async def test_a_mount_that_is_refused_makes_nothing(
@@ -121,6 +122,25 @@ async def test_data_whose_record_is_lost_or_torn_is_still_listed(place: Place) -
     (kept / "job.gone").write_text((kept / "job.vision.red").read_text(), encoding="ascii")
     async with place.agent() as volumes:
         assert set(await records_of(volumes)) == {"vision.red", "vision"}
+
+
+async def test_a_volume_that_comes_back_has_kept_what_is_known(place: Place) -> None:
+    """It was away when the agent started."""
+    async with place.agent() as volumes:
+        await bound(volumes, JOB)
+        before = await records_of(volumes)
+    away = place.scratch.rename(place.directory / "away")
+    place.now = 5000.0
+    async with place.agent() as volumes:
+        assert await records_of(volumes) == {}
+        away.rename(place.scratch)
+        assert await records_of(volumes) == before
+    away = place.scratch.rename(place.directory / "away")
+    async with place.agent() as volumes:
+        away.rename(place.scratch)
+        await bound(volumes, JOB)
+        made = (await records_of(volumes))["vision.red"]
+        assert (made.created_at, made.used_at) == (before["vision.red"].created_at, 5000.0)
 
 
 async def test_a_record_is_no_way_out(place: Place) -> None:
