@@ -147,14 +147,12 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
         service = AgentService(config.server, engine, ranks, inventory)
         watch = QuotaWatch(volumes, ranks.observe, ranks.end)
-        loops = [
-            asyncio.create_task(loop)
-            for loop in (
-                service.sample_forever(),
-                watch.enforce_forever(),
-                watch.measure_forever(),
-            )
-        ]
+        loops = [asyncio.create_task(service.sample_forever())]
+        if config.volumes:
+            loops += [
+                asyncio.create_task(watch.enforce_forever()),
+                asyncio.create_task(watch.measure_forever()),
+            ]
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
         await server.start()
