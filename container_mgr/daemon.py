@@ -181,16 +181,10 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         pulls = Pulls(engine, kept)
         service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
         watch = QuotaWatch(volumes, ranks.observe, ranks.end)
-        loops = [
-            asyncio.create_task(loop)
-            for loop in (
-                service.sample_forever(),
-                watch.enforce_forever(),
-                watch.measure_forever(),
-                _prune_forever(ranks),
-                kept.run(),
-            )
-        ]
+        chores = [service.sample_forever(), _prune_forever(ranks), kept.run()]
+        if config.volumes:
+            chores += [watch.enforce_forever(), watch.measure_forever()]
+        loops = [asyncio.create_task(chore) for chore in chores]
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
         await server.start()

@@ -6,6 +6,7 @@ from sitefile.load import load_planner_site, load_site, load_state
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
+    EmulatedVolume,
     Emulation,
     EndpointCable,
     Port,
@@ -21,6 +22,7 @@ from sitefile.schema import site_schema
 __all__ = [
     "AggregatorCable",
     "CabledSite",
+    "EmulatedVolume",
     "Emulation",
     "EndpointCable",
     "PasswordRef",

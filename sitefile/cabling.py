@@ -14,6 +14,7 @@ from sitefile.logs import logs_of
 from sitefile.model import (
     AggregatorCable,
     CabledSite,
+    EmulatedVolume,
     Emulation,
     EndpointCable,
     Port,
@@ -25,7 +26,7 @@ from sitefile.notices import receiver_of
 from sitefile.passwords import PasswordRef
 from sitefile.registries import registries_of
 from sitefile.scheduling import scheduling_of
-from sitefile.schema import SiteModel
+from sitefile.schema import EmulationModel, SiteModel
 from sitefile.volumes import users_of, volume_of
 
 _GIB = 1024**3
@@ -159,7 +160,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
     _receivers(cabling, model)
     if cabling.problems:
         return None, cabling.problems
-    emulation = Emulation(**model.emulation.model_dump()) if model.emulation else None
+    emulation = _emulation(model.emulation) if model.emulation else None
     site = CabledSite(
         name=model.name,
         servers=tuple(Server(s.name, s.agent) for s in model.servers),
@@ -226,6 +227,14 @@ def _receivers(cabling: _Cabling, model: SiteModel) -> None:
         if model.projects and notice.project not in projects:
             text = f"unknown project {notice.project!r}"
             cabling.problem(f"notices[{i}].project", text, "add it to projects")
+
+
+def _emulation(model: EmulationModel) -> Emulation:
+    volumes = {
+        name: EmulatedVolume(volume.path, writable=volume.mode == "rw")
+        for name, volume in model.volumes.items()
+    }
+    return Emulation(**model.model_dump(exclude={"volumes"}), volumes=volumes)
 
 
 def _twice(cabling: _Cabling, kind: str, values: Iterable[tuple[str, str]]) -> None:

@@ -104,6 +104,14 @@ class Uplink:
 
 
 @dataclass(slots=True, frozen=True)
+class EmulatedVolume:
+    """A directory that every emulated server offers; ``path`` None: one of the rack's own."""
+
+    path: str | None = None
+    writable: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class Emulation:
     """Settings of the emulated rack beyond the cabling; a real rack has no such section."""
 
@@ -114,6 +122,7 @@ class Emulation:
     link_up_s: float = 0.0
     gpu_share: float = 0.25
     """CPU share, in cores, that stands in for one GPU."""
+    volumes: Mapping[str, EmulatedVolume] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)

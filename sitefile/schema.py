@@ -144,6 +144,17 @@ class SecretsModel(_Strict):
     )
 
 
+class EmulatedVolumeModel(_Strict):
+    """A directory that every emulated server offers to jobs, as shared storage does."""
+
+    path: str | None = Field(
+        None,
+        pattern=r"^(/[A-Za-z0-9_@+-][A-Za-z0-9._@+-]*)+$",
+        description="an existing directory; default: one of the rack, removed with it",
+    )
+    mode: Literal["ro", "rw"] = "ro"
+
+
 class EmulationModel(_Strict):
     """Rates and times of the emulated rack; the controller ignores them."""
 
@@ -153,6 +164,9 @@ class EmulationModel(_Strict):
     bulk_time_s: Annotated[float, Field(ge=0)] = 0.2
     link_up_s: Annotated[float, Field(ge=0)] = 0.0
     gpu_share: Annotated[float, Field(gt=0)] = 0.25
+    volumes: dict[Name, EmulatedVolumeModel] = Field(
+        default={}, description="volumes that the rack gives to its agents, by name"
+    )
 
 
 class SiteModel(_Strict):

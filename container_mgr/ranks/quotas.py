@@ -67,7 +67,7 @@ class QuotaWatch:
 
     async def measure(self) -> None:
         """Measure all data, what was measured longest ago first."""
-        await self._volumes.refresh()
+        await self._volumes.recover()
         used = in_use(await self._observe())
         for key in self._volumes.known():
             await self._measure(key, used=key in used)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -87,7 +87,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self._pulls = pulls
         self._kept = kept
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
-        self._running: set[asyncio.Future[Outcome]] = set()
+        self._running: set[asyncio.Future[Any]] = set()
         self._readers = 0
 
     async def sample_forever(self) -> None:
@@ -372,8 +372,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Remove the data of one owner."""
         try:
             key = messages.data_key_of(request)
-            work = asyncio.shield(self._ranks.remove_data(key))
-            removed = await self._or_abort(context, work)
+            removed = await self._or_abort(context, self._kept(self._ranks.remove_data(key)))
         except AgentError as error:
             code = _CODES.get(error.code, grpc.StatusCode.UNKNOWN)
             hint = f" ({error.hint})" if error.hint else ""
@@ -409,14 +408,17 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         await context.write(messages.end_message(ending))
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
-        # A caller's deadline cancels its call but not the change: half a start is of no use.
-        task = asyncio.ensure_future(work())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        outcome = await asyncio.shield(task)
+        outcome = await self._kept(work())
         for fault in outcome.faults:
             _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
         return self._reply(outcome)
+
+    async def _kept(self, work: Awaitable[_T]) -> _T:
+        # A caller's deadline cancels its call but not the change: half a start is of no use.
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
 
     def _reply(self, outcome: Outcome) -> pb.RanksReply:
         ranks = self._ranks

@@ -47,10 +47,10 @@ def parse(text: str) -> Offer:
     Raises ValueError.
     """
     name, equals, rest = text.partition("=")
-    path, _, options = rest.partition(":")
+    path, colon, options = rest.partition(":")
     if not equals:
         raise ValueError(f"{text!r} is not NAME=PATH[:ro|rw][,mount]")
-    words = options.split(",") if options else []
+    words = options.split(",") if colon else []
     unknown = [word for word in words if word not in ("ro", "rw", "mount")]
     if unknown or ("ro" in words and "rw" in words) or len(set(words)) != len(words):
         raise ValueError(f"options {options!r} must be one of ro and rw, and mount")
@@ -113,8 +113,8 @@ def _offer(name: str, path: str, *, writable: bool, mount: bool) -> Offer:
     except AgentError as error:
         raise ValueError(f"{error.message}; {error.hint}") from error
     pure = PurePosixPath(path)
-    normal = path.startswith("/") and str(pure) == path and ".." not in pure.parts
-    if not normal or path == "/" or any(c in path for c in "\0\n,:"):
+    normal = pure.is_absolute() and str(pure) == path and ".." not in pure.parts
+    if not normal or path == "/" or path.startswith("//") or any(c in path for c in "\0\n,:"):
         raise ValueError(
             f"volume {name}: {path!r} is not an absolute, normal path without comma and colon"
         )

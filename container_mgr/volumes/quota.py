@@ -19,7 +19,7 @@ _GET, _SET = 0x801C581F, 0x401C5820
 _FSXATTR = struct.Struct("=IIIII8s")
 _INHERIT = 0x200
 """FS_XFLAG_PROJINHERIT: new files and directories belong to the same project."""
-_TIMEOUT_S = 10
+_TIMEOUT_S = 4
 MAX_PROJECT = 2**31 - 1
 
 
@@ -46,5 +46,5 @@ def limit(descriptor: int, mount: MountPoint, quota_bytes: int | None) -> None:
     command = limit_command(mount, project, quota_bytes or 0)
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_S)
-    except subprocess.SubprocessError as error:
-        raise OSError(f"setquota failed: {error}") from error
+    except (subprocess.SubprocessError, OSError) as error:
+        raise OSError(f"setquota failed, is it installed? {error}") from error

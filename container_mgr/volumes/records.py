@@ -47,6 +47,14 @@ def read_all(at: int) -> Iterator[Record]:
             yield _read(at, name)
 
 
+def read(at: int, scope: Scope, owner: str) -> Record | None:
+    """Return one record; None when there is none that can be read."""
+    try:
+        return _read(at, _name(scope, owner))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
 def write(at: int, record: Record) -> None:
     """Replace a record in one step. Raises OSError."""
     text = json.dumps(asdict(record), sort_keys=True)

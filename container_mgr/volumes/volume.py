@@ -27,7 +27,7 @@ from container_mgr.volumes.records import Record
 from container_mgr.volumes.tree import Measure
 from container_mgr.volumes.worker import Worker
 
-ANSWER_S = 5.0
+ANSWER_S = 10.0
 """How long a call may take before the volume counts as one that does not answer."""
 _SLICE_S = 0.02
 _PAUSE_S = 0.08
@@ -69,6 +69,7 @@ class Volume:
         self._worker = Worker(f"volume-{offer.name}")
         # Replaced in the volume's thread, never changed: the loop may be reading it.
         self._records: Mapping[Key, Record] = {}
+        self._loaded = False
         self._removal = asyncio.Lock()
 
     @property
@@ -106,19 +107,9 @@ class Volume:
         if key not in self._records:
             return None
         result = await self._pump(self._measuring(key))
-        record = self._records.get(key)  # not removed meanwhile
-        if record is None or result is None:
+        if result is None:
             return None
-        record = replace(
-            record,
-            bytes=result.bytes,
-            files=result.files,
-            too_deep=result.too_deep,
-            measured_at=now,
-            used_at=now if in_use else record.used_at,
-        )
-        await self._run(partial(self._write, record), self.offer.name)
-        return record
+        return await self._run(partial(self._note, key, result, now, in_use), self.offer.name)
 
     async def remove(self, key: Key) -> bool:
         """Take an owner's directory away; say whether there was one. Raises AgentError.
@@ -158,11 +149,13 @@ class Volume:
         self, root: int, mount: VolumeMount, user: User, quotas: MountPoint | None, obj: str
     ) -> Record:
         """Make the owner's directory; return its record. ``quotas``: a mount that has them."""
-        old = self._records.get((mount.scope, mount.owner))
+        with self._own(root, _RECORDS) as at:
+            old = records.read(at, mount.scope, mount.owner)
         with tree.own(root, _PARENTS[mount.scope], 0o711, obj) as parent:
             new = tree.make_for(parent, mount.owner, user, obj)
             with tree.opened_in(parent, mount.owner) as directory:
-                if quotas is not None:
+                limited = mount.quota_bytes is not None or (old is not None and old.quota_bytes)
+                if quotas is not None and limited:
                     quota.limit(directory, quotas, mount.quota_bytes)
                 made_at = os.fstat(directory).st_ctime
         if old is None or new:
@@ -171,6 +164,8 @@ class Volume:
 
     def _status(self) -> Status:
         place = self._usable(self.offer.name)
+        if self.offer.writable and not self._loaded:
+            self._load()
         with tree.opened(self.offer.path) as root:
             disk = os.fstatvfs(root)
         return Status(
@@ -193,6 +188,7 @@ class Volume:
                 for scope, parent in _PARENTS.items()
                 for key, record in _directories(root, parent, scope)
             }
+            self._loaded = True
 
     def _measuring(self, key: Key) -> Iterator[Measure]:
         try:
@@ -231,11 +227,22 @@ class Volume:
         except FileNotFoundError:
             return
 
-    def _write(self, record: Record) -> None:
-        # A removal has its turn in this thread too: what it took away is not recorded again.
-        if (record.scope, record.owner) in self._records:
-            with tree.opened(self.offer.path) as root:
-                self._write_at(root, record)
+    def _note(self, key: Key, result: Measure, now: float, in_use: bool) -> Record | None:
+        """Keep a measurement; None when the directory was removed meanwhile."""
+        old = self._records.get(key)
+        if old is None:
+            return None
+        record = replace(
+            old,
+            bytes=result.bytes,
+            files=result.files,
+            too_deep=result.too_deep,
+            measured_at=now,
+            used_at=now if in_use else old.used_at,
+        )
+        with tree.opened(self.offer.path) as root:
+            self._write_at(root, record)
+        return record
 
     def _write_at(self, root: int, record: Record) -> None:
         with self._own(root, _RECORDS) as at:

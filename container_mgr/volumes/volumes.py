@@ -21,6 +21,8 @@ from container_mgr.volumes.volume import Status, Volume
 MAX_DATA = 4096
 """Directories of one volume in a report, the last used ones."""
 MIN_BPS = 64 * 1024
+MIN_QUOTA_BYTES = 4096
+"""An empty directory has a block of its own."""
 
 _log = structlog.get_logger("container_mgr.volumes")
 
@@ -78,17 +80,15 @@ class Volumes:
             volume.close()
 
     async def recover(self) -> None:
-        """Read what is in the volumes; go on with removals that a crash interrupted."""
-        await self.refresh()
-        for volume in self._volumes.values():
-            self._finish_removals(volume)
+        """Read which owners have directories; go on with removals that were interrupted.
 
-    async def refresh(self) -> None:
-        """Read which owners have directories. A volume that fails keeps its last state."""
+        Done at the start and again from time to time. A volume that fails keeps its last state.
+        """
 
         async def one(volume: Volume) -> None:
             try:
                 await volume.load()
+                self._finish_removals(volume)
             except AgentError as error:
                 _log.warning("volume not read", volume=volume.offer.name, reason=str(error))
 
@@ -215,6 +215,8 @@ class Volumes:
             raise AgentError(
                 "invalid", obj, f"volume {mount.volume} as a whole has no owner and no quota"
             )
+        if mount.quota_bytes is not None and mount.quota_bytes < MIN_QUOTA_BYTES:
+            raise AgentError("invalid", obj, f"a quota must be at least {MIN_QUOTA_BYTES} bytes")
         rates = [bps for bps in (mount.read_bps, mount.write_bps) if bps is not None]
         if any(bps < MIN_BPS for bps in rates):
             raise AgentError("invalid", obj, f"an I/O limit must be at least {MIN_BPS} bytes/s")
@@ -246,10 +248,9 @@ class Volumes:
             except AgentError as error:
                 _log.error("data not removed", volume=volume.offer.name, reason=str(error))
 
-        if volume.offer.writable:
-            chore = asyncio.get_running_loop().create_task(finish())
-            self._chores.add(chore)
-            chore.add_done_callback(self._chores.discard)
+        chore = asyncio.get_running_loop().create_task(finish())
+        self._chores.add(chore)
+        chore.add_done_callback(self._chores.discard)
 
 
 def key_of(mount: VolumeMount) -> DataKey | None:

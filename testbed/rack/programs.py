@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -13,7 +13,7 @@ from pathlib import Path
 import testbed
 from ocs_driver import OcsAddress, OcsError
 from pki import Authority
-from sitefile import CabledSite, Emulation, Server, SwitchCable
+from sitefile import CabledSite, EmulatedVolume, Emulation, Server, SwitchCable
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, PREFIX, server_netns
 from testbed.rack.process import Program
@@ -178,9 +178,21 @@ def agent(
             *("--state-dir", str(run_dir / f"agent-{server.name}"), "--cgroup", CGROUP),
             *("--tls", str(tls_directory(run_dir, server.name))),
             *chain.from_iterable(site.logs.options().items()),
+            *_volume_options(run_dir, site.emulation),
         ),
         env=env,
     )
+
+
+def volume_directory(run_dir: Path, name: str, volume: EmulatedVolume) -> Path:
+    """Return the directory of a volume: the site file's, or one below ``run_dir``."""
+    return Path(volume.path) if volume.path else run_dir / "volumes" / name
+
+
+def _volume_options(run_dir: Path, emulation: Emulation | None) -> Iterator[str]:
+    for name, volume in emulation.volumes.items() if emulation else ():
+        path, mode = volume_directory(run_dir, name, volume), "rw" if volume.writable else "ro"
+        yield from ("--volume", f"{name}={path}:{mode}")
 
 
 def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str]) -> Program:

@@ -126,6 +126,7 @@ class _Start:
             info = engine.result()
         self._take_engine(info)
         env = programs.python_environment(os.environ)
+        self._make_volumes()
         self._start_agents(env)
         self._start_controller(env)
         self._save(phase="up")
@@ -166,6 +167,19 @@ class _Start:
             self._save(image=ensure_image(info))
         except ImageError as error:
             raise RackError("unavailable", str(error), object="image", hint=error.hint) from error
+
+    def _make_volumes(self) -> None:
+        for name, volume in self._emulation.volumes.items():
+            path = programs.volume_directory(self._dir, name, volume)
+            if volume.path is None:
+                path.mkdir(mode=0o755, parents=True)
+            elif not path.is_dir():
+                raise RackError(
+                    "invalid",
+                    f"{path} is not a directory",
+                    object=f"emulation.volumes.{name}",
+                    hint="make it, or remove the path for a directory of the rack's own",
+                )
 
     def _start_agents(self, env: Mapping[str, str]) -> None:
         self._progress(f"{len(self._site.servers)} agents")

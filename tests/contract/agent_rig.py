@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.values import ServerFacts
+from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
@@ -90,11 +91,15 @@ def agent_service(
 
 @contextlib.asynccontextmanager
 async def agent_rig(
-    directory: Path, shown: Path | None = None, **inventory_options: Any
+    directory: Path,
+    shown: Path | None = None,
+    offers: Mapping[str, Offer] | None = None,
+    **inventory_options: Any,
 ) -> AsyncIterator[AgentRig]:
     """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
 
-    The authority's directory is ``ca`` below ``directory``. ``inventory_options`` go to Inventory.
+    The authority's directory is ``ca`` below ``directory``. ``offers`` are the agent's volumes,
+    ``inventory_options`` go to Inventory.
     """
     authority = Authority.create(directory / "ca", "test", now=now())
     authority.issue_agent("srv0", directory / "srv0", now=now())
@@ -108,17 +113,19 @@ async def agent_rig(
     home = directory / "agent"
     inventory = Inventory(None, ServerFacts(cores=4, memory_bytes=8 << 30), **inventory_options)
     fence = Fence(home / "term")
+    volumes = Volumes(offers or {})
     ranks = Ranks(
         engine=docker,  # type: ignore[arg-type]
         nics=nics,  # type: ignore[arg-type]
         inventory=inventory,
         host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
         fence=fence,
-        volumes=Volumes({}),
+        volumes=volumes,
         state_dir=home,
         proc=docker.proc,
     )
     await ranks.recover()
+    await volumes.recover()
     server = grpc.aio.server(interceptors=[TermGate(fence)])
     service = agent_service(docker, ranks, inventory, home / "images.json")
     agent_pb2_grpc.add_AgentServicer_to_server(service, server)
@@ -137,4 +144,5 @@ async def agent_rig(
         await engine.close()
         await server.stop(0)
         await ranks.close()
+        volumes.close()
         docker.close()

@@ -84,6 +84,19 @@ async def test_the_number_of_processes_is_limited(rig: Rig) -> None:
     assert "all" not in lines
 
 
+async def test_a_fork_bomb_stays_in_its_container(rig: Rig) -> None:
+    bomb = "f() { f | f & }; echo lit; f; while :; do sleep 1; done"
+    limits = RankLimits(pids=32, memory_bytes=64 << 20)
+    await rig.engine.start(
+        [replace(rig.spec(0, "sh", "-c", bomb), limits=limits), rig.spec(1, *SLEEP)], 60
+    )
+    await until(lambda: output(rig, 0), lambda lines: "lit" in lines)
+    assert (await states(rig))[1] is RankState.RUNNING
+    await rig.engine.start([rig.spec(1, *SLEEP, epoch=1)], 60)  # the agent still answers
+    await rig.engine.stop("red", 0)
+    assert await seen(rig) == []
+
+
 async def test_limits_beyond_the_server_leave_nothing_behind(rig: Rig) -> None:
     greedy = replace(rig.spec(0, *SLEEP), limits=RankLimits(memory_bytes=1 << 50))
     with pytest.raises(EngineError) as refused:

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from container_mgr import __main__ as program
-from container_mgr.daemon import AgentConfig, AgentStartError, check, parse_endpoints, serve
+from container_mgr.daemon import (
+    AgentConfig,
+    AgentStartError,
+    check,
+    parse_endpoints,
+    parse_users,
+    parse_volumes,
+    serve,
+)
+from container_mgr.users import User, Users
 from container_mgr.values import ServedEndpoint
 from pki import Authority
 
@@ -133,3 +142,39 @@ def test_an_image_space_that_is_none(
     with pytest.raises(SystemExit):
         program.main()
     assert "is not a number with MiB or GiB or TiB" in capsys.readouterr().err
+
+
+def test_volumes_of_options_and_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "volumes.yaml"
+    file.write_text("scratch: {path: /srv/s, mode: rw}", encoding="utf-8")
+    found = parse_volumes(["data=/srv/data:ro,mount"], file)
+    assert [(offer.name, offer.writable, offer.mount) for offer in found] == [
+        ("data", False, True),
+        ("scratch", True, False),
+    ]
+    check(AgentConfig("srv0", TLS, endpoints=ENDPOINTS, volumes=found))
+
+
+@pytest.mark.parametrize("text", ["data", "data=etc", "data=/etc", "../data=/srv/data"])
+def test_a_volume_that_cannot_be_offered_is_named(text: str) -> None:
+    with pytest.raises(AgentStartError) as refused:
+        parse_volumes([text], None)
+    assert (refused.value.code, refused.value.obj) == ("invalid", "--volume")
+
+
+def test_a_file_of_volumes_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(AgentStartError, match=r"none\.yaml"):
+        parse_volumes([], tmp_path / "none.yaml")
+
+
+def test_volumes_that_collide_are_refused() -> None:
+    found = parse_volumes(["a=/srv/a:rw", "b=/srv/a/b"], None)
+    with pytest.raises(AgentStartError, match="b lies inside volume a"):
+        check(AgentConfig("srv0", TLS, endpoints=ENDPOINTS, volumes=found))
+
+
+def test_users_of_ranks() -> None:
+    assert parse_users("5000:6000", "1000-2000") == Users(User(5000, 6000), 1000, 2000)
+    for given in (("0", "1000-2000"), ("root", "1000-2000"), ("5000", "0-9")):
+        with pytest.raises(AgentStartError):
+            parse_users(*given)

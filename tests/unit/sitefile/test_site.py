@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sitefile import PasswordRef, Port, SiteFileError, load_site, site_schema
+from sitefile import EmulatedVolume, PasswordRef, Port, SiteFileError, load_site, site_schema
 
 PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 
@@ -223,3 +223,26 @@ def test_a_certificate_on_a_site_without_tls(tmp_path: Path, document: dict[str,
     (problem,) = problems(tmp_path, document)
     assert "without TLS" in problem
     assert "tls: true" in problem
+
+
+def test_volumes_of_the_emulated_rack(tmp_path: Path, document: dict[str, Any]) -> None:
+    document["emulation"]["volumes"] = {
+        "imagenet": {"path": "/srv/imagenet"},
+        "scratch": {"mode": "rw"},
+    }
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump(document))
+    emulation = load_site(file).emulation
+    assert emulation is not None
+    assert emulation.volumes == {
+        "imagenet": EmulatedVolume("/srv/imagenet"),
+        "scratch": EmulatedVolume(writable=True),
+    }
+
+
+@pytest.mark.parametrize("path", ["relative", "/a/../b", "/a b", "/a:rw", "/"])
+def test_a_volume_of_the_rack_with_a_path_that_agents_refuse(
+    tmp_path: Path, document: dict[str, Any], path: str
+) -> None:
+    document["emulation"]["volumes"] = {"data": {"path": path}}
+    assert "emulation.volumes.data.path" in problems(tmp_path, document)[0]

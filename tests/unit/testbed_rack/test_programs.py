@@ -10,7 +10,7 @@ import pytest
 
 import ocs_driver
 import testbed
-from sitefile import CabledSite, load_site
+from sitefile import CabledSite, EmulatedVolume, Emulation, load_site
 from testbed.ocs_emulator import command as ocs_emulator
 from testbed.rack import preflight, programs, record
 from testbed.rack.errors import RackError
@@ -97,6 +97,20 @@ def test_an_agent_serves_the_endpoints_of_its_server(site: CabledSite, tmp_path:
     assert [e["name"] for e in json.loads(options["--endpoints"])] == ["gpu2", "gpu3"]
     assert options["--listen"] == "127.0.0.1:7702"
     assert options["--nic-netns"] == "ll-srv1"
+
+
+def test_agents_offer_the_volumes_of_the_site_file(site: CabledSite, tmp_path: Path) -> None:
+    volumes = {
+        "imagenet": EmulatedVolume("/srv/imagenet"),
+        "scratch": EmulatedVolume(writable=True),
+    }
+    site = dataclasses.replace(site, emulation=Emulation(volumes=volumes))
+    for server in site.servers:
+        argv = programs.agent(tmp_path, site, server, "unix:///x", {}).argv
+        assert [argv[n + 1] for n, word in enumerate(argv) if word == "--volume"] == [
+            "imagenet=/srv/imagenet:ro",
+            f"scratch={tmp_path}/volumes/scratch:rw",
+        ]
 
 
 def test_a_switch_without_emulator_is_named(site: CabledSite, tmp_path: Path) -> None:

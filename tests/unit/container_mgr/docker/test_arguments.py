@@ -18,7 +18,7 @@ from container_mgr.docker.arguments import (
 from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.users import User
-from container_mgr.values import BoundVolume, RankLimits, RankSpec
+from container_mgr.values import AgentError, BoundVolume, RankLimits, RankSpec, VolumeMount
 from tests.unit.container_mgr.ranks.test_policy import GOOD
 
 HOST = Host(
@@ -225,3 +225,75 @@ def test_the_parent_cgroup_is_written_for_the_driver(driver: str, parent: str) -
 def test_the_quota_is_never_below_the_kernels_minimum() -> None:
     assert cpu_quota_us(0.25) == 12_500
     assert cpu_quota_us(0.001) == 1000
+
+
+def volume(name: str, path: str, disk: str = "/dev/sdb", **fields: Any) -> BoundVolume:
+    return BoundVolume(VolumeMount(name, path, **fields), f"/srv/{name}", disk)
+
+
+def test_a_volume_is_bound_alone() -> None:
+    _, host = arguments(
+        GOOD, volumes=[volume("data", "/data", read_only=True), volume("scratch", "/s")]
+    )
+    options = {"Propagation": "rprivate", "NonRecursive": True}
+    assert added(host) == {
+        "mounts": [
+            {
+                "Type": "bind",
+                "Source": source,
+                "Target": target,
+                "ReadOnly": read_only,
+                "BindOptions": options,
+            }
+            for source, target, read_only in (
+                ("/srv/data", "/data", True),
+                ("/srv/scratch", "/s", False),
+            )
+        ]
+    }
+
+
+def test_limits_hold_on_the_disks_of_volumes_and_the_lowest_counts() -> None:
+    limits = RankLimits(read_bps=5_000_000)
+    volumes = [
+        volume("data", "/data", read_only=True, read_bps=2_000_000),
+        volume("more", "/more", read_bps=9_000_000, write_bps=1_000_000),
+        volume("nvme", "/nvme", disk="/dev/nvme0n1", write_bps=3_000_000),
+        volume("nfs", "/nfs", disk=""),
+    ]
+    _, host = arguments(replace(GOOD, limits=limits), volumes=volumes)
+    assert host["device_read_bps"] == [
+        {"Path": "/dev/sda", "Rate": 5_000_000},
+        {"Path": "/dev/sdb", "Rate": 2_000_000},
+        {"Path": "/dev/nvme0n1", "Rate": 5_000_000},
+    ]
+    assert host["device_write_bps"] == [
+        {"Path": "/dev/sdb", "Rate": 1_000_000},
+        {"Path": "/dev/nvme0n1", "Rate": 3_000_000},
+    ]
+
+
+def test_volumes_of_an_image_are_memory_of_the_rank() -> None:
+    declares = ["/cache/", "/data", "/tmp", "/var/lib/x"]
+    _, host = arguments(GOOD, volumes=[volume("data", "/data")], declares=declares)
+    memory = [mount for mount in host["mounts"] if mount["Type"] == "tmpfs"]
+    assert [mount["Target"] for mount in memory] == ["/cache", "/var/lib/x"]
+    assert {mount["TmpfsOptions"]["SizeBytes"] for mount in memory} == {1 << 29}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/proc", "/proc/self", "/sys/x", "/dev", "/lightloom", "/lightloom/rank"),
+        *("/run/lightloom", "/data/inside", "relative", "/a/../b", "/a,b", "//x", "/a\n"),
+    ],
+)
+def test_an_image_whose_volumes_cannot_be_mounted_is_refused(path: str) -> None:
+    with pytest.raises(AgentError, match="declares the volume") as refused:
+        arguments(GOOD, volumes=[volume("data", "/data")], declares=[path])
+    assert (refused.value.code, refused.value.obj) == ("invalid", GOOD.key.container)
+
+
+def test_an_image_with_very_many_volumes_is_refused() -> None:
+    with pytest.raises(AgentError, match="more than 16 volumes"):
+        arguments(GOOD, declares=[f"/v{n}" for n in range(17)])

@@ -13,11 +13,13 @@ import pytest
 from container_mgr.docker import engine
 from container_mgr.docker.engine import (
     DockerHost,
+    EngineFacts,
     EngineFailure,
     EngineRefusedError,
     EngineTimeoutError,
     EngineUnavailableError,
 )
+from container_mgr.users import User
 
 Answer = tuple[int, object] | None
 """Status and JSON body, or None for no answer."""
@@ -146,3 +148,17 @@ async def test_a_pull_has_a_deadline(
         with pytest.raises(EngineTimeoutError):
             await host.pull("registry.example/x:1")
         host.close()
+
+
+@pytest.mark.parametrize(
+    ("root", "remapped", "base"),
+    [
+        ("/var/lib/docker/100000.200000", True, User(100_000, 200_000)),
+        ("/var/lib/docker/100000.200000", False, None),
+        ("/var/lib/docker", True, None),
+        ("", True, None),
+    ],
+)
+def test_users_of_containers_outside_them(root: str, remapped: bool, base: User | None) -> None:
+    facts = EngineFacts("28", "systemd", 1 << 30, remapped_users=remapped, root=root)
+    assert facts.remapped_base == base

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from container_mgr.docker.inspection import container_of, is_ours, parse_time
+from container_mgr.values import Scope, VolumeMount
 from tests.unit.container_mgr.ranks.test_policy import GOOD
 
 
@@ -36,6 +38,21 @@ def test_a_rank_is_read_from_its_labels() -> None:
     assert found.exit_code is None
     assert found.finished_at is None
     assert not found.share_applied
+
+
+def test_a_restarted_agent_knows_a_containers_volumes() -> None:
+    mounts = (
+        VolumeMount("data", "/data", read_only=True),
+        VolumeMount("scratch", "/s", scope=Scope.JOB, owner="vision.red", quota_bytes=7),
+    )
+    raw = inspected()
+    raw["Config"]["Labels"] = replace(GOOD, volumes=mounts).labels("srv0", 3)
+    assert container_of(raw).volumes == mounts
+    del raw["Config"]["Labels"]["lightloom.volumes"]  # of an agent that knew none
+    assert container_of(raw).volumes == ()
+    raw["Config"]["Labels"]["lightloom.volumes"] = '[{"volume": "x"}]'
+    with pytest.raises(ValueError, match="not an agent's"):
+        container_of(raw)
 
 
 def test_an_exit_is_reported_with_its_code() -> None:

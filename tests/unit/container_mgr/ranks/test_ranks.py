@@ -262,7 +262,8 @@ async def test_files_that_a_job_leaves_in_its_directory_are_harmless(
     assert "LIGHTLOOM_MTU" in link.read_text(encoding="ascii")
     assert not link.is_symlink()
     assert await states(rig) == {0: RankState.RUNNING, 1: RankState.RUNNING}
-    assert sorted(p.name for p in wall.parent.iterdir()) == [NIC_FILE], "a temporary file was left"
+    left = sorted(path.name for path in wall.parent.iterdir())
+    assert left == ["group", NIC_FILE, "passwd"], "a temporary file was left"
 
 
 def status_files(rig: AgentRig, rank: int) -> Path:

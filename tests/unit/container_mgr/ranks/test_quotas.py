@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from container_mgr.ranks.quotas import QuotaWatch, size, why_end
+from container_mgr.values import AgentError, Container, Scope, VolumeMount
+from container_mgr.volumes.records import Record
+from container_mgr.volumes.volumes import DataKey, Volumes
+from tests.unit.container_mgr.volume_parts import (
+    JOB,
+    KEY,
+    ME,
+    Place,
+    container,
+    records_of,
+    spec,
+)
+
+FULL = Record(Scope.JOB, "vision.red", 1, 1.0, 1.0, bytes=10_001, files=1, measured_at=1.0)
+
+
+def test_the_reason_names_volume_use_and_quota() -> None:
+    assert why_end(container(JOB), KEY, FULL) == (
+        "the data of vision.red in volume scratch is 9.767 KiB, its quota is 9.766 KiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "record"),
+    [
+        (container(JOB), replace(FULL, bytes=10_000)),
+        (container(JOB), replace(FULL, bytes=None)),
+        (container(JOB, state="paused"), FULL),
+        (container(JOB, state="exited"), FULL),
+        (container(replace(JOB, owner="text.red")), FULL),
+        (container(replace(JOB, volume="other")), FULL),
+        (container(replace(JOB, quota_bytes=None)), FULL),
+        (container(VolumeMount("scratch", "/s")), FULL),
+    ],
+)
+def test_a_rank_that_may_go_on(one: Container, record: Record) -> None:
+    assert why_end(one, KEY, record) == ""
+
+
+def test_data_that_cannot_be_measured_is_no_way_around_a_quota() -> None:
+    assert "too deep" in why_end(container(JOB), KEY, replace(FULL, bytes=0, too_deep=True))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**60, "1.049e+06 TiB")]
+)
+def test_sizes(number: int, text: str) -> None:
+    assert size(number) == text
+
+
+@dataclass
+class Ended:
+    """The containers of a server, and those that were ended."""
+
+    containers: Sequence[Container]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    async def observe(self) -> Sequence[Container]:
+        return self.containers
+
+    async def end(self, one: Container, reason: str) -> None:
+        self.reasons[one.key.job] = reason
+
+
+async def test_every_job_that_uses_full_data_is_ended_and_no_other(
+    volumes: Volumes, place: Place
+) -> None:
+    small = replace(JOB, owner="vision.small", path="/small")
+    await volumes.bind(spec(JOB, small), ME)
+    (place.scratch / "jobs" / "vision.red" / "big").write_bytes(b"x" * 20_000)
+    ended = Ended(
+        [container(JOB, job="red"), container(JOB, job="too"), container(small, job="small")]
+    )
+    watch = QuotaWatch(volumes, ended.observe, ended.end)
+    await watch.enforce()
+    assert set(ended.reasons) == {"red", "too"}
+
+
+async def test_all_data_is_measured_also_without_a_quota_or_a_rank(
+    volumes: Volumes, place: Place
+) -> None:
+    free = replace(JOB, owner="vision.free", path="/free", quota_bytes=None)
+    await volumes.bind(spec(JOB, free), ME)
+    ended = Ended([])
+    await QuotaWatch(volumes, ended.observe, ended.end).measure()
+    found = await records_of(volumes)
+    assert {owner: record.files for owner, record in found.items()} == {
+        "vision.red": 0,
+        "vision.free": 0,
+    }
+
+
+async def test_a_volume_that_fails_does_not_stop_the_others() -> None:
+    class Broken(Volumes):
+        async def measure(self, key: DataKey, *, used: bool) -> Record | None:
+            if key.volume == "broken":
+                raise AgentError("unavailable", key.volume, "does not answer")
+            return FULL
+
+    broken = replace(JOB, volume="broken", path="/broken")
+    ended = Ended([container(broken, job="blue"), container(JOB, job="red")])
+    await QuotaWatch(Broken({}), ended.observe, ended.end).enforce()
+    assert set(ended.reasons) == {"red"}
