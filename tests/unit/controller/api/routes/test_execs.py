@@ -46,7 +46,7 @@ def text(data: bytes) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
