@@ -66,7 +66,7 @@ async def test_a_command_is_recorded_before_it_begins_and_at_its_end(site: Site)
         assert site.service.commands_run == []
         shown = lines(await client.get(f"{JOB}/{ident}"))
     assert shown == [
-        {"stream": "stderr", "data": text(b"no more\xff\n")},
+        {"stream": "stderr", "data": text(b"no more\n")},
         {"exit_code": 3, "reason": ""},
     ]
     end = (await records(site))[-1]
