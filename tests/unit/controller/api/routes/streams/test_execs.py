@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
-from controller.api.routes import execs
+from controller.api.routes.streams import execs
 from controller.base.errors import ServiceError
 from tests.unit.controller.api.people_rig import Site, people_site
 from tests.unit.controller.api.test_following import following
