@@ -228,7 +228,7 @@ def test_a_command_ends_with_its_caller(site: Site, signum: signal.Signals) -> N
 def test_a_frozen_job_is_refused_and_its_commands_freeze_and_go_on(site: Site) -> None:
     word = uuid.uuid4().hex
     ticks = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
-    command = [*CLI, "exec", "red", "--idle-timeout", "2s", "--", "sh", "-c", ticks, word]
+    command = [*CLI, "exec", "red", "--idle-timeout", "10s", "--", "sh", "-c", ticks, word]
     with subprocess.Popen(command, env=site.env, stdout=subprocess.PIPE) as caller:
         assert caller.stdout is not None
         assert caller.stdout.readline() == b"1\n"
@@ -236,7 +236,7 @@ def test_a_frozen_job_is_refused_and_its_commands_freeze_and_go_on(site: Site) -
         _, why = site.run("exec", "red", "--", "true", code=6)
         assert b"paused" in why
         assert b"lightloom resume red" in why
-        time.sleep(4)  # longer than the idle time-out, which a freeze does not count for
+        time.sleep(12)  # longer than the idle time-out, which a freeze does not count for
         assert caller.poll() is None
         site.run("resume", "red")
         rest, _ = caller.communicate(timeout=LIMIT_S)
