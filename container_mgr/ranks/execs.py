@@ -219,12 +219,12 @@ class Execs:
     def _enter(self, container: Container, name: str) -> None:
         here = container.key.container
         for found, most, where in (
-            (self._running[here], MOST_PER_RANK, "this rank"),
-            (self._running.total(), MOST, "this server"),
+            (self._running[here], MOST_PER_RANK, "in this rank"),
+            (self._running.total(), MOST, "on this server"),
         ):
             if found >= most:
                 raise AgentError(
-                    "conflict", name, f"{most} commands run in {where} already", "end one of them"
+                    "conflict", name, f"{most} commands run {where} already", "end one of them"
                 )
         self._running[here] += 1
 

@@ -19,7 +19,6 @@ from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
     console,
-    execs,
     fabric,
     files,
     images,
@@ -30,13 +29,13 @@ from controller.api.routes import (
     plans,
     repairs,
     session,
-    stream,
 )
 from controller.api.routes.metrics import site as metrics
+from controller.api.routes.streams import events, execs
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
-PARTS = (session, files, fabric, optics, jobs, execs, images, plans, repairs, live, stream, people)
+PARTS = (session, files, fabric, optics, jobs, execs, images, plans, repairs, live, events, people)
 
 
 def create_app(

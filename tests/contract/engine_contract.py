@@ -319,9 +319,9 @@ class EngineContract:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         storm = "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"
         word = uuid.uuid4().hex
-        async with executing(rig, "sh", "-c", storm, word, idle_s=2.0) as run:
+        async with executing(rig, "sh", "-c", storm, word, idle_s=8.0) as run:
             await run.shows(b"yyy")
-            await all_ended(word)  # it could write nothing for 2 s
+            await all_ended(word)  # it could write nothing for 8 s
             end = await run.end()
             assert end.exit_code is None
             assert "no input and no output" in end.reason

@@ -291,8 +291,8 @@ class FakeDocker:
         for one in self.containers.values():
             self._kill(one)
         for command in self.execs.values():
-            if command.process is not None and command.process.returncode is None:
-                command.process.kill()
+            if command.process is not None:
+                command.process._transport.close()  # type: ignore[attr-defined]  # kills it
 
     async def _freezer(self, call: str, name: str, sig: signal.Signals, status: str) -> None:
         self._begin(call)

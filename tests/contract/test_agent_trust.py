@@ -147,6 +147,8 @@ async def refused_with(
     stub = agent_pb2_grpc.AgentStub(channel)
     descriptor = next(m for m in METHODS if m.name == method)
     request = getattr(pb, descriptor.input_type.name)()
+    if descriptor.client_streaming:
+        request = _stream_of(request)
     call = getattr(stub, method)(request, timeout=deadline_s, metadata=((TERM_KEY, str(term)),))
     try:
         if descriptor.server_streaming:
@@ -158,6 +160,10 @@ async def refused_with(
     finally:
         call.cancel()
     return None
+
+
+async def _stream_of(request: object) -> AsyncIterator[object]:
+    yield request
 
 
 @pytest.mark.parametrize("method", sorted({m.name for m in METHODS} - READING))

@@ -30,7 +30,7 @@ def raw() -> Iterator[None]:
 
     handlers = {signum: signal.signal(signum, end) for signum in _ENDING}
     try:
-        tty.setraw(sys.stdin)
+        tty.setraw(sys.stdin, termios.TCSADRAIN)  # what was typed before is kept
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

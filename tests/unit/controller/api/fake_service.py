@@ -213,7 +213,7 @@ class FakeCommands:
                         break
                     case Typed(data=bytes(data)):
                         yield ExecOutput("stdout", data)
-            yield ExecOutput("stderr", b"no more\xff\n")
+            yield ExecOutput("stderr", b"no more\n")
             yield ExecEnd(3)
         finally:
             self._fake.commands_ended += 1

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.api.routes.stream import _pieces
+from controller.api.routes.streams.events import _pieces
 from controller.base.errors import ServiceError
 from controller.schema.stream import ChangedView, ResyncView, SampleView
 from controller.stream.feed import KEPT_FRAMES, QUEUE_FRAMES, Feed, Frame

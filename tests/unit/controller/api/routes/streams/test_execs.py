@@ -13,8 +13,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from controller.api import executing
 from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
-from controller.api.routes import execs
+from controller.api.routes.streams import execs
 from controller.base.errors import ServiceError
 from tests.unit.controller.api.people_rig import Site, people_site
 from tests.unit.controller.api.test_following import following
@@ -46,7 +47,7 @@ def text(data: bytes) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -66,7 +67,7 @@ async def test_a_command_is_recorded_before_it_begins_and_at_its_end(site: Site)
         assert site.service.commands_run == []
         shown = lines(await client.get(f"{JOB}/{ident}"))
     assert shown == [
-        {"stream": "stderr", "data": text(b"no more\xff\n")},
+        {"stream": "stderr", "data": text(b"no more\n")},
         {"exit_code": 3, "reason": ""},
     ]
     end = (await records(site))[-1]
@@ -180,6 +181,15 @@ async def test_an_error_after_the_beginning_is_the_last_line(site: Site) -> None
         (problem,) = lines(await client.get(f"{JOB}/{ident}"))
     assert (problem["code"], problem["status"]) == ("conflict", 409)
     assert "frozen" in (await records(site))[-1][3]
+
+
+async def test_users_leave_room_for_operators(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executing, "MOST", 1)
+    async with site.client(USER) as client, site.client("operator") as operator:
+        await prepare(client, "true")
+        refused = await client.post(JOB, json={"command": ["true"]})
+        assert refused.status_code == 503
+        await prepare(operator, "true")
 
 
 async def test_a_token_has_so_many_commands_and_unopened_ones_are_dropped(site: Site) -> None:

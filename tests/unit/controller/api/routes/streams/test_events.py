@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from starlette.types import Message, Scope
 from structlog.testing import capture_logs
 
-from controller.api.routes.stream import HELLO, PING, Stream
+from controller.api.routes.streams.events import HELLO, PING, Stream
 from controller.daemon.listen import PeopleOptions
 from controller.stream.feed import Feed
 from tests.unit.controller.api.served import serving

@@ -1,0 +1,84 @@
+"""The verb ``exec`` against a controller that repeats its input; the rack has a terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from controller.base.errors import ServiceError
+from controller.devices.engine import ExecEnd
+from tests.unit.console.cli.conftest import Run
+from tests.unit.controller.api.fake_service import FakeService
+
+CLI = [sys.executable, "-c", "import sys; from console.cli.main import main; sys.exit(main())"]
+
+
+def ran(url: str, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run the command line in a process of its own, with a pipe as stdin."""
+    env = {**os.environ, "LIGHTLOOM_URL": url}
+    return subprocess.run(
+        [*CLI, *words], input=given, capture_output=True, check=False, timeout=90, env=env
+    )
+
+
+def test_input_output_and_exit_code(url: str, service: FakeService) -> None:
+    sent = bytes(range(256)) * 800
+    done = ran(url, "exec", "-i", "job/red", "--rank", "1", "--", "cat", "-n", given=sent)
+    assert done.stdout == sent
+    assert done.stderr == b"no more\n"
+    assert done.returncode == 3
+    ((job, request),) = service.commands_run
+    assert (job, request.rank, request.command) == ("red", 1, ["cat", "-n"])
+    assert (request.stdin, request.terminal, request.window) == (True, False, None)
+
+
+def test_without_i_there_is_no_input(url: str, service: FakeService) -> None:
+    limits = ("--idle-timeout", "2m", "--time-limit", "1h")
+    done = ran(url, "exec", *limits, "red", "--", "cat", given=b"not passed on")
+    assert done.stdout == b""
+    assert done.returncode == 3
+    ((_, request),) = service.commands_run
+    assert (request.idle_s, request.total_s) == (120, 3600)
+
+
+def test_a_terminal_is_needed_for_t(run: Run, service: FakeService) -> None:
+    refused = run("exec", "-t", "red", "--", "sh")
+    assert refused.code == 2
+    assert "-t needs a terminal" in refused.err
+    assert service.commands_run == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "exit_code"),
+    [("exec", "conflict", 6), ("exec_begun", "conflict", 6), ("exec", "not_found", 5)],
+)
+def test_refusals_have_their_exit_codes(
+    run: Run, service: FakeService, operation: str, code: str, exit_code: int
+) -> None:
+    service.refuse[operation] = ServiceError(code, "no", hint="resume it first")  # type: ignore[arg-type]
+    refused = run("exec", "red", "--", "true")
+    assert refused.code == exit_code
+    assert "resume it first" in refused.err
+
+
+def test_a_limit_has_the_exit_code_of_time_outs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = ExecEnd(None, "it ran for 5 s, its time limit")
+    monkeypatch.setattr("tests.unit.controller.api.fake_service.ExecEnd", lambda _: end)
+    ended = run("exec", "red", "--", "sleep", "9")
+    assert ended.code == 124
+    assert "it ran for 5 s" in ended.err
+
+
+def test_a_reader_that_leaves_is_no_error_message(url: str, service: FakeService) -> None:
+    env = {**os.environ, "LIGHTLOOM_URL": url}
+    pipe = subprocess.PIPE
+    command = [*CLI, "exec", "-i", "red", "--", "cat"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, errors = process.communicate(b"some output\n", timeout=90)
+    assert process.returncode == 141
+    assert errors == b""

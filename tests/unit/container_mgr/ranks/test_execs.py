@@ -1,0 +1,148 @@
+"""Commands in ranks: their clocks, and their ends when engine or agent fail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from container_mgr.ranks import execs
+from container_mgr.ranks.execs import Clock, Start, Window, check, fits
+from container_mgr.values import AgentError
+from controller.devices.engine import EngineError, ExecEnd, Fenced
+from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.contract.engine_contract import SLEEP, TICKS, all_ended, executing
+
+
+@pytest_asyncio.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
+    async with agent_rig(tmp_path) as one:
+        await one.engine.start([one.spec(0, *SLEEP)], 60)
+        yield one
+
+
+def start(*command: str, job: str = "red", window: Window | None = None) -> Start:
+    return Start(job, 0, command, False, window, 10, 100)
+
+
+def test_silence_and_time_end_a_command() -> None:
+    clock = Clock.at(start("true"), 1000)
+    assert clock.passed(1009, frozen=False) == ""
+    assert "no input and no output for 10 s" in clock.passed(1010, frozen=False)
+    clock.heard = 1099
+    assert "time limit" in clock.passed(1100, frozen=False)
+
+
+def test_a_freeze_is_no_silence_but_takes_time() -> None:
+    clock = Clock.at(start("true"), 0)
+    assert clock.passed(9, frozen=False) == ""
+    assert clock.passed(90, frozen=True) == ""
+    assert clock.passed(90.5, frozen=False) == ""
+    assert "no input" in clock.passed(91.5, frozen=False)
+    assert "time limit" in clock.passed(100, frozen=True)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=40))
+def test_a_command_is_silent_as_long_as_it_was_awake(steps: list[tuple[float, bool]]) -> None:
+    clock, now, awake = Clock.at(Start("red", 0, ("true",), False, None, 10, 1e6), 0), 0.0, 0.0
+    for pause, frozen in steps:
+        now, awake = now + pause, awake + (0 if frozen else pause)
+        if abs(awake - 10) > 1e-6:
+            assert bool(clock.passed(now, frozen=frozen)) == (awake >= 10)
+
+
+def test_limits_are_those_of_the_agent_at_most() -> None:
+    for asked in (0, -1, 1e12):
+        clock = Clock.at(Start("red", 0, ("true",), False, None, asked, asked), 0)
+        assert (clock.idle_s, clock.total_s) == (execs.MAX_IDLE_S, execs.MAX_TOTAL_S)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        start(),
+        start("a\0b"),
+        start("x" * 2**20),
+        start("true", job="../x"),
+        start("true", window=Window(0, 80)),
+        start("true", window=Window(24, 2**31)),
+    ],
+)
+def test_what_cannot_run_is_invalid(wrong: Start) -> None:
+    with pytest.raises(AgentError) as refused:
+        check(wrong)
+    assert refused.value.code == "invalid"
+    assert not fits(Window(24, 0))
+
+
+async def test_a_command_that_an_earlier_agent_left_is_ended(rig: AgentRig) -> None:
+    word = uuid.uuid4().hex
+    async with executing(rig, *TICKS, word) as run:
+        await run.shows(b"1\n")
+        await rig.ranks.recover()
+        await all_ended(word)
+        assert (await run.end()).exit_code == 137
+
+
+async def test_a_start_without_an_answer_is_ended_when_it_happens(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine hangs, its caller is told, and then the engine begins the command."""
+    monkeypatch.setattr(execs, "_LATE_S", 60.0)
+    rig.docker.lost["exec_attach"] = 1
+    word = uuid.uuid4().hex
+    async with executing(rig, *TICKS, word) as run:
+        with pytest.raises(EngineError) as failed:
+            await run.end()
+    assert failed.value.code == "timeout"
+    (late,) = rig.docker.execs.values()
+    await late.begin()
+    await all_ended(word)
+    late.close()
+
+
+async def test_a_place_is_taken_until_the_engine_says_that_the_command_ended(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execs, "MOST", 1)
+    async with executing(rig, *TICKS) as run:
+        await run.shows(b"1\n")
+        rig.docker.lost["exec_state"] = 3
+    async with executing(rig, "true") as second:
+        with pytest.raises(EngineError) as refused:
+            await second.end()
+    assert refused.value.code == "conflict"
+
+    async def again() -> ExecEnd:
+        async with executing(rig, "true") as run:
+            return await run.end()
+
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert await again() == ExecEnd(0)
+                return
+            except EngineError:
+                await asyncio.sleep(0.02)
+
+
+async def test_an_older_controller_runs_no_command(rig: AgentRig) -> None:
+    rig.fence.raise_to(7)
+    with pytest.raises(Fenced):
+        async with executing(rig, "true") as run:
+            await run.end()
+    assert rig.docker.calls["exec_create"] == 0
+
+
+async def test_a_command_whose_container_ends_was_killed(rig: AgentRig) -> None:
+    async with executing(rig, "sh", "-c", "echo $$; exec sleep 600") as run:
+        await run.shows(b"\n")
+        os.kill(int(run.out), 9)  # as the end of its container does
+        assert await run.end() == ExecEnd(137)
