@@ -21,6 +21,7 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.jobs.keeper import JobKeeper
+from controller.jobs.late_lines import LateLines
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
@@ -143,7 +144,8 @@ class Service:
         )
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
-        self._watch = JobWatch(self._state, engine, ender, restarter)
+        late = LateLines(self._state, engine, ender, self._tasks)
+        self._watch = JobWatch(self._state, engine, ender, restarter, late)
         self._interrupted = Interrupted(self._state)
         self._adopter = Adopter(
             self._state,
