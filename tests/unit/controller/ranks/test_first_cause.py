@@ -92,9 +92,7 @@ def test_a_crash_during_the_stop_explains_a_lost_connection() -> None:
     found = first_cause(ends, {0: (RESET,)}, lived)
     assert found is not None
     assert found.rank == 1
-    assert found.others == (
-        "rank 0 lost the connection to another rank; lightloom stopped rank 2"
-    )
+    assert found.others == ("rank 0 lost the connection to another rank; lightloom stopped rank 2")
 
 
 @pytest.mark.parametrize("code", [0, 1, 130, 137, 143])

@@ -60,8 +60,9 @@ class Writer(agent_pb2_grpc.AgentServicer):
 
 
 @contextlib.asynccontextmanager
-async def site(*agents: Writer) -> AsyncIterator[AgentEngine]:
-    addresses, servers = {}, []
+async def site(*agents: Writer, away: str = "") -> AsyncIterator[AgentEngine]:
+    """Serve these as srv0, srv1, ...; nothing listens at the address of ``away``."""
+    addresses, servers = {away: "127.0.0.1:1"} if away else {}, []
     for number, agent in enumerate(agents):
         server = grpc.aio.server()
         agent_pb2_grpc.add_AgentServicer_to_server(agent, server)
@@ -230,11 +231,14 @@ def test_the_places_of_ended_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_server_that_is_away_is_named_in_place_of_its_output() -> None:
     mine, other = Writer(holds=False), Writer(holds=False)
-    async with site(mine, other) as engine:
-        engine._stubs["srv2"] = agent_pb2_grpc.AgentStub(grpc.aio.insecure_channel("127.0.0.1:1"))  # type: ignore[no-untyped-call]
+    async with site(mine, other, away="srv2") as engine:
         placed = {0: "srv0", 1: "srv1", 2: "srv2"}
         found = [line async for line in engine.logs("red", None, 10, False, placed)]
-        assert {line.rank: line.stream for line in found} == {0: "stdout", 1: "stdout", 2: "missing"}
+        assert {(line.rank, line.stream) for line in found} == {
+            (0, "stdout"),
+            (1, "stdout"),
+            (2, "missing"),
+        }
         (missing,) = [line.text for line in found if line.stream == "missing"]
         assert missing == "output of rank 2 is missing here: srv2 does not answer"
         only = [line async for line in engine.logs("red", 2, 10, False, placed)]
