@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from controller.devices.engine import RankState
+from controller.devices.engine import RankState, RankStatus
 from controller.jobs import restart_policy, watch
 from controller.ranks import ends
 from controller.schema.fabric import EndpointView
@@ -248,3 +248,31 @@ async def test_a_job_that_completes_after_a_restart_shows_no_failure(rack: Rack)
     assert again.failure.cause == "rank 0 exited with code 3"
     rack.engine.exit("red", 0, 0)
     assert (await until(rack, "red", state="completed")).failure is None
+
+
+async def test_the_cause_survives_a_crash_while_the_job_is_stopped(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The containers are gone then, and only the store knows why the job failed."""
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+    stopping = asyncio.Event()
+    stop = rack.engine.stop
+
+    async def never(job: str, grace_s: float) -> list[RankStatus]:
+        await stop(job, grace_s)
+        stopping.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(rack.engine, "stop", never)
+    rack.engine.exit("red", 1, 3)
+    async with asyncio.timeout(60):
+        await stopping.wait()
+    await rack.down()
+    monkeypatch.setattr(rack.engine, "stop", stop)
+    await rack.up()
+    job = await until(rack, "red", state="failed")
+    assert job.reason == "rank 1 exited with code 3"
+    assert job.failure is not None
+    assert job.failure.lines == ["one", "two"]
