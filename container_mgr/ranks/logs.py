@@ -243,6 +243,8 @@ async def read(
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
     wanted: Wanted = Wanted(),
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[list[Line]]:
     """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
 
@@ -268,12 +270,12 @@ async def read(
             rotated = follow and await _in_thread(reader.rotated)
             quiet, more = True, True
             while more:
-                began = time.monotonic()
+                began = clock()
                 lines, more = await _in_thread(reader.batch)
                 quiet = quiet and not lines
                 yield lines
                 if follow and more:
-                    await asyncio.sleep(_REST * (time.monotonic() - began))
+                    await sleep(_REST * (clock() - began))
             if rotated:
                 lost = await _in_thread(reader.renew)
                 if lost is None:
@@ -282,7 +284,7 @@ async def read(
             elif not living and quiet:
                 break
             elif quiet:
-                await asyncio.sleep(_POLL_S)
+                await sleep(_POLL_S)
             elif not follow:
                 break
         yield reader.rest()

@@ -66,10 +66,9 @@ class JobRestarter:
 
     async def _restart(self, name: str, epoch: int, wait_s: float, again: str) -> None:
         try:
-            job = self._state.jobs[name]
-            await self._ender.keep(name)
-            problem, failure = await self._ender.stop_failed(job)
-            self._tell(job, failure or job.failure, again)
+            failed = self._state.jobs[name]
+            problem, failure = await self._ender.stop_failed(failed)
+            self._tell(failed, failure or failed.failure, again)
             if not problem:
                 await asyncio.sleep(wait_s)
             now = self._state.jobs.get(name)

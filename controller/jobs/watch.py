@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
+from controller.jobs.late_lines import LateLines
 from controller.jobs.restarts import JobRestarter
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
@@ -32,12 +33,18 @@ class JobWatch:
     """Observes all containers; ends or restarts jobs, and marks endpoints unfit."""
 
     def __init__(
-        self, state: State, engine: ExecutionEngine, ender: JobEnder, restarter: JobRestarter
+        self,
+        state: State,
+        engine: ExecutionEngine,
+        ender: JobEnder,
+        restarter: JobRestarter,
+        late: LateLines,
     ) -> None:
         self._state = state
         self._engine = engine
         self._ender = ender
         self._restarter = restarter
+        self._late = late
         self._missing_for: dict[tuple[str, int, int], int] = {}
         """By job, epoch and rank: rounds in a row without the container."""
         self._unfit_for: dict[str, int] = {}
@@ -59,6 +66,7 @@ class JobWatch:
             if job.state in ("running", "paused") and not self._ender.is_ending(job.name):
                 missed.update(self._check(job, by_job.get(job.name, [])))
         self._missing_for = missed
+        self._late.look()
         epochs = {(job.name, job.epoch) for job in self._state.jobs.values() if job.holding}
         self._sick_for = {key: n for key, n in self._sick_for.items() if key[:2] in epochs}
 

@@ -180,6 +180,27 @@ class ConditionView(View):
     since: float
 
 
+class FailureView(View):
+    """Why the job's latest run that failed did so."""
+
+    rank: int
+    """The rank that failed first."""
+    endpoint: str
+    epoch: int
+    """Of the run that failed."""
+    exit_code: int | None = None
+    signal: str = ""
+    """``SIGSEGV`` if a signal ended it."""
+    oom: bool = False
+    cause: str
+    others: str = ""
+    """What ended the other ranks."""
+    lines: list[str] | None = None
+    """The last lines of the rank's output; null in lists of jobs."""
+    unread: str = ""
+    """Why its output could not be read; empty if it was."""
+
+
 class RankView(View):
     """One rank of a job: where it runs and how fast."""
 
@@ -274,6 +295,8 @@ class JobView(View):
     steps: StepsView | None = None
     """Of a running job on a site whose link rates are known."""
     conditions: list[ConditionView]
+    failure: FailureView | None = None
+    """Of a job that failed, or that runs again after a failure."""
 
 
 class NicView(View):

@@ -24,6 +24,7 @@ from controller.fabric.mover import Mover
 from controller.images.keeper import ImageKeeper
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
+from controller.jobs.late_lines import LateLines
 from controller.jobs.limits import TimeLimits
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
@@ -158,7 +159,8 @@ class Service:
         )
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
-        self._watch = JobWatch(self._state, engine, ender, restarter)
+        late = LateLines(self._state, engine, ender, self._tasks)
+        self._watch = JobWatch(self._state, engine, ender, restarter, late)
         remover = DataRemover(self._state, engine)
         self._volumes = VolumeWatch(self._state, engine, remover)
         self._courier = Courier(self._state)

@@ -15,6 +15,7 @@ from controller.schema.fabric import EndpointView
 from controller.schema.jobs import (
     ConditionView,
     ContainerView,
+    FailureView,
     GpuFiguresView,
     JobView,
     JobVolumeView,
@@ -28,7 +29,7 @@ from controller.schema.jobs import (
 from controller.schema.live import TopRowView, TopView
 from controller.state.light import spread
 from controller.state.queue import QueueReport
-from controller.state.records import JobRecord, JobSpec
+from controller.state.records import Failure, JobRecord, JobSpec
 from controller.state.state import State
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
@@ -93,7 +94,7 @@ class JobViews:
     async def jobs(self, records: Iterable[JobRecord]) -> list[JobView]:
         """Return these jobs; all of them show the same state of the fabric."""
         moment = self._moment()
-        return await in_slices(list(records), lambda record: self._job(record, moment))
+        return await in_slices(list(records), lambda record: _listed(self._job(record, moment)))
 
     def job(self, job: JobRecord) -> JobView:
         """Return one job."""
@@ -163,6 +164,7 @@ class JobViews:
             wait=wait_view(job, self._state.jobs.queue) if job.state == "pending" else None,
             placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
             steps=steps_view(job, self._meter, moment.rates) if job.state == "running" else None,
+            failure=failure_view(job.failure) if job.failure else None,
             conditions=_conditions(job, excess, self._state.jobs.stalled.get(job.name)),
         )
 
@@ -280,6 +282,29 @@ class JobViews:
             )
             for rank in job.ranks
         ]
+
+
+def failure_view(failure: Failure) -> FailureView:
+    """Return why a run of a job failed."""
+    return FailureView(
+        rank=failure.rank,
+        endpoint=failure.endpoint,
+        epoch=failure.epoch,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        oom=failure.oom,
+        cause=shown(failure.cause),
+        others=shown(failure.others),
+        lines=[shown(line) for line in failure.lines],
+        unread=shown(failure.unread),
+    )
+
+
+def _listed(view: JobView) -> JobView:
+    """Return the view for a list of jobs, which has no output in it."""
+    if view.failure is None:
+        return view
+    return view.model_copy(update={"failure": view.failure.model_copy(update={"lines": None})})
 
 
 def _endpoint_row(e: EndpointView) -> TopRowView:

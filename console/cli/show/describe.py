@@ -56,7 +56,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that contain a list of objects, and the columns of each."""
 
-_SECTIONS = frozenset({"wait", "placement", "steps", "gpu"})
+_SECTIONS = frozenset({"wait", "placement", "steps", "gpu", "failure"})
 """Fields that contain one object, which gets its own heading."""
 
 
@@ -78,8 +78,18 @@ def print_object(title: str, name: str, item: Document, events: Sequence[Documen
     for key, section in sections.items():
         out.line("")
         out.line(f"{key}:")
-        inside = [(_label(name), value_text(name, value)) for name, value in section.items()]
+        lines = section.get("lines")
+        inside = [
+            (_label(name), value_text(name, value))
+            for name, value in section.items()
+            if name != "lines"
+        ]
         out.show_table(("", ""), inside, head=False)
+        if lines:
+            out.line("")
+            out.line(f"last lines of rank {section['rank']}:")
+            for line in lines:
+                out.line(f"  {line}")
     for key, listed in parts.items():
         entries = [_timed(entry) for entry in listed]
         columns = [c for c in _TABLES[key] if any(c in entry for entry in entries)]

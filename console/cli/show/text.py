@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 
-from console.cli.errors import usage
+from console.cli.errors import CliError, usage
 
 _BARS = "▁▂▃▄▅▆▇█"
 NONE = "-"
@@ -85,6 +86,28 @@ def duration_s(text: str) -> float:
     if total <= 0:
         raise usage(f"{text!r} is not a duration above 0", "for example 90, 15m, 1h30m or 2d")
     return total
+
+
+def moment_s(text: str, now: float) -> float:
+    """Parse a moment: ``10m`` before ``now``, or an ISO 8601 time (of this machine's zone if it
+    names none). Returns seconds since 1970; CliError for other text.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        pass
+    try:
+        return max(0.0, now - duration_s(text))
+    except CliError:
+        raise usage(
+            f"{text!r} is not a moment", "for example 10m, 2h30m or 2026-01-31T12:00:00"
+        ) from None
+
+
+def instant(seconds: float) -> str:
+    """Format a moment in UTC: ``2026-01-31T12:00:00.123Z``."""
+    written = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return written.replace("+00:00", "Z")
 
 
 def spread(counts: Mapping[str, int] | None) -> str:

@@ -25,7 +25,7 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.kinds import split
 from console.cli.show.output import Output
-from console.cli.show.text import duration_s, names, spread
+from console.cli.show.text import duration_s, instant, moment_s, names, spread
 from console.cli.verbs.objects import fetch
 from controller.devices.engine import Pull
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
@@ -181,7 +181,7 @@ def submit(
             "failed",
             f"job {job['name']} {job['state']}: {job.get('reason') or 'no reason given'}",
             object=f"job/{job['name']}",
-            hint=f"lightloom logs {job['name']}",
+            hint=f"lightloom describe job {job['name']}",
         )
 
 
@@ -223,24 +223,44 @@ def logs(
     tail: Annotated[
         int | None, typer.Option(min=0, help="Only the last lines of each rank.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only lines since then: 10m ago, or 2026-01-31T12:00."),
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only lines that contain this text.")
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Print when each line was written.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the output of a job's containers. -o json prints one document a line."""
+    """Print the output of a job's containers, also after its end.
+
+    Output that cannot be read (a server does not answer, or keeps it no more) is named on stderr.
+    -o json prints one document a line.
+    """
     one_of(output, Output.TABLE, Output.JSON)
     name = _bare(job)
+    start = None if since is None else moment_s(since, time.time())
     with connect(ctx) as client:
         path = f"/jobs/{client.part(name)}/logs"
         entry = None
-        for entry in client.lines(path, follow=follow, rank=rank, tail=tail):
+        given = {"rank": rank, "tail": tail, "since": start, "search": search}
+        for entry in client.lines(path, follow=follow, **given):
+            text = _prefix(entry, rank, timestamps) + entry["text"]
             if output is Output.JSON:
                 out.json_line(entry)
+            elif entry["stream"] == "missing":
+                out.say(entry["text"])
             elif sys.stdout.isatty():
-                out.line(_prefix(entry, rank) + entry["text"])
+                out.line(text)
             else:  # a pipe gets the output unchanged
-                sys.stdout.write(_prefix(entry, rank) + entry["text"] + "\n")
+                sys.stdout.write(text + "\n")
                 sys.stdout.flush()
         if entry is None and tail != 0:
-            out.say(f"job {name} has no output so far")
+            chosen = since is not None or search is not None
+            out.say(f"job {name} has no {'such output' if chosen else 'output so far'}")
 
 
 def wait(
@@ -353,8 +373,9 @@ def _bare(job: str) -> str:
     return job.removeprefix("job/")
 
 
-def _prefix(entry: Document, rank: int | None) -> str:
-    return f"[{entry['rank']}] " if rank is None else ""
+def _prefix(entry: Document, rank: int | None, timestamps: bool) -> str:
+    when = f"{instant(entry['time'])} " if timestamps else ""
+    return when + (f"[{entry['rank']}] " if rank is None else "")
 
 
 def _plain(value: object) -> str:

@@ -114,6 +114,7 @@ def page(
         f"<h1>{_e(title)}</h1>",
         f'<p class="small">{_e(_headline(job))}</p>',
         _facts(job),
+        _failure(job),
         "<h2>Throughput and utilisation</h2>",
         plots,
         "<h2>Ranks</h2>",
@@ -213,6 +214,22 @@ def _facts(job: Document) -> str:
         ("Reason", job["reason"] or NONE),
     ]
     return _table(("", ""), rows)
+
+
+def _failure(job: Document) -> str:
+    """Return why the job failed; empty if it did not."""
+    failure = job.get("failure")
+    if failure is None:
+        return ""
+    rows = [
+        ("First cause", failure["cause"]),
+        ("Endpoint", failure["endpoint"]),
+        ("Other ranks", failure["others"] or NONE),
+        *([("Not read", failure["unread"])] if failure["unread"] else []),
+    ]
+    lines = "\n".join(failure["lines"] or ())
+    said = f"<h3>Last lines of rank {failure['rank']}</h3><pre>{_e(lines)}</pre>" if lines else ""
+    return f"<h2>Failure</h2>{_table(('', ''), rows)}{said}"
 
 
 def _words(transaction: Document) -> str:

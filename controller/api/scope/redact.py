@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from controller.people.authz import ALL_PROJECTS, Owned
 from controller.schema.fabric import AggregatorView, EndpointView, EventView, NodeView, SwitchView
-from controller.schema.jobs import ContainerView, JobView, WaitView
+from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
 from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
 from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
@@ -71,9 +71,18 @@ class Redactor:
             c.model_copy(update={"message": self.text(c.message)}) if c.message else c
             for c in job.conditions
         ]
-        wait = self._wait(job.wait) if job.wait else None
-        changes = {"reason": self.text(job.reason), "conditions": conditions, "wait": wait}
+        changes = {
+            "reason": self.text(job.reason),
+            "conditions": conditions,
+            "wait": self._wait(job.wait) if job.wait else None,
+            "failure": self._failure(job.failure) if job.failure else None,
+        }
         return job.model_copy(update=changes)
+
+    def _failure(self, failure: FailureView) -> FailureView:
+        """Return why an own job failed; its own output is left as it is."""
+        texts = ("cause", "others", "unread")
+        return failure.model_copy(update={t: self.text(getattr(failure, t)) for t in texts})
 
     def _wait(self, wait: WaitView) -> WaitView:
         plan = wait.plan

@@ -7,9 +7,10 @@ server that does not answer delays no other server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -26,14 +27,13 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
+from controller.devices.agents.merge import merge
 from controller.devices.agents.messages import (
     DIGEST,
     fault_of,
     held_of,
     image_of,
     input_message,
-    lines_of,
-    missing_line,
     output_of,
     progress_of,
     rank_message,
@@ -81,7 +81,6 @@ _CLEANUP_GRACE_S = 1.0
 _BACKOFF_S = (0.5, 10.0)
 _QUEUE_SAMPLES = 4096
 _BETWEEN_BATCHES_S = 0.25
-_QUEUE_LOG_BATCHES = 8
 _LOGS_S = 600.0
 """Limit for a log that is not followed; its reader may be slow."""
 _LOGS_SILENT_S = 20.0
@@ -435,15 +434,8 @@ class AgentEngine:
         where += [(server, number) for number, server in known.items() if number not in seen_ranks]
         if not where and rank is not None:
             where = [(server, rank) for server in servers]
-        # Batches, not lines: an agent keeps each below 1 MiB of text.
-        room = asyncio.Semaphore(_QUEUE_LOG_BATCHES)
-        queue: asyncio.Queue[list[LogLine] | None] = asyncio.Queue()
-        places = Counter(number for _, number in where)
-        away: set[int] = set()
-        """Ranks that a server could not be asked about."""
-        refused: dict[int, EngineFault] = {}
 
-        async def pump(server: str, number: int) -> None:
+        def read(server: str, number: int) -> AsyncIterator[pb.LogBatch]:
             request = pb.LogsRequest(
                 job=job,
                 rank=number,
@@ -453,46 +445,11 @@ class AgentEngine:
                 search=search,
                 epoch=epoch,
             )
-            try:
-                async for batch in self._batches(server, request):
-                    await room.acquire()
-                    queue.put_nowait(lines_of(number, batch))
-            except EngineError as error:
-                fault = error.faults[0]
-                places[number] -= 1
-                if fault.code in _AWAY:
-                    away.add(number)
-                else:
-                    refused[number] = fault
-                if number in away and not places[number]:
-                    await room.acquire()
-                    queue.put_nowait([missing_line(number, fault, time.time())])
-            finally:
-                queue.put_nowait(None)
+            return self._batches(server, request)
 
-        pumps = [asyncio.create_task(pump(*place)) for place in where]
-        left, seen = len(pumps), False
-        try:
-            while left:
-                lines = await queue.get()
-                if lines is None:
-                    left -= 1
-                    continue
-                room.release()
-                for line in lines:
-                    seen = True
-                    yield line
-        finally:
-            for task in pumps:
-                task.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-        lost = sorted(n for n, servers in places.items() if not servers and n not in away)
-        if not seen and len(lost) == len(places):
-            others = [fault for fault in refused.values() if fault.code != "not_found"]
-            nothing = EngineFault("not_found", f"job/{job}", "there are no logs")
-            raise EngineError(others or [nothing])
-        for number in lost:
-            yield missing_line(number, refused[number], time.time())
+        async with contextlib.aclosing(merge(job, where, read)) as lines:
+            async for line in lines:
+                yield line
 
     async def _batches(self, server: str, request: pb.LogsRequest) -> AsyncIterator[pb.LogBatch]:
         """Read a rank's output from a server. Raises EngineError, also when it becomes silent."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -44,16 +45,16 @@ def opened(directory: Path, clock: Clock, limits: LogLimits | None = None) -> Ar
     return found
 
 
-async def texts(archive: Archive, job: str, rank: int, epoch: int | None = None) -> list[str]:
+def texts(archive: Archive, job: str, rank: int, epoch: int | None = None) -> list[str]:
     found = archive.find(job, rank, epoch)
-    return ["none"] if found is None else await everything(found)
+    return ["none"] if found is None else asyncio.run(everything(found))
 
 
 def names(archive: Archive) -> set[str]:
     return {path.name for path in archive._dir.iterdir()}
 
 
-async def test_every_run_of_a_rank_is_kept_and_the_newest_is_found(
+def test_every_run_of_a_rank_is_kept_and_the_newest_is_found(
     tmp_path: Path, clock: Clock, log: Path
 ) -> None:
     archive = opened(tmp_path, clock)
@@ -61,14 +62,14 @@ async def test_every_run_of_a_rank_is_kept_and_the_newest_is_found(
         log.unlink(missing_ok=True)  # every container has files of its own
         log.write_bytes(record(f"{epoch}\n"))
         archive.store(RankKey("red", 0, epoch), log)
-    assert await texts(archive, "red", 0) == ["10"]
-    assert await texts(archive, "red", 0, 9) == ["9"]
+    assert texts(archive, "red", 0) == ["10"]
+    assert texts(archive, "red", 0, 9) == ["9"]
     for job, rank in (("red", 1), ("re", 0), ("red-0", 9)):
         assert archive.find(job, rank) is None
     assert archive.find("red", 0, 8) is None
 
 
-async def test_output_outlives_a_restart_and_what_a_crash_left_goes(
+def test_output_outlives_a_restart_and_what_a_crash_left_goes(
     tmp_path: Path, clock: Clock, log: Path
 ) -> None:
     (tmp_path / "x-json.log.1").write_bytes(record("1\n"))
@@ -79,12 +80,12 @@ async def test_output_outlives_a_restart_and_what_a_crash_left_goes(
     (torn / "rank-json.log").write_bytes(b"{")
     (tmp_path / "logs" / "lost+found").mkdir()
     again = opened(tmp_path, clock)
-    assert await texts(again, "red", 0) == ["1", "2"]
+    assert texts(again, "red", 0) == ["1", "2"]
     assert again.find("blue", 0) is None
     assert names(again) == {"ll-red-0-1", "lost+found"}
 
 
-async def test_output_goes_after_its_time(tmp_path: Path, clock: Clock, log: Path) -> None:
+def test_output_goes_after_its_time(tmp_path: Path, clock: Clock, log: Path) -> None:
     archive = opened(tmp_path, clock, LogLimits(keep_s=DAY))
     log.write_bytes(record("1\n"))
     archive.store(RankKey("red", 0, 1), log)
@@ -97,7 +98,7 @@ async def test_output_goes_after_its_time(tmp_path: Path, clock: Clock, log: Pat
     assert names(opened(tmp_path, clock, LogLimits(keep_s=DAY))) == set()
 
 
-async def test_the_oldest_output_goes_when_there_is_too_much(
+def test_the_oldest_output_goes_when_there_is_too_much(
     tmp_path: Path, clock: Clock, log: Path
 ) -> None:
     archive = opened(tmp_path, clock, LogLimits(total_bytes=60_000))
@@ -110,7 +111,7 @@ async def test_the_oldest_output_goes_when_there_is_too_much(
 
 
 @pytest.mark.parametrize("linked", [True, False])
-async def test_the_end_of_a_long_log_is_kept(
+def test_the_end_of_a_long_log_is_kept(
     tmp_path: Path, clock: Clock, log: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     if not linked:
@@ -132,7 +133,7 @@ async def test_the_end_of_a_long_log_is_kept(
 
 
 @pytest.mark.parametrize("room", [0, 1])
-async def test_a_full_disk_drops_the_oldest_and_never_fails(
+def test_a_full_disk_drops_the_oldest_and_never_fails(
     tmp_path: Path, clock: Clock, log: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """``room``: so many logs can be kept beside the new one; with none the new one is lost."""
@@ -153,7 +154,7 @@ async def test_a_full_disk_drops_the_oldest_and_never_fails(
     assert names(archive) == ({"ll-red-2-1", "ll-red-3-1"} if room else set())
 
 
-async def test_a_directory_that_cannot_be_written_does_not_fail_an_end(
+def test_a_directory_that_cannot_be_written_does_not_fail_an_end(
     tmp_path: Path, clock: Clock, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = opened(tmp_path, clock)
@@ -167,7 +168,7 @@ async def test_a_directory_that_cannot_be_written_does_not_fail_an_end(
     assert archive.find("red", 0) is None
 
 
-async def test_a_removal_that_is_repeated_keeps_the_output(
+def test_a_removal_that_is_repeated_keeps_the_output(
     tmp_path: Path, clock: Clock, log: Path
 ) -> None:
     archive = opened(tmp_path, clock)
@@ -175,13 +176,13 @@ async def test_a_removal_that_is_repeated_keeps_the_output(
     archive.store(RankKey("red", 0, 1), log)
     log.unlink()
     archive.store(RankKey("red", 0, 1), log)
-    assert await texts(archive, "red", 0) == ["1"]
+    assert texts(archive, "red", 0) == ["1"]
 
 
-async def test_a_rank_that_wrote_nothing_is_known(tmp_path: Path, clock: Clock, log: Path) -> None:
+def test_a_rank_that_wrote_nothing_is_known(tmp_path: Path, clock: Clock, log: Path) -> None:
     archive = opened(tmp_path, clock)
     archive.store(RankKey("red", 0, 1), log)
-    assert await texts(archive, "red", 0) == []
+    assert texts(archive, "red", 0) == []
 
 
 def test_many_logs_are_kept_concurrently(

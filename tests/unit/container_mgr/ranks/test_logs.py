@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -273,3 +274,29 @@ async def test_a_follower_reads_all_files_that_came_meanwhile(tmp_path: Path) ->
 
     seen = [line.text async for b in read(log, tail=None, follow=True, alive=alive) for line in b]
     assert seen == ["1", "2", "3"]
+
+
+async def test_a_follower_rests_longer_than_it_reads(tmp_path: Path) -> None:
+    """So a storm of output costs a quarter of a core at most, for each reader."""
+    log = tmp_path / "x-json.log"
+    fill(log, records=20_000)
+    ticks = itertools.count()
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    steps = 0
+    async for lines in read(
+        log,
+        tail=None,
+        follow=True,
+        alive=ended,
+        clock=lambda: float(next(ticks)),
+        sleep=rest,
+    ):
+        steps += bool(lines)
+    full = [seconds for seconds in rests if seconds != logs._POLL_S]
+    assert steps > 100
+    assert len(full) >= steps - 1
+    assert set(full) == {3.0}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from controller.devices.engine import RankState, RankStatus
 from controller.jobs import restart_policy, watch
 from controller.ranks import ends
 from controller.schema.fabric import EndpointView
@@ -170,3 +171,108 @@ async def test_every_start_of_a_controller_is_a_new_term(rack: Rack) -> None:
     await rack.down()
     await rack.up()
     assert rack.engine.term == 2
+
+
+async def test_a_failed_job_names_its_first_cause_also_after_a_restart(rack: Rack) -> None:
+    await submit(rack, "red", 3)
+    await until(rack, "red", state="running")
+    rack.engine.output["red", 1] = tuple(f"step {n}" for n in range(30))
+    rack.engine.ends["red"] = {0: 143, 2: 143}
+    rack.engine.exit("red", 1, 3)
+    failure = (await until(rack, "red", state="failed")).failure
+    assert failure is not None
+    assert (failure.rank, failure.exit_code, failure.cause) == (1, 3, "rank 1 exited with code 3")
+    assert failure.others == "lightloom stopped ranks 0, 2"
+    assert failure.lines == [f"step {n}" for n in range(10, 30)]
+    await rack.down()
+    await rack.up()
+    assert (await rack.service.queries.job("red")).failure == failure
+    (listed,) = await rack.service.queries.jobs()
+    assert listed.failure == failure.model_copy(update={"lines": None})
+
+
+async def test_a_follower_is_not_blamed(rack: Rack) -> None:
+    """Rank 1 fails; rank 0, on another server with a clock that is behind, seems to be earlier."""
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+    rack.engine.output["red", 0] = ("Connection reset by peer",)
+    now = time.time()
+    for rank, at in ((0, now - 0.4), (1, now)):
+        status = rack.engine.statuses["red", rank]
+        rack.engine.statuses["red", rank] = replace(
+            status, state=RankState.EXITED, exit_code=1, finished_at=at
+        )
+    job = await until(rack, "red", state="failed")
+    assert job.failure is not None
+    assert (job.failure.rank, job.reason) == (1, "rank 1 exited with code 1")
+    assert job.failure.others == "rank 0 lost the connection to another rank"
+    assert await events(rack, "JobFailed") == ["rank 1 exited with code 1"]
+
+
+async def test_last_lines_are_read_once_the_server_is_back(rack: Rack) -> None:
+    await submit(rack, "red", 1)
+    job = await until(rack, "red", state="running")
+    server = job.ranks[0].server
+    logs = rack.engine.logs
+
+    def silent(*args: object, **given: object) -> object:
+        rack.engine.lost.add(server)  # from now on
+        return logs(*args, **given)  # type: ignore[arg-type]
+
+    rack.engine.logs = silent  # type: ignore[method-assign, assignment]
+    rack.engine.exit("red", 0, 3)
+    failure = (await until(rack, "red", state="failed")).failure
+    assert failure is not None
+    assert failure.lines == []
+    assert failure.unread == f"{server} does not answer"
+    rack.engine.logs = logs  # type: ignore[method-assign]
+    await rack.down()
+    rack.engine.lost.clear()
+    await rack.up()
+    deadline = time.monotonic() + 60
+    while (failure := (await rack.service.queries.job("red")).failure) is None or failure.unread:
+        assert time.monotonic() < deadline, failure
+        await asyncio.sleep(0.02)
+    assert failure.lines == ["one", "two"]
+    await rack.down()
+    await rack.up()
+    assert (await rack.service.queries.job("red")).failure == failure
+
+
+async def test_a_job_that_completes_after_a_restart_shows_no_failure(rack: Rack) -> None:
+    await submit(rack, "red", 1, restart="on-failure")
+    await until(rack, "red", state="running")
+    rack.engine.exit("red", 0, 3)
+    again = await until(rack, "red", state="running", restarts=1)
+    assert again.failure is not None
+    assert again.failure.cause == "rank 0 exited with code 3"
+    rack.engine.exit("red", 0, 0)
+    assert (await until(rack, "red", state="completed")).failure is None
+
+
+async def test_the_cause_survives_a_crash_while_the_job_is_stopped(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The containers are gone then, and only the store knows why the job failed."""
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+    stopping = asyncio.Event()
+    stop = rack.engine.stop
+
+    async def never(job: str, grace_s: float) -> list[RankStatus]:
+        await stop(job, grace_s)
+        stopping.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(rack.engine, "stop", never)
+    rack.engine.exit("red", 1, 3)
+    async with asyncio.timeout(60):
+        await stopping.wait()
+    await rack.down()
+    monkeypatch.setattr(rack.engine, "stop", stop)
+    await rack.up()
+    job = await until(rack, "red", state="failed")
+    assert job.reason == "rank 1 exited with code 3"
+    assert job.failure is not None
+    assert job.failure.lines == ["one", "two"]

@@ -27,6 +27,8 @@ export function job(app, _, name) {
   const queue = h("div", {});
   const about = h("div", {});
   const events = h("div", {});
+  const failed = h("div", {});
+  const search = h("input", { type: "search", placeholder: "only lines with this text", "aria-label": "Search the output", maxlength: "1000" });
   const logs = h("pre", { class: "logs", tabindex: "0", "aria-label": "Output" });
   const rates = new Chart({ label: "Received by each container", format: rate });
   const busy = new Chart({ label: "Busy share of each GPU", format: percent, top: 1 });
@@ -54,12 +56,13 @@ export function job(app, _, name) {
     h("div", { class: "page" },
       stats,
       queue,
+      failed,
       charts,
       h("section", {}, h("h2", {}, "Ranks"), ranks.element),
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "About"), h("div", { class: "panel" }, about)),
         h("section", {}, h("h2", {}, "Events"), h("div", { class: "panel" }, events))),
-      h("section", {}, h("h2", {}, "Output ", button("Read the last lines", readLogs, { kind: "small", why: app.mayNot("logs:read") })), logs)),
+      h("section", {}, h("h2", {}, "Output ", search, " ", button("Read the last lines", readLogs, { kind: "small", why: app.mayNot("logs:read") })), logs)),
   );
 
   const fresh = (r) => data.live.endpoints.get(r.endpoint) ?? r;
@@ -103,7 +106,21 @@ export function job(app, _, name) {
     ]));
     showActions(j, ended);
     renew(queue, j.wait ? waits(j) : "");
+    keep(failed, [j.failure?.epoch, j.failure?.cause, j.failure?.unread], () => (j.failure ? [failure(j.failure)] : []));
     showEvents();
+  }
+
+  function failure(f) {
+    const last = h("pre", { class: "logs", tabindex: "0", "aria-label": `Last lines of rank ${f.rank}` });
+    attempt(() => get(`/jobs/${part(name)}`)).then((j) => {
+      last.textContent = j?.failure?.lines?.join("\n") || f.unread || "it wrote nothing";
+    });
+    return h("section", {}, h("h2", {}, "Why it failed"), h("div", { class: "panel" }, facts([
+      ["first cause", f.cause],
+      ["endpoint", f.endpoint],
+      f.others && ["other ranks", f.others],
+      [`last lines of rank ${f.rank}`, last],
+    ])));
   }
 
   function waits(j) {
@@ -153,7 +170,7 @@ export function job(app, _, name) {
   }
 
   async function readLogs() {
-    const read = await attempt(async () => lastLines(await get(`/jobs/${part(name)}`), LOG_LINES));
+    const read = await attempt(async () => lastLines(await get(`/jobs/${part(name)}`), LOG_LINES, search.value));
     if (read === null) return;
     const shown = read.map(({ time, rank, text }) => (rank === undefined ? text : `${(time ? clock(time) : "").padEnd(8)} ${String(rank).padStart(3)}  ${text}`));
     logs.textContent = shown.join("\n") || "no output";

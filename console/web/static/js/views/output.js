@@ -6,9 +6,13 @@ import { lines, part } from "../api.js";
 /** Parallel requests; the controller limits the streams of a token. */
 const AT_ONCE = 4;
 
-/** Return the last lines of a job, {time?, rank?, text}, at most `tail` of each rank. */
-export async function lastLines(job, tail) {
-  if (!job.finished_at) return (await read(job, { tail })).map((line) => said(line));
+/**
+ * Return the last lines of a job, {time?, rank?, text}, at most `tail` of each rank; with `search`
+ * only lines that contain this text. Output that cannot be read is a line that says so.
+ */
+export async function lastLines(job, tail, search = "") {
+  const query = { tail, search: search || null };
+  if (!job.finished_at) return (await read(job, query)).map((line) => said(line));
   const ranks = job.ranks.length ? job.ranks.map((one) => one.rank) : Array.from({ length: job.count }, (_, rank) => rank);
   const found = ranks.map(() => []);
   let next = 0;
@@ -16,7 +20,7 @@ export async function lastLines(job, tail) {
     while (next < ranks.length) {
       const i = next;
       next += 1;
-      found[i] = (await read(job, { tail, rank: ranks[i] })).map((line) => said(line, ranks[i]));
+      found[i] = (await read(job, { ...query, rank: ranks[i] })).map((line) => said(line, ranks[i]));
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work));

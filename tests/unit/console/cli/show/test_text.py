@@ -99,3 +99,28 @@ def test_bad_durations_name_the_form(written: str) -> None:
     with pytest.raises(CliError, match="is not a duration above 0") as caught:
         text.duration_s(written)
     assert "1h30m" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds"),
+    [
+        ("10m", 99_400.0),
+        ("1h30m", 94_600.0),
+        ("365d", 0.0),
+        ("2026-01-01T00:00:00Z", 1_767_225_600.0),
+        ("2026-01-01T01:00:00+01:00", 1_767_225_600.0),
+    ],
+)
+def test_a_moment_is_a_time_or_so_long_ago(word: str, seconds: float) -> None:
+    assert text.moment_s(word, 100_000.0) == seconds
+
+
+@pytest.mark.parametrize("word", ["", "0", "soon", "-5m", "2026-13-01"])
+def test_other_texts_are_no_moments(word: str) -> None:
+    with pytest.raises(CliError) as refused:
+        text.moment_s(word, 100_000.0)
+    assert "10m" in refused.value.hint
+
+
+def test_an_instant_is_in_utc_with_milliseconds() -> None:
+    assert text.instant(1_767_225_600.1239) == "2026-01-01T00:00:00.123Z"

@@ -17,6 +17,7 @@ from console.cli.ask import complete
 from console.cli.verbs.report import page
 from controller.base.errors import ServiceError
 from controller.schema.fabric import EventView
+from controller.schema.live import LogLineView
 from tests.unit.console.cli.conftest import Run
 from tests.unit.controller.api.fake_service import FakeService
 
@@ -135,6 +136,24 @@ class Collector(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+
+
+def test_a_report_names_the_first_cause_and_missing_output(
+    run: Run, service: FakeService, tmp_path: Path
+) -> None:
+    failure = {
+        "rank": 1, "endpoint": "gpu2", "epoch": 7, "exit_code": 139, "signal": "SIGSEGV",
+        "cause": "rank 1 was ended by SIGSEGV (exit code 139)",
+        "others": "lightloom stopped rank 0", "lines": ["<b>last words</b>"],
+    }  # fmt: skip
+    service.put("red", "failed", ["gpu0", "gpu2"], failure=failure)
+    why = "output of rank 0 is missing here: s0 does not answer"
+    service.logged.append(LogLineView(rank=0, time=1.0, stream="missing", text=why))
+    file = tmp_path / "red.html"
+    assert run("report", "red", "-o", str(file)).code == 0
+    text = file.read_text()
+    for told in (failure["cause"], failure["others"], "&lt;b&gt;last words&lt;/b&gt;", why):
+        assert str(told) in text
 
 
 def test_report_is_one_page_that_fetches_nothing(run: Run, tmp_path: Path) -> None:

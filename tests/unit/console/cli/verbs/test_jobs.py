@@ -10,8 +10,9 @@ import pytest
 
 from console.cli.show.describe import print_object
 from controller.base.errors import ServiceError
+from controller.schema.live import LogLineView
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.fake_service import STARTED_AT, FakeService
 
 
 def test_submit_defaults_to_the_image_and_its_command(run: Run, service: FakeService) -> None:
@@ -194,6 +195,54 @@ def test_logs(run: Run, service: FakeService) -> None:
     ran = run("logs", "red")
     assert (ran.code, ran.out) == (0, "")
     assert "job red has no output so far" in ran.err
+
+
+def test_logs_since_a_moment_with_a_text_and_their_times(run: Run, service: FakeService) -> None:
+    now = time.time()
+    service.logged = [
+        LogLineView(rank=0, time=now - 3600 * n, stream="stdout", text=f"loss {n}") for n in (3, 1)
+    ]
+    assert run("logs", "red", "--since", "2h").out == "[0] loss 1\n"
+    assert run("logs", "red", "--search", "loss 3").out == "[0] loss 3\n"
+    assert "no such output" in run("logs", "red", "--search", "gain").err
+    service.logged = [LogLineView(rank=1, time=1.8e9, stream="stderr", text="x")]
+    ran = run("logs", "red", "--timestamps", "--since", "2027-01-01T00:00:00Z")
+    assert ran.out == "2027-01-15T08:00:00.000Z [1] x\n"
+    assert run("logs", "red", "--since", "2027-01-16T00:00:00+00:00").out == ""
+    ran = run("logs", "red", "--since", "yesterday")
+    assert (ran.code, "'yesterday' is not a moment" in ran.err) == (2, True)
+
+
+def test_output_that_is_missing_is_named_on_stderr(run: Run, service: FakeService) -> None:
+    why = "output of rank 3 is missing here: s0 does not answer"
+    service.logged.append(LogLineView(rank=3, time=STARTED_AT, stream="missing", text=why))
+    ran = run("logs", "red")
+    assert ran.err.splitlines() == [why]
+    assert why not in ran.out
+    last = run("logs", "red", "-o", "json").out.splitlines()[-1]
+    assert json.loads(last) == {
+        "rank": 3, "time": STARTED_AT, "stream": "missing", "text": why,
+    }  # fmt: skip
+
+
+def test_describe_names_the_first_cause_of_a_failed_job(run: Run, service: FakeService) -> None:
+    failure = {
+        "rank": 1,
+        "endpoint": "gpu2",
+        "epoch": 7,
+        "exit_code": 3,
+        "cause": "rank 1 exited with code 3",
+        "others": "lightloom stopped ranks 0, 2",
+        "lines": ["Traceback (most recent call last):", "\x1b[2JValueError: no such file"],
+    }
+    service.put("red", "failed", ["gpu0", "gpu2", "gpu1"], failure=failure)
+    out = run("describe", "job", "red").out
+    assert "rank 1 exited with code 3" in out
+    assert "lightloom stopped ranks 0, 2" in out
+    assert "last lines of rank 1:\n  Traceback (most recent call last):\n" in out
+    assert "\x1b" not in out  # a job's text cannot control a terminal
+    shown = run("describe", "job", "red", "-o", "json").document["failure"]
+    assert shown["lines"] == failure["lines"]
 
 
 def test_the_logs_of_an_ended_job_are_those_of_all_ranks(run: Run, service: FakeService) -> None:

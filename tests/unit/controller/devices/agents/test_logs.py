@@ -60,8 +60,9 @@ class Writer(agent_pb2_grpc.AgentServicer):
 
 
 @contextlib.asynccontextmanager
-async def site(*agents: Writer) -> AsyncIterator[AgentEngine]:
-    addresses, servers = {}, []
+async def site(*agents: Writer, away: str = "") -> AsyncIterator[AgentEngine]:
+    """Serve these as srv0, srv1, ...; nothing listens at the address of ``away``."""
+    addresses, servers = {away: "127.0.0.1:1"} if away else {}, []
     for number, agent in enumerate(agents):
         server = grpc.aio.server()
         agent_pb2_grpc.add_AgentServicer_to_server(agent, server)
@@ -226,3 +227,67 @@ def test_the_places_of_ended_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -
         return len(engine._places_of_ended)
 
     assert asyncio.run(ended()) == 4096
+
+
+async def test_a_server_that_is_away_is_named_in_place_of_its_output() -> None:
+    mine, other = Writer(holds=False), Writer(holds=False)
+    async with site(mine, other, away="srv2") as engine:
+        placed = {0: "srv0", 1: "srv1", 2: "srv2"}
+        found = [line async for line in engine.logs("red", None, 10, False, placed)]
+        assert {(line.rank, line.stream) for line in found} == {
+            (0, "stdout"),
+            (1, "stdout"),
+            (2, "missing"),
+        }
+        (missing,) = [line.text for line in found if line.stream == "missing"]
+        assert missing == "output of rank 2 is missing here: srv2 does not answer"
+        only = [line async for line in engine.logs("red", 2, 10, False, placed)]
+        assert [line.stream for line in only] == ["missing"]
+
+
+async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Writer):
+        async def Logs(  # noqa: N802
+            self, request: pb.LogsRequest, context: object
+        ) -> AsyncIterator[pb.LogBatch]:
+            yield pb.LogBatch(lines=[pb.LogLine(time=1.0, stream="stdout", text="hello")])
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("controller.devices.agents.engine._LOGS_SILENT_S", 0.2)
+    async with site(Hanging(holds=False)) as engine:
+        found = [line async for line in engine.logs("red", None, 10, False, {0: "srv0"})]
+    assert [line.text for line in found] == [
+        "hello",
+        "output of rank 0 is missing here: srv0 does not answer in time",
+    ]
+
+
+async def test_output_is_chosen_by_run_time_and_text(tmp_path: Path) -> None:
+    async with agent_rig(tmp_path) as rig:
+        for epoch, word in ((1, "first"), (2, "second")):
+            await rig.engine.start([rig.spec(0, "echo", word, epoch=epoch)], 60)
+            await until(lambda: output(rig, 0), lambda got, word=word: got == [word])
+            await rig.engine.stop("red", 0)
+
+        async def found(**given: object) -> list[str]:
+            lines = rig.engine.logs("red", 0, None, False, {0: "srv0"}, **given)  # type: ignore[arg-type]
+            return [line.text async for line in lines]
+
+        assert await found() == ["second"]
+        assert await found(epoch=1) == ["first"]
+        assert await found(epoch=1, search="irs") == ["first"]
+        assert await found(search="irs") == []
+        assert await found(since=0.0) == ["second"]
+        assert await found(since=2.0**32) == []
+        with pytest.raises(EngineError):  # a job of the same name ran before this one
+            await found(epoch=3)
+
+
+async def test_kept_output_is_read_while_the_engine_hangs(tmp_path: Path) -> None:
+    async with agent_rig(tmp_path) as rig:
+        await rig.engine.start([rig.spec(0, "echo", "one"), rig.spec(1, *SLEEP)], 60)
+        await until(lambda: output(rig, 0), lambda got: got == ["one"])
+        await rig.engine.stop("red", 0)
+        rig.docker.lost["list"] = 100
+        found = rig.engine.logs("red", None, None, False, {0: "srv0"})
+        assert [line.text async for line in found] == ["one"]

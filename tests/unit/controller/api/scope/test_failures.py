@@ -1,0 +1,26 @@
+"""What readers of a project see of a failure: their own output, and nothing of other projects."""
+
+from __future__ import annotations
+
+from controller.api.scope.redact import Redactor
+from controller.people.authz import Owned
+from tests.unit.controller.api.fake_service import FakeService
+
+
+def test_a_failure_names_no_other_projects_job_and_no_address() -> None:
+    failure = {
+        "rank": 0,
+        "endpoint": "gpu0",
+        "epoch": 7,
+        "cause": "rank 0 exited with code 69: a container of job beta-blue occupies its NIC",
+        "others": "",
+        "lines": ["connecting to 10.77.0.2:2222 for job beta-blue"],
+        "unread": "the output of rank 0 cannot be read: dial 10.9.8.7:7701",
+    }
+    view = FakeService().put("alpha-red", "failed", ["gpu0"], project="alpha", failure=failure)
+    owned = Owned("alpha-red", "alpha", ("gpu0",), holding=False, ended=True)
+    shown = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).job(view).failure
+    assert shown is not None
+    assert "beta-blue" not in shown.cause
+    assert "10.9.8.7" not in shown.unread
+    assert shown.lines == failure["lines"]  # its own program wrote them
