@@ -212,6 +212,9 @@ def test_a_controller_is_installed_upgraded_and_removed(machine: Debian) -> None
         CONTROLLER_UNIT: "replaced",
         f"{CONTROLLER}.service": "reloaded",
     }
+    machine.run("touch", CONTROLLER_UNIT)  # as if systemd had not been told of the new one
+    again = changes(told(machine, "install", "controller"))
+    assert again == {f"{CONTROLLER}.service": "reloaded"}
     machine.run("systemctl", "restart", CONTROLLER)
     assert machine.read("cat", f"{STATE}/admin.token") == token
     assert endpoints(machine) == ["gpu0", "gpu1"]
