@@ -75,9 +75,10 @@ lock: ## refresh the locks from setup.cfg: all for development, and what a site 
 	  -o requirements-site.lock setup.cfg
 
 dist: ## a wheel with all that a site needs, and the locked packages that it needs (offline)
-	rm -rf build dist
+	rm -rf dist build
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m build --quiet --wheel --no-isolation
 	cp requirements-site.lock dist/
+	rm -rf build lightloom.egg-info
 
 clean: ## take the rack down and remove build products (keeps caches in /var/lib/lightloom)
 	-@test -x .venv/bin/lightloom && .venv/bin/lightloom testbed down

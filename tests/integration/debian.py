@@ -7,6 +7,7 @@ it. The libraries of this environment are lent to it, because it has no network.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +103,10 @@ def booted(root: Path, binds: Sequence[tuple[Path, str]] = ()) -> Iterator[Debia
 
     ``binds`` are paths of this machine and where it sees them.
     """
-    with tempfile.TemporaryDirectory(prefix="ll-debian-") as folder, _cgroup() as enter:
+    with (
+        tempfile.TemporaryDirectory(prefix="ll-debian-") as folder,
+        _cgroup(Path(folder).name) as enter,
+    ):
         told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         told.bind(f"{folder}/notify")
         told.settimeout(_BOOT_S)
@@ -142,15 +147,26 @@ def _leader(told: socket.socket) -> int:
 
 
 @contextlib.contextmanager
-def _cgroup() -> Iterator[str]:
+def _cgroup(name: str) -> Iterator[str]:
     """Make control groups for systemd-nspawn; yield the shell's words that enter them."""
-    name = f"ll-debian-{os.getpid()}"
     made = [tree / name for tree in _CGROUPS if (tree / "cgroup.procs").exists()]
     for group in made:
         group.mkdir()
     try:
         yield " ".join(f"echo $$ >{group}/cgroup.procs;" for group in made)
     finally:
-        for group in made:
-            for folder, _, _ in os.walk(group, topdown=False):
-                Path(folder).rmdir()
+        until = time.monotonic() + _COMMAND_S
+        while not all(map(_removed, made)):
+            assert time.monotonic() < until, f"{made} still have processes"
+            time.sleep(0.05)
+
+
+def _removed(group: Path) -> bool:
+    """Remove a control group and those below it; False while an ending process is in one."""
+    try:
+        for folder, _, _ in os.walk(group, topdown=False):
+            Path(folder).rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+    return not group.exists()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +16,15 @@ import pytest
 
 from tests.build_wheel import wheel
 from tests.integration.agent_parts import PrivateEngine
-from tests.integration.debian import LENT, LIGHTLOOM, PYTHON, Debian, booted, unpack
+from tests.integration.debian import (
+    LENT,
+    LIGHTLOOM,
+    PYTHON,
+    Debian,
+    booted,
+    libraries,
+    unpack,
+)
 
 pytestmark = pytest.mark.root
 
@@ -25,6 +36,7 @@ STATE = "/var/lib/lightloom/controller"
 OLD = "0.0.1"
 EXPOSURE = {CONTROLLER: 2.0, AGENT: 6.0}
 """The most that `systemd-analyze security` may find, of 10. An agent needs what it has."""
+SITE_PACKAGES = "import site; print(site.getsitepackages()[0])"
 CLAIM = f"""
 import asyncio
 from pathlib import Path
@@ -200,6 +212,9 @@ def test_a_controller_is_installed_upgraded_and_removed(machine: Debian) -> None
         CONTROLLER_UNIT: "replaced",
         f"{CONTROLLER}.service": "reloaded",
     }
+    machine.run("touch", CONTROLLER_UNIT)  # as if systemd had not been told of the new one
+    again = changes(told(machine, "install", "controller"))
+    assert again == {f"{CONTROLLER}.service": "reloaded"}
     machine.run("systemctl", "restart", CONTROLLER)
     assert machine.read("cat", f"{STATE}/admin.token") == token
     assert endpoints(machine) == ["gpu0", "gpu1"]
@@ -212,10 +227,10 @@ def test_a_controller_is_installed_upgraded_and_removed(machine: Debian) -> None
     told(machine, "install", "controller")
     machine.run("systemctl", "start", CONTROLLER)
     assert machine.read("cat", f"{STATE}/admin.token") == token
-    told(machine, "uninstall", "controller", "--purge")
+    told(machine, "uninstall", "controller", "--purge", "--yes")
     assert files(machine) == before
     assert machine.run("id", "lightloom", check=False).returncode != 0
-    assert told(machine, "uninstall", "controller", "--purge")["steps"] == []
+    assert told(machine, "uninstall", "controller", "--purge", "--yes")["steps"] == []
 
 
 def test_the_units_are_correct_and_closed(machine: Debian) -> None:
@@ -262,9 +277,46 @@ def test_an_agent_is_installed_and_finds_its_ranks_after_a_restart(
         machine.run("systemctl", "restart", AGENT)
         wait(lambda: machine.log(AGENT).count('"event": "listening", "address"') == 2)
         machine.run("test", "-e", "/run/lightloom/agent-srv0/of-a-rank")
-        told(machine, "uninstall", "agent", "--purge")
+        told(machine, "uninstall", "agent", "--purge", "--yes")
         assert files(machine) == before
         assert machine.run("ls", "/run/lightloom").stdout == ""
+
+
+def test_an_image_of_a_machine_is_installed_from_outside(wheels: Path, root: Path) -> None:
+    """No systemd runs below ``--root``, and its accounts are not those of this machine."""
+    before = {str(path) for path in (root / "etc").rglob("*")}
+    environment = root / "opt/lightloom"
+    (new,) = (wheels / "new").glob("*.whl")
+
+    def run(*command: str | Path) -> str:
+        env = {"PATH": os.environ["PATH"]}  # without a path to the checkout
+        done = subprocess.run(
+            command, check=True, timeout=PATIENCE_S, capture_output=True, text=True, env=env
+        )
+        return done.stdout
+
+    def verb(*words: str) -> dict[str, str]:
+        lightloom = environment / "bin/lightloom"
+        return changes(json.loads(run(lightloom, *words, "--root", root, "-o", "json")))
+
+    try:
+        run(sys.executable, "-m", "venv", environment)
+        home = Path(run(environment / "bin/python", "-c", SITE_PACKAGES).strip())
+        (home / "lent.pth").write_text(f"{libraries()}\n")
+        run(environment / "bin/pip", "install", "--no-index", "--no-deps", new)
+        assert verb("install", "controller")["lightloom"] == "created"
+        assert verb("install", "controller") == {}
+        unit = (root / CONTROLLER_UNIT.removeprefix("/")).read_text()
+        assert "ExecStart=/opt/lightloom/bin/lightloom controller" in unit
+        (line,) = [ln for ln in (root / "etc/passwd").read_text().splitlines() if "lightloom" in ln]
+        keys = (root / "etc/lightloom/controller-tls").stat()
+        assert keys.st_gid == int(line.split(":")[3])
+        assert "lightloom" not in Path("/etc/passwd").read_text()
+        verb("uninstall", "controller", "--purge", "--yes")
+        left = {str(path) for path in (root / "etc").rglob("*")} - before
+        assert {path for path in left if not path.endswith(("-", ".pwd.lock"))} == set()
+    finally:
+        shutil.rmtree(environment)
 
 
 def test_a_nic_that_an_agent_moved_outlives_it(machine: Debian) -> None:

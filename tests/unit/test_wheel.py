@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -64,6 +66,28 @@ def test_it_works_in_a_new_environment_without_the_checkout(built: Path, tmp_pat
     assert all(Path(place).is_relative_to(home) for place in served["places"])
     assert served["page"]
     assert min(served["parts"]) > 5
+
+
+def pins(name: str) -> dict[str, set[str]]:
+    """Return version and hashes by package of a lock file."""
+    found: dict[str, set[str]] = {}
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+        words = line.removesuffix("\\").split()
+        if line[:1].isalnum():
+            name, _, version = words[0].partition("==")
+            found[name] = {version}
+        elif words and words[0].startswith("--hash="):
+            found[name].add(words[0])
+    return found
+
+
+def test_a_site_gets_the_packages_that_the_tests_run_with() -> None:
+    site, tested = pins("requirements-site.lock"), pins("requirements.lock")
+    assert site == {name: tested[name] for name in site}
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = config["options"]["install_requires"].split()
+    assert {re.split("[<>=,]", word)[0] for word in wanted} <= set(site)
 
 
 def run(*command: str, cwd: Path) -> str:

@@ -76,7 +76,13 @@ def look(root: Path, parts: Sequence[Part]) -> Machine:
                 seen[part.path] = found
         except OSError as error:
             raise _failed(part.path, error) from error
-    return Machine(seen, accounts, root == _THIS_MACHINE and _SYSTEMD.is_dir(), matches)
+    systemd = root == _THIS_MACHINE and _SYSTEMD.is_dir()
+    units = [part.name for part in parts if isinstance(part, Unit)] if systemd else []
+    return Machine(seen, accounts, systemd, frozenset(filter(_is_outdated, units)), matches)
+
+
+def _is_outdated(unit: str) -> bool:
+    return _tool("systemctl", "show", "-p", "NeedDaemonReload", "--value", unit) == "yes"
 
 
 def _seen(path: Path, part: File | Folder, accounts: dict[str, tuple[int, int]]) -> Seen | None:
@@ -208,8 +214,11 @@ def _stop(root: Path, unit: Unit) -> None:
         _tool("systemctl", "disable", unit.name)
 
 
-def _tool(*command: str) -> None:
-    """Run a program of the system. CliError when it is missing, fails, or takes a minute."""
+def _tool(*command: str) -> str:
+    """Return what a program of the system prints.
+
+    CliError when it is missing, fails, or takes a minute.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)
     except FileNotFoundError:
@@ -226,6 +235,7 @@ def _tool(*command: str) -> None:
         ) from None
     if done.returncode != 0:
         raise CliError("failed", done.stderr.strip()[-500:], object=" ".join(command))
+    return done.stdout.strip()
 
 
 def _failed(name: str, error: OSError) -> CliError:

@@ -79,7 +79,7 @@ def _reload(part: Unit, steps: Sequence[Step], machine: Machine) -> Step:
         s.action.changes and isinstance(s.part, File) and s.part.path.endswith(f"/{part.name}")
         for s in steps
     )
-    if not new:
+    if not new and part.name not in machine.outdated:
         return Step(Action.UNCHANGED, part, part.name)
     if machine.systemd:
         return Step(Action.RELOADED, part, part.name)

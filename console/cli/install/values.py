@@ -99,7 +99,9 @@ class Machine:
     accounts: Mapping[str, tuple[int, int]]
     """uid and gid by name."""
     systemd: bool = False
-    """systemd runs it, and its units can be told of changes."""
+    """systemd runs it, and can be told of changes."""
+    outdated: frozenset[str] = frozenset()
+    """Units whose files changed since systemd read them."""
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Existing folders by the pattern of a State."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.options import OutputOption, YesOption, one_of
 from console.cli.errors import CliError, usage
 from console.cli.install.values import Role
 from console.cli.show import output as out
@@ -28,7 +28,7 @@ RootOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
 ]
-_SERVER = re.compile(r"--server[= ](\S+)")
+_SERVER = re.compile(r"^[^#\n]*--server[= ]([\w.-]+)", re.MULTILINE)
 
 
 def install(
@@ -82,6 +82,7 @@ def uninstall(
     ] = False,
     root: RootOption = Path("/"),
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop a controller or an agent and remove its unit; keep its files without --purge.
@@ -99,6 +100,8 @@ def uninstall(
     present = parts(role, Given())
     steps = plan.remove(present, machine.look(root, present), others=others, purge=purge)
     if not dry_run:
+        if purge and steps and not yes:
+            out.ask(f"Remove the {role} with its configuration and all its state?")
         machine.perform(root, steps)
     _tell(role, root, steps, output, dry_run=dry_run, then=())
 

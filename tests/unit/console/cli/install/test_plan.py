@@ -121,6 +121,8 @@ def test_a_new_unit_is_told_to_a_systemd_that_runs() -> None:
         Role.CONTROLLER.unit: Action.RELOADED,
     }
     assert changes(plan.install(CONTROLLER, machine)) == {}
+    interrupted = dataclasses.replace(machine, outdated=frozenset({Role.CONTROLLER.unit}))
+    assert changes(plan.install(CONTROLLER, interrupted)) == {Role.CONTROLLER.unit: Action.RELOADED}
     silent = dataclasses.replace(old, systemd=False)
     (unit,) = [s for s in plan.install(CONTROLLER, silent) if s.name == Role.CONTROLLER.unit]
     assert not unit.action.changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -81,7 +82,9 @@ def test_existing_options_of_an_agent_name_its_server(
 ) -> None:
     folder = root / "etc/lightloom"
     folder.mkdir()
-    (folder / "agent.env").write_text("LIGHTLOOM_AGENT_OPTIONS=--volume a=/a --server=srv2\n")
+    (folder / "agent.env").write_text(
+        '# --server old\nLIGHTLOOM_AGENT_OPTIONS="--volume a=/a --server=srv2"\n'
+    )
     (folder / "site.yaml").write_text(Path(SITE).read_text())
     found = planned(capsys, root, "install", "agent")
     kept = {s["name"] for s in found["steps"] if s["action"] == "kept"}
@@ -108,3 +111,18 @@ def test_only_root_may_change_a_machine(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     refused = error(capsys, 4, verb, "controller", "--root", str(root))
     assert "root" in refused["message"]
+
+
+def test_a_purge_asks_first(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    options = root / "etc/lightloom/agent.env"
+    options.parent.mkdir()
+    options.touch()
+    words = ("uninstall", "agent", "--purge", "--root", str(root))
+    assert error(capsys, 2, *words)["hint"] == "add --yes"
+    assert options.exists()
+    assert main([*words, "--yes"]) == 0
+    assert not options.exists()
