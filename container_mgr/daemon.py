@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,14 +123,86 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     """Serve until ``stop`` is set. Raises AgentStartError."""
     check(config)
     credentials = _credentials(config)
-    engine = DockerHost(config.docker_host, config.engine_timeout_s)
-    fence = Fence(config.directory / "term")
-    ranks: Ranks | None = None
-    volumes: Volumes | None = None
-    loops: list[asyncio.Task[None]] = []
-    pulls: Pulls | None = None
-    gpus = Gpus([e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library)
-    server = grpc.aio.server(
+    async with AsyncExitStack() as closing:
+        engine = DockerHost(config.docker_host, config.engine_timeout_s)
+        closing.callback(engine.close)
+        gpus = Gpus(
+            [e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library
+        )
+        closing.callback(gpus.stop)
+        gpus.start()
+        fence = Fence(config.directory / "term")
+        with _told():
+            facts = await engine.facts()
+            inventory = _inventory(config, facts, gpus)
+            volumes = _volumes(config, facts)
+            closing.callback(volumes.close)
+            ranks = Ranks(
+                engine=engine,
+                nics=Nics(config.server, config.nic_netns),
+                inventory=inventory,
+                host=_host(config, facts),
+                fence=fence,
+                volumes=volumes,
+                state_dir=config.directory,
+                log_dir=config.logs_directory,
+            )
+            closing.push_async_callback(ranks.close)
+            await ranks.recover()
+            await volumes.recover()
+        await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
+        kept = KeptImages(
+            engine,
+            config.directory / "images.json",
+            KeepPolicy(config.image_space_bytes, config.keep_images_s),
+        )
+        await kept.load()
+        pulls = Pulls(engine, kept)
+        closing.push_async_callback(pulls.close)
+        service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
+        watch = QuotaWatch(volumes, ranks.observe, ranks.end)
+        chores = [service.sample_forever(), _prune_forever(ranks), kept.run()]
+        if config.volumes:
+            chores += [watch.enforce_forever(), watch.measure_forever()]
+        for chore in chores:
+            closing.push_async_callback(_cancelled, asyncio.create_task(chore))
+        server = _server(fence)
+        closing.push_async_callback(server.stop, _STOP_GRACE_S)
+        agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+        port = _bind(server, config.listen, credentials)
+        await server.start()
+        address = f"{config.listen.rpartition(':')[0]}:{port}"
+        _log.info("listening", address=address, server=config.server, engine=facts.version)
+        config.ready(address)
+        await stop.wait()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn the failures of a start into AgentStartError."""
+    try:
+        yield
+    except EngineFailure as error:
+        raise AgentStartError(
+            "unavailable", "docker", str(error), "is the Docker Engine running?"
+        ) from error
+    except OSError as error:
+        raise AgentStartError(
+            "failed",
+            error.filename or "the agent's directories",
+            f"cannot be used: {error.strerror}",
+            "choose directories that can be written with --state-dir and --log-dir",
+        ) from error
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _server(fence: Fence) -> grpc.aio.Server:
+    return grpc.aio.server(
         interceptors=[TermGate(fence)],
         maximum_concurrent_rpcs=_MAX_CALLS,
         options=[
@@ -142,75 +214,6 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
             ("grpc.so_reuseport", 0),  # a second agent on the same address is an error
         ],
     )
-    try:
-        gpus.start()
-        try:
-            facts = await engine.facts()
-            inventory = _inventory(config, facts, gpus)
-            volumes = _volumes(config, facts)
-            ranks = Ranks(
-                engine=engine,
-                nics=Nics(config.server, config.nic_netns),
-                inventory=inventory,
-                host=_host(config, facts),
-                fence=fence,
-                volumes=volumes,
-                state_dir=config.directory,
-                log_dir=config.logs_directory,
-            )
-            await ranks.recover()
-            await volumes.recover()
-        except EngineFailure as error:
-            raise AgentStartError(
-                "unavailable", "docker", str(error), "is the Docker Engine running?"
-            ) from error
-        except OSError as error:
-            raise AgentStartError(
-                "failed",
-                error.filename or str(config.directory),
-                f"cannot be used: {error.strerror}",
-                "choose directories that can be written with --state-dir and --log-dir",
-            ) from error
-        await asyncio.to_thread(gpus.wait_until_settled, _GPU_SETTLE_S)
-        kept = KeptImages(
-            engine,
-            config.directory / "images.json",
-            KeepPolicy(config.image_space_bytes, config.keep_images_s),
-        )
-        await kept.load()
-        pulls = Pulls(engine, kept)
-        service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
-        watch = QuotaWatch(volumes, ranks.observe, ranks.end)
-        chores = [service.sample_forever(), _prune_forever(ranks), kept.run()]
-        if config.volumes:
-            chores += [watch.enforce_forever(), watch.measure_forever()]
-        loops = [asyncio.create_task(chore) for chore in chores]
-        agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-        port = _bind(server, config.listen, credentials)
-        await server.start()
-        address = f"{config.listen.rpartition(':')[0]}:{port}"
-        _log.info(
-            "listening",
-            address=address,
-            server=config.server,
-            engine=facts.version,
-        )
-        config.ready(address)
-        await stop.wait()
-    finally:
-        await server.stop(_STOP_GRACE_S)
-        for loop in loops:
-            loop.cancel()
-            with suppress(asyncio.CancelledError):
-                await loop
-        if pulls is not None:
-            await pulls.close()
-        if ranks is not None:
-            await ranks.close()
-        if volumes is not None:
-            volumes.close()
-        gpus.stop()
-        engine.close()
 
 
 async def _prune_forever(ranks: Ranks) -> None:
