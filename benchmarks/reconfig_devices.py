@@ -277,6 +277,10 @@ class SimEngine:
         tail: int | None,
         follow: bool,
         placed: Mapping[int, str] | None = None,
+        *,
+        since: float | None = None,
+        search: str = "",
+        epoch: int | None = None,
     ) -> AsyncIterator[LogLine]:
         """Yield nothing."""
         nothing: tuple[LogLine, ...] = ()

@@ -112,6 +112,10 @@ class Agents:
         tail: int | None,
         follow: bool,
         placed: Mapping[int, str] | None = None,
+        *,
+        since: float | None = None,
+        search: str = "",
+        epoch: int | None = None,
     ) -> AsyncIterator[LogLine]:
         assert not follow
         self.asked.append((rank, tail))

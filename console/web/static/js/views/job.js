@@ -28,7 +28,7 @@ export function job(app, _, name) {
   const about = h("div", {});
   const events = h("div", {});
   const failed = h("div", {});
-  const search = h("input", { type: "search", placeholder: "only lines with this text", "aria-label": "Search the output", maxlength: "1000" });
+  const search = h("input", { type: "search", placeholder: "only lines with this text", "aria-label": "Text to find", maxlength: "1000" });
   const logs = h("pre", { class: "logs", tabindex: "0", "aria-label": "Output" });
   const rates = new Chart({ label: "Received by each container", format: rate });
   const busy = new Chart({ label: "Busy share of each GPU", format: percent, top: 1 });
