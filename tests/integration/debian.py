@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -123,15 +124,17 @@ def booted(root: Path, binds: Sequence[tuple[Path, str]] = ()) -> Iterator[Debia
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"},
             )
+            leader = 0
             try:
-                yield Debian(_leader(told))
+                leader = _leader(told)
+                yield Debian(leader)
             finally:
-                process.terminate()  # nspawn shuts the machine down
-                try:
-                    process.wait(_BOOT_S)
-                finally:
-                    process.kill()
-                    process.wait()
+                if leader:  # all its processes end with it, and then nspawn
+                    os.kill(leader, signal.SIGKILL)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(_BOOT_S)
+                process.kill()
+                process.wait()
 
 
 def _leader(told: socket.socket) -> int:
@@ -165,6 +168,9 @@ def _removed(group: Path) -> bool:
     """Remove a control group and those below it; False while an ending process is in one."""
     try:
         for folder, _, _ in os.walk(group, topdown=False):
+            for pid in (Path(folder) / "cgroup.procs").read_text(encoding="ascii").split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             Path(folder).rmdir()
     except OSError as error:
         if error.errno != errno.EBUSY:
