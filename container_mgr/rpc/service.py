@@ -53,14 +53,9 @@ _CODES = {
     "unavailable": grpc.StatusCode.UNAVAILABLE,
     "failed": grpc.StatusCode.INTERNAL,
 }
-"""The status for each code of an AgentError that ends a command."""
-
-_CODES = {
-    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
-    "not_found": grpc.StatusCode.NOT_FOUND,
-    "conflict": grpc.StatusCode.ABORTED,
-}
-"""The other codes would say something about the agent itself."""
+"""The status for each code of an AgentError."""
+_OF_THE_REQUEST = frozenset({"invalid", "not_found", "conflict"})
+"""Codes of a refused request; the others would say something about the agent itself."""
 
 _T = TypeVar("_T")
 
@@ -85,7 +80,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         self._ranks = ranks
         self._inventory = inventory
         self._pulls = pulls
-        self._kept = kept
+        self._images = kept
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
         self._running: set[asyncio.Future[Any]] = set()
         self._readers = 0
@@ -165,7 +160,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             except EngineFailure as error:
                 await self._not_pulled(request.image, error, context)
             status = await self._image(pb.ImageRequest(image=request.image), context)
-        self._kept.used(status.image_id)
+        self._images.used(status.image_id)
         yield pb.PullProgress(image=status)
 
     async def Images(  # noqa: N802
@@ -181,7 +176,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
                     names=image.names,
                     size_bytes=image.size_bytes,
                     jobs=sorted(in_use.get(image.id, ())),
-                    used_at=self._kept.used_at(image.id),
+                    used_at=self._images.used_at(image.id),
                 )
                 for image in held[:MAX_IMAGES]
             ]
@@ -374,7 +369,8 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             key = messages.data_key_of(request)
             removed = await self._or_abort(context, self._kept(self._ranks.remove_data(key)))
         except AgentError as error:
-            code = _CODES.get(error.code, grpc.StatusCode.UNKNOWN)
+            known = error.code in _OF_THE_REQUEST
+            code = _CODES[error.code] if known else grpc.StatusCode.UNKNOWN
             hint = f" ({error.hint})" if error.hint else ""
             await context.abort(code, f"{error}{hint}")
             raise  # abort() never returns

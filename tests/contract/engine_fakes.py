@@ -172,7 +172,7 @@ class FakeDocker:
 
     async def image(self, reference: str) -> Image | None:
         there = reference in (IMAGE, *self.pulled)
-        return Image(IMAGE_ID, 1, (), (), (reference,)) if there else None
+        return Image(IMAGE_ID, 1, (), (), names=(reference,)) if there else None
 
     async def pull(
         self,
