@@ -1,8 +1,10 @@
-"""The examples train on the rack as their job files say, PyTorch through a live regroup."""
+"""The examples train as their job files say: through a live regroup, and from volumes."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,30 +28,35 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TORCH, TENSORFLOW = ("gpu0", "gpu2"), ("gpu1", "gpu3")
 """Both scattered over both aggregators: to compact one is to compact the other."""
 STEPS, REGROUP_AFTER = 30, 4
+FIRST_STEPS, IMAGES = 6, 4096
 TRAINS_S, MOMENT_S = 240.0, 60.0
+
+
+RUN_DIR = Path("/run/lightloom/test-examples")
 
 
 @pytest.fixture
 def controller() -> Iterator[Controller]:
-    run_dir = Path("/run/lightloom/test-examples")
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
+    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
     try:
-        written = record.load(run_dir)
+        written = record.load(RUN_DIR)
         assert written is not None
         ensure_torch_image(EngineInfo(written.docker_host, written.docker_private))
         with Controller(status.url) as made:
             yield made
     finally:
-        rack.down(run_dir, progress=lambda line: None)
+        rack.down(RUN_DIR, progress=lambda line: None)
 
 
-def submit(controller: Controller, example: str, endpoints: tuple[str, ...]) -> str:
+def submit(
+    controller: Controller, example: str, endpoints: tuple[str, ...], count: int = STEPS
+) -> str:
     """Submit an example's job file with fewer steps, where the test wants it."""
     request = load_job(EXAMPLES / example)
     request["endpoints"] = list(endpoints)
     *command, steps = request["command"]
     assert (command[-1], steps) == ("--steps", "200")
-    request["command"] = [*command, str(STEPS), "--batch", "16", "--width", "0.125"]
+    request["command"] = [*command, str(count), "--batch", "16", "--width", "0.125"]
     name: str = controller.post("/jobs", request)["name"]
     return await_state(controller, name, {"pending", "starting"})
 
@@ -117,3 +124,38 @@ def test_both_frameworks_train_and_one_rides_through_a_regroup(controller: Contr
     assert moved & set(TORCH)
     ranks = controller.get(f"/jobs/{torch}")["ranks"]
     assert all(rank["dark_time_s"] > 0 for rank in ranks if rank["endpoint"] in moved)
+
+
+def test_both_frameworks_read_a_data_set_and_continue_from_their_checkpoints(
+    controller: Controller,
+) -> None:
+    """A volume has the data, another one keeps the checkpoint for a job of the same project."""
+    images = RUN_DIR / "volumes" / "images"
+    make = [sys.executable, str(EXAMPLES / "make_images.py"), str(images), "--images", str(IMAGES)]
+    subprocess.run(make, check=True, timeout=60)
+
+    def run(example: str, endpoints: tuple[str, ...], count: int) -> list[Document]:
+        return output(controller, submit(controller, example, endpoints, count))
+
+    for first, count in ((0, FIRST_STEPS), (FIRST_STEPS, 2 * FIRST_STEPS)):
+        with ThreadPoolExecutor(max_workers=2) as runs:
+            found = [
+                runs.submit(run, "torch_volume.yaml", TORCH, count),
+                runs.submit(run, "tf_volume.yaml", TENSORFLOW, count),
+            ]
+            for lines in (future.result() for future in found):
+                starts = [line["step"] for line in lines if line["event"] == "start"]
+                steps = [line["step"] for line in lines if line["event"] == "step"]
+                assert set(starts) == {first}
+                assert steps == list(range(first, count))
+                assert [line["step"] for line in lines if line["event"] == "checkpoint"] == [
+                    count - 1
+                ]
+                ends = [line["weights"] for line in lines if line["event"] == "end"]
+                assert len(ends) == 2
+                assert len(set(ends)) == 1
+
+    results = RUN_DIR / "volumes" / "results" / "projects" / "default"
+    assert (results / "torch.pt").stat().st_uid != 0
+    data = [part for view in controller.get("/volumes")["items"] for part in view["data"]]
+    assert {(part["project"], part["used_by"] == []) for part in data} == {("default", True)}
