@@ -68,7 +68,9 @@ def nics(count: int) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def agent(private: PrivateEngine, directory: Path) -> AsyncIterator[tuple[AgentEngine, int]]:
+async def agent(
+    private: PrivateEngine, directory: Path, *options: str
+) -> AsyncIterator[tuple[AgentEngine, int]]:
     """Run the agent; yield a controller's engine and the agent's process id."""
     now = datetime.now(UTC)
     authority = Authority.create(directory / "ca", "bench", now=now)
@@ -78,6 +80,7 @@ async def agent(private: PrivateEngine, directory: Path) -> AsyncIterator[tuple[
         *(sys.executable, "-m", "container_mgr", "--server", "srv0", "--listen", LISTEN),
         *("--nic-netns", NETNS, "--docker-host", private.info.host_url, "--cgroup", "ll-test"),
         *("--state-dir", str(directory / "agent"), "--tls", str(directory / "srv0")),
+        *options,
     )
     with (directory / "agent.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)

@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env", "dd", "ln")
 
 
-def tiny_image_tar(texts: Mapping[str, str] | None = None) -> bytes:
-    """Return a root file system with PROGRAMS in /bin, their libraries, and files of ``texts``."""
+def tiny_image_tar(
+    texts: Mapping[str, str] | None = None, programs: Sequence[str] = PROGRAMS
+) -> bytes:
+    """Return a root file system with programs in /bin, their libraries, and files of ``texts``."""
     files: dict[str, Path] = {}
-    for name in PROGRAMS:
+    for name in programs:
         found = shutil.which(name)
         assert found is not None, f"{name} is not installed"
         files[f"bin/{name}"] = Path(found).resolve()
