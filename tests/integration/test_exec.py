@@ -175,7 +175,7 @@ class Terminal:
 def shell(site: Site) -> Iterator[Terminal]:
     terminal = Terminal(site, "exec", "-it", "red", "--", "sh")
     try:
-        terminal.shows(b"# ")
+        terminal.shows(b"$ ")
         yield terminal
     finally:
         terminal.close()
