@@ -36,6 +36,8 @@ class QuotaWatch:
         self._volumes = volumes
         self._observe = observe
         self._end = end
+        self._used: frozenset[DataKey] = frozenset()
+        """The data that containers used at the last look."""
 
     async def enforce_forever(self) -> None:
         """Measure and enforce, again and again; a failed round does not stop it."""
@@ -50,8 +52,15 @@ class QuotaWatch:
             await asyncio.sleep(MEASURE_S)
 
     async def enforce(self) -> None:
-        """Measure the data of running ranks with a quota; end those that exceed it."""
+        """Measure the data of running ranks with a quota; end those that exceed it.
+
+        Data that no rank uses any more is measured once, so that its size is known.
+        """
         containers = await self._observe()
+        used = frozenset(in_use(containers))
+        left, self._used = self._used - used, used
+        for ended in sorted(left, key=_order):
+            await self._measure(ended, used=False)
         keys = {
             key
             for c in containers
@@ -61,7 +70,7 @@ class QuotaWatch:
             and (key := key_of(mount)) is not None
         }
         by_volume: dict[str, list[DataKey]] = {}
-        for key in sorted(keys, key=lambda k: (k.volume, k.scope, k.owner)):
+        for key in sorted(keys, key=_order):
             by_volume.setdefault(key.volume, []).append(key)
         await asyncio.gather(*(self._enforce(keys, containers) for keys in by_volume.values()))
 
@@ -95,6 +104,10 @@ class QuotaWatch:
             await work()
         except (EngineFailure, AgentError, OSError) as error:
             _log.warning("volumes not watched", reason=str(error))
+
+
+def _order(key: DataKey) -> tuple[str, str, str]:
+    return key.volume, key.scope, key.owner
 
 
 def why_end(container: Container, key: DataKey, record: Record) -> str:

@@ -154,7 +154,7 @@ def volume_message(facts: VolumeFacts) -> pb.Volume:
         filesystem=facts.status.filesystem,
         total_bytes=facts.status.total_bytes,
         free_bytes=facts.status.free_bytes,
-        quota="kernel" if facts.status.kernel_quota else "watched",
+        quota="" if facts.read_only else "kernel" if facts.status.kernel_quota else "watched",
         data=[_data_message(data) for data in facts.data],
     )
 

@@ -98,6 +98,21 @@ async def test_all_data_is_measured_also_without_a_quota_or_a_rank(
     }
 
 
+async def test_what_an_ended_job_left_is_measured_at_the_next_look(
+    volumes: Volumes, place: Place
+) -> None:
+    free = replace(JOB, quota_bytes=None)
+    await volumes.bind(spec(free), ME)
+    server = Ended([container(free)])
+    watch = QuotaWatch(volumes, server.observe, server.end)
+    await watch.enforce()
+    (place.scratch / "jobs" / "vision.red" / "result").write_bytes(b"x" * 20_000)
+    server.containers = [container(free, state="exited")]
+    await watch.enforce()
+    left = (await records_of(volumes))["vision.red"]
+    assert (left.files, left.bytes is not None and left.bytes >= 20_000) == (1, True)
+
+
 async def test_a_volume_that_fails_does_not_stop_the_others() -> None:
     class Broken(Volumes):
         async def measure(self, key: DataKey, *, used: bool) -> Record | None:
