@@ -62,6 +62,7 @@ def private_engine(path: str = "") -> Iterator[PrivateEngine]:
     before = os.environ["PATH"]
     os.environ["PATH"] = f"{path}:{before}" if path else before
     run_dir = Path(tempfile.mkdtemp(prefix="ll-agent-"))
+    run_dir.chmod(0o711)  # an engine that maps users enters it as one of them
     engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test")
     try:
         one = PrivateEngine(engine, run_dir, engine.start())
