@@ -178,9 +178,9 @@ async def overhead(engine: AgentEngine, pid: int, count: int, seconds: float) ->
 
     tasks = [asyncio.create_task(listen()), asyncio.create_task(look())]
     await asyncio.sleep(3)
-    before, begun, samples = _cpu_s(pid), time.perf_counter(), 0
+    before, begun, samples = cpu_s(pid), time.perf_counter(), 0
     await asyncio.sleep(seconds)
-    share = (_cpu_s(pid) - before) / (time.perf_counter() - begun)
+    share = (cpu_s(pid) - before) / (time.perf_counter() - begun)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -194,7 +194,8 @@ async def overhead(engine: AgentEngine, pid: int, count: int, seconds: float) ->
     }
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
