@@ -94,7 +94,7 @@ def moment_s(text: str, now: float) -> float:
     """
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         pass
     try:
         return max(0.0, now - duration_s(text))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from console.cli.ask.options import connect
-from console.cli.errors import CliError
-from console.cli.errors import usage as wrong
 from console.cli.show import output as out
-from console.cli.show.text import NONE, age, duration_s
+from console.cli.show.text import NONE, age, moment_s
 
 Document = dict[str, Any]
 _SUMS = {"HELD": "held_s", "FROZEN": "frozen_s", "DARK": "dark_s", "WEIGHTED": "weighted_s"}
@@ -55,9 +52,9 @@ def usage(
     Times are of endpoints: two endpoints held for an hour are two hours.
     """
     now = time.time()
-    query: Document = {"by": by.value, "since": moment(since, now)}
+    query: Document = {"by": by.value, "since": moment_s(since, now)}
     if until is not None:
-        query["until"] = moment(until, now)
+        query["until"] = moment_s(until, now)
     with connect(ctx) as client:
         if form is Form.CSV:
             text = client.text("/usage", format="csv", **query)
@@ -69,20 +66,6 @@ def usage(
         out.document(view, out.Output.JSON)
         return
     _show(view, by)
-
-
-def moment(text: str, now: float) -> float:
-    """Return a time in seconds since 1970: a date, local unless it says, or a duration ago."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        pass
-    try:
-        return max(0.0, now - duration_s(text))
-    except CliError:
-        raise wrong(
-            f"{text!r} is neither a time nor a duration", "for example 24h, 30d or 2026-01-31"
-        ) from None
 
 
 def _show(view: Document, by: By) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from console.cli.ask.hostlist import expand
@@ -109,13 +111,14 @@ def test_bad_durations_name_the_form(written: str) -> None:
         ("365d", 0.0),
         ("2026-01-01T00:00:00Z", 1_767_225_600.0),
         ("2026-01-01T01:00:00+01:00", 1_767_225_600.0),
+        ("2026-01-31", datetime(2026, 1, 31).timestamp()),
     ],
 )
 def test_a_moment_is_a_time_or_so_long_ago(word: str, seconds: float) -> None:
     assert text.moment_s(word, 100_000.0) == seconds
 
 
-@pytest.mark.parametrize("word", ["", "0", "soon", "-5m", "2026-13-01"])
+@pytest.mark.parametrize("word", ["", "0", "soon", "-5m", "2026-13-01", "0001-01-01"])
 def test_other_texts_are_no_moments(word: str) -> None:
     with pytest.raises(CliError) as refused:
         text.moment_s(word, 100_000.0)
