@@ -325,7 +325,8 @@ async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Ra
     rack.switch.apply = noted  # type: ignore[method-assign]
     done = await rack.service.commands.apply(plan, wait_s=60)
     assert done.state == "committed"
-    assert cut_after == [6]
+    assert len(cut_after) == 1
+    assert cut_after[0] >= 6  # telemetry looks once a second as well
 
 
 async def test_a_drain_that_never_holds_turns_the_regroup_back(
