@@ -200,7 +200,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             try:
                 images.check_pull(request.image, request.image, self._inventory.registries)
             except AgentError as error:
-                reply.refusal = f"{error.message} ({error.hint})"
+                reply.refusal = _hinted(error.message, error.hint)
         return reply
 
     async def _not_pulled(
@@ -224,8 +224,8 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             check()
         except AgentError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.message}{hint}")
+            text = _hinted(error.message, error.hint)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
     async def Start(  # noqa: N802
         self, request: pb.StartRequest, context: grpc.aio.ServicerContext
@@ -371,8 +371,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         except AgentError as error:
             known = error.code in _OF_THE_REQUEST
             code = _CODES[error.code] if known else grpc.StatusCode.UNKNOWN
-            hint = f" ({error.hint})" if error.hint else ""
-            await context.abort(code, f"{error}{hint}")
+            await context.abort(code, _hinted(str(error), error.hint))
             raise  # abort() never returns
         return pb.RemoveDataReply(removed=removed)
 
@@ -398,8 +397,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
         except AgentError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            await context.abort(_CODES[error.code], f"{error.obj}: {error.message}{hint}")
+            await context.abort(_CODES[error.code], _hinted(str(error), error.hint))
             return
         await context.write(messages.end_message(ending))
 
@@ -457,6 +455,10 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         late = isinstance(error, EngineTimeoutError)
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
         await context.abort(code, str(error))
+
+
+def _hinted(text: str, hint: str) -> str:
+    return f"{text} ({hint})" if hint else text
 
 
 def _version() -> str:

@@ -1,4 +1,4 @@
-"""What a controller sees of an agent's volumes, and what an agent refuses whoever asks."""
+"""What a controller sees of an agent's volumes, and what an agent refuses to every caller."""
 
 from __future__ import annotations
 

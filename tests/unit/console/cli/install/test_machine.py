@@ -39,7 +39,7 @@ def test_it_names_what_an_account_cannot_read_and_follows_no_link(root: Path) ->
     keys = root / "etc/lightloom/tls"
     (keys / "key.pem").touch()
     (keys / "link").symlink_to("/etc/shadow")
-    other = Folder(KEYS.path, KEYS.mode, readers="nobody-yet")
+    other = Folder(KEYS.path, KEYS.mode, readers="no-such-group")
     assert machine.look(root, [other]).seen[KEYS.path].strangers == ("key.pem",)
 
 
