@@ -15,7 +15,7 @@ STORIES ?= 10000
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-setup: ## apt packages, virtual environment, container image (idempotent, root)
+setup: ## apt packages, virtual environment, container images (idempotent, root)
 	@testbed/setup/setup.sh
 
 demo: setup ## the paper's experiment: make demo CASE=a|b
@@ -30,7 +30,7 @@ lint:
 	.venv/bin/ruff format --check .
 
 types:
-	.venv/bin/mypy scheduler sitefile ocs_driver container_mgr pki controller console testbed
+	.venv/bin/mypy scheduler measure checkpoints probe recorder sitefile ocs_driver container_mgr pki controller console testbed
 
 layers:
 	.venv/bin/lint-imports
@@ -65,6 +65,7 @@ torch-image: setup ## the container image with PyTorch, for CPUs
 
 protos: ## regenerate the gRPC code
 	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/agent.proto
+	$(PY) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protos/profiler.proto
 
 lock: ## refresh the locks from setup.cfg: all for development, and what a site needs
 	$(PY) -m piptools compile -q --upgrade --extra testbed --extra dev --generate-hashes --allow-unsafe \

@@ -31,6 +31,7 @@ from controller.devices.engine import (
     RankSpec,
     RankState,
     RankStatus,
+    Recording,
     RegistryLogin,
     Scope,
     ServerImage,
@@ -336,6 +337,10 @@ class SimEngine:
     async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
         """Return that there was no data."""
         return False
+
+    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
+        """Return that nothing is recorded."""
+        return []
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm every controller."""

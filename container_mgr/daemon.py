@@ -30,6 +30,7 @@ from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.quotas import QuotaWatch
 from container_mgr.ranks.ranks import Ranks
+from container_mgr.recordings import shown
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.users import DEFAULT, Users
@@ -161,7 +162,9 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         closing.push_async_callback(pulls.close)
         service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
         watch = QuotaWatch(volumes, ranks.observe, ranks.end)
+        recordings = ranks.recordings
         chores = [service.sample_forever(), _prune_forever(ranks), kept.run()]
+        chores += [recordings.run_reads(), recordings.run_looks(), recordings.run_asks()]
         if config.volumes:
             chores += [watch.enforce_forever(), watch.measure_forever()]
         for chore in chores:
@@ -247,6 +250,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         remapped_users=facts.remapped_users,
         users=config.users,
         logs=config.logs,
+        packages=shown.find(),
     )
 
 

@@ -28,6 +28,15 @@ class AgentError(Exception):
         self.hint = hint
 
 
+class Record(StrEnum):
+    """How much of a rank's communication is recorded."""
+
+    OFF = "off"
+    COUNTS = "counts"
+    FULL = "full"
+    """Also windows of TensorFlow's profiler."""
+
+
 class Attach(StrEnum):
     """How a container receives its data NIC."""
 
@@ -199,6 +208,9 @@ class RankSpec:
     """Numeric user and group of its processes; None means the agent's default."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables with secret values."""
+    record: Record = Record.OFF
+    probe: bool = False
+    """It sees the files of the package ``probe``."""
 
     def digest(self) -> str:
         """Return a digest that differs from other specifications with the same key.
@@ -206,7 +218,10 @@ class RankSpec:
         Values of secrets have no part in it: a label is no secret, and a short value could be
         found from its digest.
         """
-        text = json.dumps(asdict(self) | {"secrets": sorted(self.secrets)}, sort_keys=True)
+        fields = asdict(self) | {"secrets": sorted(self.secrets)}
+        if not self.probe and self.record is Record.OFF:
+            del fields["record"], fields["probe"]  # agents without them made the same digest
+        text = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:
@@ -223,6 +238,7 @@ class RankSpec:
             LABEL + "digest": self.digest(),
             LABEL + "nic": json.dumps(asdict(self.nic), sort_keys=True),
             LABEL + "volumes": json.dumps([asdict(mount) for mount in self.volumes]),
+            LABEL + "record": self.record,
             LABEL + "share": "" if self.emulated_share is None else f"{self.emulated_share:g}",
         }
 
@@ -253,6 +269,11 @@ class Container:
     term: int = 0
     """The term of the controller that started it."""
     volumes: tuple[VolumeMount, ...] = ()
+    record: Record = Record.OFF
+    refused: str = ""
+    """Why its communication cannot be recorded."""
+    profiler_port: int = 0
+    """Where its TensorFlow is asked for windows of its profiler; 0 for nowhere."""
 
     @property
     def alive(self) -> bool:

@@ -196,7 +196,7 @@ class Limits(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +226,8 @@ class Rank(_message.Message):
     UID_FIELD_NUMBER: _ClassVar[int]
     GID_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -241,7 +243,9 @@ class Rank(_message.Message):
     uid: int
     gid: int
     secrets: _containers.ScalarMap[str, str]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    record: str
+    probe: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ...) -> None: ...
 
 class VolumeMount(_message.Message):
     __slots__ = ("volume", "path", "read_only", "scope", "owner", "quota_bytes", "read_bps", "write_bps")
@@ -524,6 +528,118 @@ class RemoveDataReply(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     removed: bool
     def __init__(self, removed: _Optional[bool] = ...) -> None: ...
+
+class RecordingsRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class RecordingsReply(_message.Message):
+    __slots__ = ("recordings",)
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    recordings: _containers.RepeatedCompositeFieldContainer[Recording]
+    def __init__(self, recordings: _Optional[_Iterable[_Union[Recording, _Mapping]]] = ...) -> None: ...
+
+class Recording(_message.Message):
+    __slots__ = ("job", "rank", "epoch", "state", "reason", "time", "operations", "calls", "damaged_rows", "wire", "profiler", "coverage")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    WIRE_FIELD_NUMBER: _ClassVar[int]
+    PROFILER_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    epoch: int
+    state: str
+    reason: str
+    time: float
+    operations: _containers.RepeatedCompositeFieldContainer[RecordedOperation]
+    calls: _containers.RepeatedCompositeFieldContainer[RecordedCall]
+    damaged_rows: int
+    wire: WireBursts
+    profiler: ProfilerWindow
+    coverage: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ..., operations: _Optional[_Iterable[_Union[RecordedOperation, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[RecordedCall, _Mapping]]] = ..., damaged_rows: _Optional[int] = ..., wire: _Optional[_Union[WireBursts, _Mapping]] = ..., profiler: _Optional[_Union[ProfilerWindow, _Mapping]] = ..., coverage: _Optional[float] = ...) -> None: ...
+
+class RecordedOperation(_message.Message):
+    __slots__ = ("op", "bytes", "dtype", "tag", "calls", "total_s", "min_s", "max_s", "histogram", "source", "timing", "exact")
+    OP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_S_FIELD_NUMBER: _ClassVar[int]
+    MIN_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_S_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    op: str
+    bytes: int
+    dtype: str
+    tag: str
+    calls: int
+    total_s: float
+    min_s: float
+    max_s: float
+    histogram: _containers.RepeatedScalarFieldContainer[int]
+    source: str
+    timing: str
+    exact: bool
+    def __init__(self, op: _Optional[str] = ..., bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., tag: _Optional[str] = ..., calls: _Optional[int] = ..., total_s: _Optional[float] = ..., min_s: _Optional[float] = ..., max_s: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., source: _Optional[str] = ..., timing: _Optional[str] = ..., exact: _Optional[bool] = ...) -> None: ...
+
+class RecordedCall(_message.Message):
+    __slots__ = ("operation", "sequence", "issued_s", "ended_s", "communicator")
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATOR_FIELD_NUMBER: _ClassVar[int]
+    operation: int
+    sequence: int
+    issued_s: float
+    ended_s: float
+    communicator: int
+    def __init__(self, operation: _Optional[int] = ..., sequence: _Optional[int] = ..., issued_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., communicator: _Optional[int] = ...) -> None: ...
+
+class WireBursts(_message.Message):
+    __slots__ = ("window_s", "bursts", "period_s", "burst_s", "sent_bytes", "spread", "time")
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    BURSTS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_S_FIELD_NUMBER: _ClassVar[int]
+    BURST_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    window_s: float
+    bursts: int
+    period_s: float
+    burst_s: float
+    sent_bytes: float
+    spread: float
+    time: float
+    def __init__(self, window_s: _Optional[float] = ..., bursts: _Optional[int] = ..., period_s: _Optional[float] = ..., burst_s: _Optional[float] = ..., sent_bytes: _Optional[float] = ..., spread: _Optional[float] = ..., time: _Optional[float] = ...) -> None: ...
+
+class ProfilerWindow(_message.Message):
+    __slots__ = ("ended_at", "length_s", "comm_s", "exposed_s")
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_S_FIELD_NUMBER: _ClassVar[int]
+    COMM_S_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_S_FIELD_NUMBER: _ClassVar[int]
+    ended_at: float
+    length_s: float
+    comm_s: float
+    exposed_s: float
+    def __init__(self, ended_at: _Optional[float] = ..., length_s: _Optional[float] = ..., comm_s: _Optional[float] = ..., exposed_s: _Optional[float] = ...) -> None: ...
 
 class ExecInput(_message.Message):
     __slots__ = ("start", "stdin", "stdin_closed", "resize")

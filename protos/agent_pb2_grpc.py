@@ -104,6 +104,11 @@ class AgentStub:
                 request_serializer=protos_dot_agent__pb2.VolumesRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.VolumesReply.FromString,
                 _registered_method=True)
+        self.Recordings = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Recordings',
+                request_serializer=protos_dot_agent__pb2.RecordingsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.RecordingsReply.FromString,
+                _registered_method=True)
         self.RemoveData = channel.unary_unary(
                 '/lightloom.agent.v1.Agent/RemoveData',
                 request_serializer=protos_dot_agent__pb2.RemoveDataRequest.SerializeToString,
@@ -213,6 +218,13 @@ class AgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recordings(self, request, context):
+        """Returns what the ranks' recorders of communication have counted, and what was seen on the wire.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveData(self, request, context):
         """Removes the data of one owner. Refused while a container uses it; absent data is no error.
         """
@@ -292,6 +304,11 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Volumes,
                     request_deserializer=protos_dot_agent__pb2.VolumesRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.VolumesReply.SerializeToString,
+            ),
+            'Recordings': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recordings,
+                    request_deserializer=protos_dot_agent__pb2.RecordingsRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.RecordingsReply.SerializeToString,
             ),
             'RemoveData': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveData,
@@ -677,6 +694,33 @@ class Agent:
             '/lightloom.agent.v1.Agent/Volumes',
             protos_dot_agent__pb2.VolumesRequest.SerializeToString,
             protos_dot_agent__pb2.VolumesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recordings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Recordings',
+            protos_dot_agent__pb2.RecordingsRequest.SerializeToString,
+            protos_dot_agent__pb2.RecordingsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -213,6 +213,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         volumes={name: volume_of(name, volume) for name, volume in model.volumes.items()},
         mtu=model.network.mtu,
         dscp=model.network.dscp,
+        recording=model.recording,
         logs=logs_of(model.logs),
         registries=registries_of(model.registries),
         secrets=Path(model.secrets.directory) if model.secrets else None,

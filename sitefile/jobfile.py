@@ -24,7 +24,7 @@ from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
-from sitefile.quantities import Bytes, BytesPerSecond, no_flag
+from sitefile.quantities import Bytes, BytesPerSecond, no_flag, off_word
 from sitefile.yaml_io import load_mapping
 
 SCHEMA_COMMAND = "lightloom schema job"
@@ -125,6 +125,9 @@ class JobFileModel(_Strict):
     env: dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Variable] = {}
     limits: LimitsModel = LimitsModel()
     volumes: list[VolumeModel] = Field([], max_length=16, description="what survives the job")
+    record: Annotated[names.Recording | None, BeforeValidator(off_word)] = Field(
+        None, description="how much of its communication is recorded; default: the site's"
+    )
     locality: Locality | None = None
     policy: Policy | None = Field(None, description="how a regroup treats the job")
     rank_order: RankOrder | None = None
@@ -182,6 +185,7 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "memory_bytes": limits.memory,
         "io_bps": limits.io,
         "volumes": [v.model_dump(exclude_none=True) for v in job.volumes] or None,
+        "record": job.record,
         "locality": job.locality,
         "policy": job.policy,
         "rank_order": job.rank_order,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
+from sitefile import names
 from sitefile.logs import LogPolicy
 from sitefile.notices import Receiver
 from sitefile.passwords import PasswordRef
@@ -151,6 +152,8 @@ class CabledSite:
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
+    recording: names.Recording = "counts"
+    """How much of the communication of jobs that do not say it is recorded."""
     logs: LogPolicy = field(default_factory=LogPolicy)
     """How much output the agents keep."""
     registries: tuple[Registry, ...] = ()

@@ -1,6 +1,11 @@
-"""The patterns of names, in files and in requests; unanchored."""
+"""The patterns of names, in files and in requests, unanchored; and words that files share."""
 
 from __future__ import annotations
+
+from typing import Literal
+
+Recording = Literal["counts", "full", "off"]
+"""How much of a job's communication is recorded."""
 
 NAME = "[a-z0-9-]{1,63}"
 """Any object in a request."""

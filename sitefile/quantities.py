@@ -17,6 +17,11 @@ def no_flag(value: object) -> object:
     return value
 
 
+def off_word(value: object) -> object:
+    """Return ``off`` for what YAML 1.1 makes of that word: false."""
+    return "off" if value is False else value
+
+
 def _rate(value: object) -> object:
     """Strip ``/s`` from a rate: ``500MB/s`` equals ``500MB``."""
     return value.removesuffix("/s") if isinstance(value, str) else value

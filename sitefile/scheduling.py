@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from scheduler.model import TimeLimitAction
 from scheduler.policy.budgets import PauseBudget
@@ -18,6 +18,7 @@ from scheduler.queue.model import (
     QueuePolicy,
 )
 from sitefile import names
+from sitefile.quantities import off_word
 
 USERS_PRIORITY = 5
 """Default of the highest priority of users' jobs."""
@@ -60,7 +61,7 @@ class QueueModel(_Strict):
     backfill_depth: Annotated[int, Field(ge=0)] = 100
     aging_s: Annotated[float, Field(gt=0)] = 3600.0
     patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
-    preemption: Preemption = Field(
+    preemption: Annotated[Preemption, BeforeValidator(off_word)] = Field(
         Preemption.OFF, description="priority: stoppable jobs make room for jobs of higher priority"
     )
     max_priority: Priority = Field(

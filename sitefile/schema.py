@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     IPvAnyAddress,
@@ -23,6 +24,7 @@ from sitefile import names
 from sitefile.logs import LogsModel
 from sitefile.notices import MAX_NOTICES, NoticeModel
 from sitefile.passwords import PasswordModel
+from sitefile.quantities import off_word
 from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
@@ -200,6 +202,9 @@ class SiteModel(_Strict):
     regroup: RegroupModel = RegroupModel()
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
+    recording: Annotated[names.Recording, BeforeValidator(off_word)] = Field(
+        "counts", description="of jobs that do not say how much of their communication is recorded"
+    )
     logs: LogsModel = LogsModel()
     registries: dict[RegistryName, RegistryModel] = Field(
         default={}, description="registries whose images only some projects may run"

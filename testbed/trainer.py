@@ -1,13 +1,15 @@
-"""Runs the demo's training job: a small VGG16, trained data-parallel over a TensorFlow ring.
+"""Runs the demo's training job: a small net, trained data-parallel over a TensorFlow ring.
 
-It runs inside the job containers (``python3 -m testbed.trainer``), which contain this file and the
-``trainer_*`` files and nothing else of the project. Every rank is one worker of
+It runs inside the job containers (``python3 -m testbed.trainer``), which contain this file and
+what it imports, and nothing else of the project. Every rank is one worker of
 ``tf.distribute.MultiWorkerMirroredStrategy`` with the ring all-reduce; ``TF_CONFIG`` names the
 workers, and its task indices are the ranks. Without ``TF_CONFIG`` it trains alone.
 
-**Model.** VGG16 with a quarter of the channels, dense layers of 256 and 32x32x3 input: 1,022,170
-parameters, 4,088,680 bytes of float32 gradients. All parameters are in one flat vector, so that
-the gradient of a step is one message (four bytes longer, because it includes the loss).
+**Model.** By default VGG16 with a quarter of the channels, dense layers of 256 and 32x32x3 input:
+1,022,170 parameters, 4,088,680 bytes of float32 gradients. ``--model`` takes another net of
+``measure/scaling/nets.py``: ``resnet1`` to ``resnet256``, or ``allcomm``. All parameters are in
+one flat vector, so that the gradient of a step is one message (four bytes longer, because it
+includes the loss).
 
 **Data.** scikit-learn's handwritten digits (1,797 real images that ship inside the package),
 enlarged from 8x8 to 32x32 and repeated over three channels; 1,500 to train, 297 to test. The
@@ -54,8 +56,9 @@ from typing import Any
 
 import numpy as np
 
+from measure.scaling.nets import Net, count, net
 from testbed.trainer_data import TRAIN_IMAGES, load_images, sample_rows
-from testbed.trainer_model import initial_parameters, logits
+from testbed.trainer_model import VGG16, initial_parameters, logits
 
 RANK_BATCH, DEFAULT_STEPS = 48, 200
 """Defaults of the command line: some minutes of training on the emulated rack."""
@@ -73,6 +76,7 @@ class Options:
     seed: int
     learning_rate: float
     settle_s: float
+    model: Net = VGG16
 
     @property
     def steps(self) -> int:
@@ -133,7 +137,7 @@ class Trainer:
         images, labels = load_images()
         self._train = images[:TRAIN_IMAGES], labels[:TRAIN_IMAGES]
         self._test = images[TRAIN_IMAGES:], labels[TRAIN_IMAGES:]
-        start = initial_parameters(options.seed)
+        start = initial_parameters(options.seed, options.model)
         self.parameters = int(start.size)
         # Each rank keeps its own copy, which stays equal (equal start, equal summed gradients):
         # a mirrored variable would add a hidden all-reduce to every assignment.
@@ -142,13 +146,16 @@ class Trainer:
         self._gradient = tf.function(self._gradient_of_batch)
         self._reduce = tf.function(self._sum_over_ranks)
         self._update = tf.function(self._apply)
-        self._classify = tf.function(lambda images: logits(tf, self._weights, images))
+        self._classify = tf.function(self._scores)
+
+    def _scores(self, images: Any) -> Any:
+        return logits(self._tf, self._weights, images, self._options.model)
 
     def _gradient_of_batch(self, images: Any, labels: Any) -> Any:
         """Return this rank's part of the global mean gradient, followed by that of the loss."""
         tf = self._tf
         with tf.GradientTape() as tape:
-            scores = logits(tf, self._weights, images)
+            scores = self._scores(images)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
             loss = tf.reduce_sum(losses) / self._options.global_batch
         gradient = tape.gradient(loss, self._weights)
@@ -212,10 +219,14 @@ def train(options: Options, ring: Ring) -> None:
     """Run the complete job and print its lines."""
     tf = _import_tensorflow(ring)
     trainer = Trainer(tf, options, ring)
+    counts = count(options.model)
     emit(
         "start",
         rank=ring.rank,
         ranks=ring.size,
+        model=options.model.name,
+        activations=counts.activations,
+        flops=counts.flops,
         parameters=trainer.parameters,
         gradient_bytes=4 * trainer.parameters,
         samples=options.samples,
@@ -336,7 +347,7 @@ def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
 
 def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
     """Return the options; exits with status 2 when they are inconsistent."""
-    parser = argparse.ArgumentParser(description="Train a small VGG16 over a TensorFlow ring.")
+    parser = argparse.ArgumentParser(description="Train a small net over a TensorFlow ring.")
     parser.add_argument(
         "--global-batch",
         type=int,
@@ -349,6 +360,7 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
         default=None,
         help=f"images to train over all ranks; default {DEFAULT_STEPS} steps",
     )
+    parser.add_argument("--model", type=_net, default=VGG16, help="vgg16, resnet1, … or allcomm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--settle", type=float, default=3.0, help="seconds to wait after ready")
@@ -358,7 +370,21 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
     samples = DEFAULT_STEPS * given.global_batch if given.samples is None else given.samples
     if samples < 1 or samples % given.global_batch:
         parser.error("--samples must be a positive multiple of --global-batch")
-    return Options(samples, given.global_batch, given.seed, given.learning_rate, given.settle)
+    return Options(
+        samples,
+        given.global_batch,
+        given.seed,
+        given.learning_rate,
+        given.settle,
+        given.model,
+    )
+
+
+def _net(name: str) -> Net:
+    try:
+        return net(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

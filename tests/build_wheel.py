@@ -9,7 +9,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
-    *("scheduler", "sitefile", "ocs_driver", "container_mgr", "pki", "protos", "controller"),
+    *(
+        "scheduler",
+        "measure",
+        "probe",
+        "recorder",
+        "sitefile",
+        "ocs_driver",
+        "container_mgr",
+        "pki",
+        "protos",
+        "controller",
+    ),
     *("console", "testbed"),
 )
 _LIMIT_S = 120

@@ -27,6 +27,7 @@ from console.cli.verbs import (
     volumes,
 )
 from console.cli.verbs import usage as usages
+from console.cli.verbs.insight import advice, comms, compare, measure
 from console.cli.verbs.standalone import (
     daemons,
     demo,
@@ -58,6 +59,9 @@ for _verb in (
     plans.plan,
     plans.apply,
     plans.defrag,
+    compare.compare,
+    advice.whatif,
+    advice.advise,
     repairs.attach,
     repairs.detach,
     repairs.abort,
@@ -67,6 +71,7 @@ for _verb in (
     trace.trace,
     repairs.repair,
     top.top,
+    comms.comms,
     people.whoami,
     report.report,
     usages.usage,
@@ -79,10 +84,23 @@ for _verb in (
     install.uninstall,
 ):
     app.command()(_verb)
+
+
+@app.command("help")
+def _help(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="measure links")
+    ] = None,
+) -> None:
+    """Show what lightloom, or one of its commands, does."""
+    app([*(words or ()), "--help"], prog_name="lightloom", standalone_mode=False)
+
+
 app.command(context_settings=daemons.FORWARD)(daemons.controller)
 app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
 app.add_typer(volumes.volume, name="volume")
+app.add_typer(measure.measure, name="measure")
 app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")

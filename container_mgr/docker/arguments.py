@@ -7,7 +7,7 @@ through unchecked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,15 @@ from typing import Any
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.rdma import RdmaBinding
+from container_mgr.recordings.shown import (
+    RECORD_DIR,
+    RECORD_OPTIONS,
+    Packages,
+    profiler_port,
+    refusal,
+)
 from container_mgr.users import DEFAULT, User, Users
-from container_mgr.values import AgentError, BoundVolume, LogLimits, RankSpec
+from container_mgr.values import LABEL, AgentError, BoundVolume, LogLimits, RankSpec, Record
 from container_mgr.volumes import rules
 
 CPU_PERIOD_US = 50_000
@@ -66,6 +73,8 @@ class Host:
     """The engine runs containers in a user namespace (``userns-remap``)."""
     users: Users = DEFAULT
     logs: LogLimits = field(default_factory=LogLimits)
+    packages: Packages = field(default_factory=Packages)
+    """What ranks are shown of the agent's own packages."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,6 +85,7 @@ class Program:
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
     volumes: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def cgroup_parent(name: str, driver: str) -> str:
@@ -103,6 +113,7 @@ def create_arguments(
     """
     limits = host.limits
     memory = spec.limits.memory_bytes or limits.memory_bytes
+    record = spec.record is not Record.OFF
     scratch = f"rw,nosuid,nodev,exec,mode=1777,size={memory // 2}"
     container = {
         "image": program.image_id,
@@ -119,11 +130,16 @@ def create_arguments(
             "USER": user.name,
             "LOGNAME": user.name,
             **spec.env,
+            **host.packages.variables(spec.env, program.environment, record=record),
             # These come last: neither an image nor a job may choose GPUs.
             "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         },
-        "labels": spec.labels(host.server, term, rdma.device if rdma else ""),
+        "labels": {
+            **spec.labels(host.server, term, rdma.device if rdma else ""),
+            LABEL + "refused": refusal(spec.env, program.environment),
+            LABEL + "profiler": str(profiler_port(spec.env) if spec.record is Record.FULL else 0),
+        },
     }
     options: dict[str, Any] = {
         "network_mode": "none",
@@ -147,6 +163,7 @@ def create_arguments(
             f"{host.entry}:{ENTRY_PATH}:ro",
             f"{rank_dir}:{GIVEN_DIR}:ro",
             *(f"{rank_dir / name}:/etc/{name}:ro" for name in ACCOUNT_FILES),
+            *host.packages.binds(probe=spec.probe, record=record),
         ],
         "log_config": {
             "Type": "json-file",
@@ -157,6 +174,8 @@ def create_arguments(
         },
         "restart_policy": {"Name": "no"},
     }
+    if record:
+        options["tmpfs"][RECORD_DIR] = RECORD_OPTIONS
     if spec.limits.cores is not None and spec.emulated_share is None:
         options["cpu_period"] = CPU_PERIOD_US
         options["cpu_quota"] = cpu_quota_us(spec.limits.cores)

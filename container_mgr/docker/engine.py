@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,6 +102,7 @@ class Image:
     """Paths that the image declares as volumes."""
     names: tuple[str, ...] = ()
     """NAME:TAG and NAME@sha256:..., as the engine writes them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -172,6 +173,10 @@ class DockerHost:
             command=tuple(config.get("Cmd") or ()),
             volumes=tuple(sorted(config.get("Volumes") or ())),
             names=(*(found.get("RepoTags") or ()), *(found.get("RepoDigests") or ())),
+            environment={
+                name: value
+                for name, _, value in (word.partition("=") for word in config.get("Env") or ())
+            },
         )
 
     async def pull(

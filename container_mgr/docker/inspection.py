@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from container_mgr.values import LABEL, MAX_TERM, Container, NicSpec, RankKey, Scope, VolumeMount
+from container_mgr.values import (
+    LABEL,
+    MAX_TERM,
+    Container,
+    NicSpec,
+    RankKey,
+    Record,
+    Scope,
+    VolumeMount,
+)
 
 _STATES = {
     "created": "created",
@@ -71,6 +80,9 @@ def _read(raw: Mapping[str, Any]) -> Container:
             VolumeMount(**{**mount, "scope": Scope(mount["scope"])})
             for mount in json.loads(labels.get(LABEL + "volumes", "[]"))
         ),
+        record=Record(labels.get(LABEL + "record", Record.OFF)),
+        refused=labels.get(LABEL + "refused", ""),
+        profiler_port=int(labels.get(LABEL + "profiler", "0")),
     )
 
 

@@ -39,6 +39,12 @@ def read(pid: int, directory: str, name: str, limit: int, proc: Path = Path("/pr
             os.close(descriptor)
 
 
+def open_directory(pid: int, directory: str, proc: Path = Path("/proc")) -> int:
+    """Return a descriptor of a directory, which can be listed. It pins the file system. OSError."""
+    with _within(pid, directory, proc) as at:
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+
+
 @contextmanager
 def _within(pid: int, directory: str, proc: Path) -> Iterator[int]:
     at = os.open(proc / str(pid) / "root", _DIRECTORY)

@@ -249,7 +249,7 @@ class Launcher:
                 f"image {reference} is not on {self._host.server}",
                 "load it there, or submit with --pull missing",
             )
-        return Program(image.id, image.entrypoint, image.command, image.volumes)
+        return Program(image.id, image.entrypoint, image.command, image.volumes, image.environment)
 
     async def _launch(self, container: Container) -> Container:
         name = container.key.container

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from container_mgr.ranks import images
+from container_mgr.recordings.shown import OUR_DIR
 from container_mgr.values import (
     AgentError,
     RankLimits,
@@ -48,6 +49,8 @@ _ENV_NAMES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
     | {"GROUP_RANK", "ROLE_RANK", "HOME", "LANG", "TZ", "PYTHONUNBUFFERED", "PYTHONHASHSEED"}
 )
+_OF_MEASUREMENTS = ("PYTHONPATH", OUR_DIR)
+"""Finds the package ``probe``, which the agent shows to ranks of measurements."""
 _NAMES_RANKS = frozenset({"TF_CONFIG", "LIGHTLOOM_ADDRESSES"})
 _ENV_PREFIXES = (
     *("LIGHTLOOM_", "TF_", "TORCH_", "NCCL_", "GLOO_", "KERAS_", "XLA_", "JAX_", "GRPC_"),
@@ -142,7 +145,7 @@ def check_env(obj: str, env: Mapping[str, str]) -> None:
     """Raise AgentError(invalid) for a variable that is not allowed or too long."""
     _require(len(env) <= MAX_ENV_ENTRIES, obj, f"more than {MAX_ENV_ENTRIES} variables")
     for name, value in env.items():
-        if not environment_allowed(name):
+        if not environment_allowed(name) and (name, value) != _OF_MEASUREMENTS:
             raise AgentError(
                 "invalid",
                 obj,

@@ -48,6 +48,7 @@ from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
+from container_mgr.recordings.recordings import Recordings
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
 
@@ -105,6 +106,9 @@ class Ranks:
         self._execs = Execs(
             engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
         )
+        self._recordings = Recordings(
+            lacking=host.packages.lacking, paused=self._is_paused, proc=proc
+        )
         self._launcher = Launcher(
             engine,
             nics,
@@ -122,6 +126,11 @@ class Ranks:
     def archive(self) -> Archive:
         """The logs of removed ranks."""
         return self._archive
+
+    @property
+    def recordings(self) -> Recordings:
+        """What is known of the ranks' communication."""
+        return self._recordings
 
     @property
     def execs(self) -> Execs:
@@ -175,6 +184,7 @@ class Ranks:
     async def close(self) -> None:
         """Stop watching. Containers keep running without the agent."""
         await self._execs.close()
+        await self._recordings.close()
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
 
@@ -229,11 +239,13 @@ class Ranks:
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
         """Freeze the job's containers; see :meth:`Freezing.freeze`."""
+        self._recordings.disturb(job)
         async with self._job_lock(job):
             return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
         """Thaw the job's containers, also those that another program froze."""
+        self._recordings.disturb(job)
         async with self._job_lock(job):
             return await self._freezing.thaw(self._of(job))
 
@@ -321,6 +333,7 @@ class Ranks:
             raise AgentError(
                 "failed", name, f"the file about its NIC cannot be written: {error}"
             ) from error
+        self._recordings.begin(container)
         self._living.add(container)
         self._map_jobs()
 
@@ -402,6 +415,7 @@ class Ranks:
             await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
+        self._recordings.end(container.key.container)
         self._living.forget(container.key.container)
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
@@ -413,6 +427,7 @@ class Ranks:
     def _on_end(self, container: Container, oom: bool) -> None:
         if oom:
             self._oom.add(container.id)
+        self._recordings.end(container.key.container)
         self._run_in_background(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
@@ -448,6 +463,10 @@ class Ranks:
             live.check_oom()
         oom = container.oom or container.id in self._oom or (live is not None and live.oom)
         return replace(container, oom=oom)
+
+    def _is_paused(self, name: str) -> bool:
+        live = self._living.get(name)
+        return live is not None and self._current(live.container).state == "paused"
 
     def _has_status_file(self, live: LiveContainer, name: str) -> bool:
         """Say whether a rank has created this status file; only the rank can."""

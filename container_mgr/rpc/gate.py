@@ -17,7 +17,7 @@ from container_mgr.values import MAX_TERM
 from pki import CONTROLLER
 
 READING = frozenset(
-    {"Describe", "ImageStatus", "Images", "Observe", "Telemetry", "Logs", "Volumes"}
+    {"Describe", "ImageStatus", "Images", "Observe", "Telemetry", "Logs", "Volumes", "Recordings"}
 )
 
 _log = structlog.get_logger("container_mgr.rpc.gate")

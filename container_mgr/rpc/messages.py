@@ -10,6 +10,8 @@ from container_mgr.hardware.nvml import Reading
 from container_mgr.ranks.execs import Ending, Input, Start, Typed, Window
 from container_mgr.ranks.living import Sample
 from container_mgr.ranks.logs import Line
+from container_mgr.recordings.bursts import Bursts
+from container_mgr.recordings.recording import ProfilerWindow, Recording
 from container_mgr.values import (
     AgentError,
     Container,
@@ -19,12 +21,19 @@ from container_mgr.values import (
     RankKey,
     RankLimits,
     RankSpec,
+    Record,
     RegistryLogin,
     Scope,
     VolumeMount,
 )
 from container_mgr.volumes.volumes import DataFacts, DataKey, VolumeFacts
 from protos import agent_pb2 as pb
+from recorder import layout
+
+MOST_RECORDED_BYTES = 3 * 2**20
+"""Of one reply; gRPC refuses messages above 4 MiB."""
+_BRIEF_ROWS = 16
+"""Rows of a rank for which the reply has no room: those that took the longest."""
 
 _STATES = {
     "created": pb.STATE_CREATED,
@@ -58,7 +67,21 @@ def spec_of(rank: pb.Rank) -> RankSpec:
         volumes=tuple(_mount_of(mount) for mount in rank.volumes),
         uid=rank.uid if rank.HasField("uid") else None,
         gid=rank.gid if rank.HasField("gid") else None,
+        record=_record_of(rank),
+        probe=rank.probe,
     )
+
+
+def _record_of(rank: pb.Rank) -> Record:
+    try:
+        return Record(rank.record or Record.OFF)
+    except ValueError:
+        raise AgentError(
+            "invalid",
+            rank.job[:80],
+            f"record {rank.record[:40]!r} is unknown",
+            "is the controller newer than the agent?",
+        ) from None
 
 
 _SCOPES = {
@@ -266,3 +289,92 @@ def output_message(stream: Stream, data: bytes) -> pb.ExecOutput:
 def end_message(ending: Ending) -> pb.ExecOutput:
     """Convert the end of a command."""
     return pb.ExecOutput(end=pb.ExecEnd(exit_code=ending.exit_code, reason=ending.reason))
+
+
+def recordings_of(found: Sequence[Recording]) -> pb.RecordingsReply:
+    """Convert what is known of ranks' communication; what has no room is cut. Takes a while."""
+    reply, room = pb.RecordingsReply(), MOST_RECORDED_BYTES
+    for recording in found:
+        message = _recording_message(recording)
+        for rows in (_BRIEF_ROWS, 0):
+            if message.ByteSize() <= room:
+                break
+            message = _recording_message(recording, rows)
+        room -= message.ByteSize()
+        reply.recordings.append(message)
+    return reply
+
+
+def _recording_message(recording: Recording, most_rows: int | None = None) -> pb.Recording:
+    read, key = recording.read, recording.key
+    operations = read.operations
+    reason = read.reason
+    if most_rows is not None:
+        operations = tuple(sorted(operations, key=lambda o: o.total_s, reverse=True)[:most_rows])
+        reason = reason or f"only {len(operations)} of {len(read.operations)} rows had room"
+    return pb.Recording(
+        job=key.job,
+        rank=key.rank,
+        epoch=key.epoch,
+        state=read.state,
+        reason=reason,
+        time=read.time,
+        operations=[_operation_message(operation) for operation in operations],
+        calls=[]
+        if most_rows is not None
+        else [
+            pb.RecordedCall(
+                operation=call.operation,
+                sequence=call.sequence,
+                issued_s=call.issued_s,
+                ended_s=call.ended_s,
+                communicator=call.communicator,
+            )
+            for call in read.calls
+        ],
+        damaged_rows=read.damaged_rows,
+        wire=None if recording.wire is None else _wire_message(recording.wire, recording.wire_time),
+        profiler=None if recording.profiler is None else _window_message(recording.profiler),
+        coverage=recording.coverage,
+    )
+
+
+def _window_message(window: ProfilerWindow) -> pb.ProfilerWindow:
+    return pb.ProfilerWindow(
+        ended_at=window.ended_at,
+        length_s=window.length_s,
+        comm_s=window.comm_s,
+        exposed_s=window.exposed_s,
+    )
+
+
+def _operation_message(operation: layout.Operation) -> pb.RecordedOperation:
+    histogram = list(operation.histogram)
+    while histogram and not histogram[-1]:
+        histogram.pop()
+    return pb.RecordedOperation(
+        op=operation.op,
+        bytes=operation.bytes,
+        dtype=operation.dtype,
+        tag=operation.tag,
+        calls=operation.calls,
+        total_s=operation.total_s,
+        min_s=operation.min_s,
+        max_s=operation.max_s,
+        histogram=histogram,
+        source=operation.source,
+        timing=operation.timing,
+        exact=operation.exact,
+    )
+
+
+def _wire_message(found: Bursts, time: float) -> pb.WireBursts:
+    return pb.WireBursts(
+        window_s=found.window_s,
+        bursts=found.bursts,
+        period_s=found.period_s,
+        burst_s=found.burst_s,
+        sent_bytes=found.sent_bytes,
+        spread=found.spread,
+        time=time,
+    )

@@ -375,6 +375,16 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             raise  # abort() never returns
         return pb.RemoveDataReply(removed=removed)
 
+    async def Recordings(  # noqa: N802
+        self, request: pb.RecordingsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RecordingsReply:
+        """Report what ranks have communicated."""
+        if request.job:
+            await self._allowed(context, lambda: policy.check_job(request.job))
+        return await asyncio.to_thread(
+            messages.recordings_of, self._ranks.recordings.of(request.job)
+        )
+
     async def Exec(  # noqa: N802
         self, requests: AsyncIterator[pb.ExecInput], context: grpc.aio.ServicerContext
     ) -> None:

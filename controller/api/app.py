@@ -30,12 +30,29 @@ from controller.api.routes import (
     repairs,
     session,
 )
+from controller.api.routes.insight import advice, comms, measurements
 from controller.api.routes.metrics import site as metrics
 from controller.api.routes.streams import events, execs
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
-PARTS = (session, files, fabric, optics, jobs, execs, images, plans, repairs, live, events, people)
+PARTS = (
+    session,
+    files,
+    fabric,
+    optics,
+    jobs,
+    comms,
+    execs,
+    images,
+    plans,
+    repairs,
+    measurements,
+    live,
+    advice,
+    events,
+    people,
+)
 
 
 def create_app(

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
+from controller.comms.ledger import Bucket, BucketSums
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned
+from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.comms import CommsView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
@@ -31,6 +34,11 @@ from controller.schema.live import (
     SeriesView,
     TopView,
     TraceView,
+)
+from controller.schema.measurements import (
+    MeasurementImport,
+    MeasurementRequest,
+    MeasurementView,
 )
 from controller.schema.plans import (
     Allocation,
@@ -92,6 +100,14 @@ class Queries(Protocol):
 
         Only lines at or after ``since`` that contain ``search``.
         """
+        ...
+
+    async def comms(self, name: str, *, rank: int | None, since_s: float | None) -> CommsView:
+        """Return what a job communicates: of one rank, or of all with None."""
+        ...
+
+    def collectives(self) -> Mapping[str, Mapping[Bucket, BucketSums]]:
+        """Return sums of collectives by job that has not ended, operation and size."""
         ...
 
     def endpoint_names(self) -> Sequence[str]:
@@ -188,12 +204,28 @@ class Queries(Protocol):
         """Return one transaction."""
         ...
 
+    async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:
+        """Return the predictions of jobs of ``projects`` (None is all), oldest first."""
+        ...
+
+    async def advice(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
+        """Say what limits one job, or all that hold endpoints; of ``jobs`` only (None is all)."""
+        ...
+
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""
         ...
 
     async def secrets(self) -> list[SecretView]:
         """Return the secrets that jobs may use, by project and name, without their values."""
+        ...
+
+    async def measurements(self) -> list[MeasurementView]:
+        """Return the measurements without their results, oldest first."""
+        ...
+
+    async def measurement(self, ident: str) -> MeasurementView:
+        """Return one measurement with its result."""
         ...
 
 
@@ -240,6 +272,10 @@ class Commands(Protocol):
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
         ...
 
+    async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
+        """Predict a running job's step with other homes; nothing moves."""
+        ...
+
     async def abort(self, ident: str) -> TransactionView:
         """Ask a running transaction to roll back."""
         ...
@@ -256,6 +292,24 @@ class Commands(Protocol):
         self, volume: str, owner: str, *, server: str | None, dry_run: bool
     ) -> DataRemovalView:
         """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
+        ...
+
+    async def measure(self, request: MeasurementRequest, user: str = "") -> MeasurementView:
+        """Begin a measurement of ``user``, or show what it would run."""
+        ...
+
+    async def import_measurement(
+        self, request: MeasurementImport, user: str = ""
+    ) -> MeasurementView:
+        """Keep the result of another tool as a measurement."""
+        ...
+
+    async def cancel_measurement(self, ident: str) -> MeasurementView:
+        """Stop a measurement; its jobs end and its light is put back."""
+        ...
+
+    async def remove_measurement(self, ident: str) -> MeasurementView:
+        """Forget a measurement that has ended."""
         ...
 
     async def repair(self, switch: str) -> SwitchView:

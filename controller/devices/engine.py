@@ -45,6 +45,16 @@ class Pull(StrEnum):
     ALWAYS = "always"
 
 
+class Record(StrEnum):
+    """How much of a rank's communication is recorded."""
+
+    OFF = "off"
+    COUNTS = "counts"
+    """Calls, sizes and durations, without a change of the program."""
+    FULL = "full"
+    """Also windows of TensorFlow's profiler, which the program then cannot use itself."""
+
+
 @dataclass(slots=True, frozen=True)
 class RankLimits:
     """Upper limits of a rank; None leaves one to the server. Rates are bytes per second."""
@@ -150,6 +160,9 @@ class RankSpec:
     gid: int | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables with secret values: in no log, and in nothing that an engine shows."""
+    record: Record = Record.OFF
+    probe: bool = False
+    """Show the files of the package ``probe`` at ``/lightloom/probe``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -266,6 +279,90 @@ class RankSample:
     memory_bytes: int | None
     source: str
     gpu: GpuFigures | None = None
+
+
+RecorderState = Literal["recording", "absent", "damaged", "refused", "off"]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RecordedOperation:
+    """Sums over all calls of one operation, size, type and tag since the rank started."""
+
+    op: str
+    """As nccl-tests names it; ``other`` for what exceeds the recorder's table."""
+    bytes: int
+    dtype: str
+    tag: str
+    calls: int
+    total_s: float
+    min_s: float
+    max_s: float
+    histogram: tuple[int, ...]
+    """Calls by duration: bin i counts those from 2^(i/4) to 2^((i+1)/4) microseconds."""
+    source: Literal["nccl", "torch", "tf"]
+    timing: Literal["device", "host", "issue"]
+    exact: bool
+
+
+@dataclass(slots=True, frozen=True)
+class RecordedCall:
+    """One call; times are seconds on its server's monotonic clock."""
+
+    operation: int
+    """Position in the recording's operations."""
+    sequence: int
+    """Counts the calls of its communicator on this rank, from 0."""
+    issued_s: float
+    ended_s: float | None = None
+    """None while it runs, and where only the issue is known."""
+    communicator: int = 0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class WireBursts:
+    """Bursts of traffic seen on a rank's NIC in a window: an estimate of its steps. Medians."""
+
+    time: float
+    window_s: float
+    bursts: int
+    period_s: float | None = None
+    burst_s: float | None = None
+    sent_bytes: float | None = None
+    spread: float | None = None
+    """Half the 95 % interval of the period, relative."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ProfilerWindow:
+    """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
+
+    ended_at: float
+    length_s: float
+    comm_s: float
+    """Time in which a collective was under way."""
+    exposed_s: float | None = None
+    """That in which no kernel computed; None where computation is not on the processor."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Recording:
+    """What is known of a rank's communication. The rank wrote it: bounded, and maybe a lie."""
+
+    job: str
+    rank: int
+    epoch: int
+    server: str
+    state: RecorderState
+    reason: str = ""
+    time: float = 0.0
+    operations: tuple[RecordedOperation, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
+    damaged_rows: int = 0
+    wire: WireBursts | None = None
+    profiler: ProfilerWindow | None = None
+    """The latest window."""
+    coverage: float = 0.0
+    """Share of the rank's time that such windows cover."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -508,6 +605,10 @@ class ExecutionEngine(Protocol):
 
         A directory that a container uses is not removed (``conflict``).
         """
+        ...
+
+    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
+        """Return the recordings of all ranks, or of one job's, from the servers that answer."""
         ...
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:

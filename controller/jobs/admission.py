@@ -9,6 +9,7 @@ from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
+from controller.devices.engine import Record
 from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest
@@ -27,19 +28,26 @@ _RANK_BYTES = 4096
 
 
 def spec_of(request: JobRequest) -> JobSpec:
-    """Return the part of a request that the state keeps, without its volumes."""
-    fields = {name: getattr(request, name) for name in JobSpec.__slots__ if name != "volumes"}
+    """Return the part of a request that the state keeps, without what the keeper adds to it."""
+    fields = {
+        name: getattr(request, name)
+        for name in JobSpec.__slots__
+        if name not in ("volumes", "probe")
+    }
     fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
     action = request.time_limit_action or TimeLimitAction.IGNORE
-    return JobSpec(**fields | {"env": dict(request.plain_env), "time_limit_action": action})
+    fields |= {"time_limit_action": action, "record": request.record or Record.COUNTS}
+    return JobSpec(**fields | {"env": dict(request.plain_env)})
 
 
 def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
     """Return the request with what the site chooses for jobs that leave it open."""
-    if request.time_limit_s is None or request.time_limit_action is not None:
-        return request
-    action = site.scheduling.time_limit_action
-    return request.model_copy(update={"time_limit_action": action})
+    chosen: dict[str, object] = {}
+    if request.time_limit_s is not None and request.time_limit_action is None:
+        chosen["time_limit_action"] = site.scheduling.time_limit_action
+    if request.record is None:
+        chosen["record"] = Record(site.recording)
+    return request.model_copy(update=chosen)
 
 
 def check_possible(site: CabledSite, request: JobRequest) -> None:

@@ -86,12 +86,13 @@ class JobKeeper:
     # --- operations -----------------------------------------------------------------------
 
     async def submit(
-        self, request: JobRequest, user: str = "", image_digest: str = ""
+        self, request: JobRequest, user: str = "", image_digest: str = "", *, probe: bool = False
     ) -> JobRecord:
         """Queue a job of ``user``.
 
         ServiceError ``invalid`` when it can never run, ``conflict`` on its name. ``image_digest``
-        is what its image's name means now; empty leaves that to its start.
+        is what its image's name means now; empty leaves that to its start. ``probe`` marks a job of
+        a measurement.
         """
         state = self._state
         state.require_command()
@@ -119,7 +120,9 @@ class JobKeeper:
         check_offered(state.site, state.offers, state.connections.servers(), request)
         job = JobRecord(
             name=name,
-            request=replace(spec_of(with_site_defaults(state.site, request)), volumes=volumes),
+            request=replace(
+                spec_of(with_site_defaults(state.site, request)), volumes=volumes, probe=probe
+            ),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",

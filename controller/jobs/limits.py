@@ -29,6 +29,16 @@ class _Count:
     at: float
 
 
+def ended_by_limit(job: JobRecord) -> bool:
+    """Whether a job has ended because its time limit was over."""
+    limit_s = job.request.time_limit_s
+    return job.state == "failed" and limit_s is not None and job.reason == _reason(limit_s)
+
+
+def _reason(limit_s: float) -> str:
+    return f"its time limit of {duration(limit_s)} ended it"
+
+
 class TimeLimits:
     """Counts how long jobs run; a step of the wall clock ends none of them.
 
@@ -86,7 +96,7 @@ class TimeLimits:
         return _Count(started_at, ran_s, self._monotonic())
 
     def _end(self, job: JobRecord, limit_s: float) -> None:
-        reason = f"its time limit of {duration(limit_s)} ended it"
+        reason = _reason(limit_s)
         self._state.jobs.change(job.name, reason=f"its time limit of {duration(limit_s)} is over")
         self._ender.later(
             job.name, "failed", reason, grace_s=job.request.limit_grace_s, ranks_failed=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from controller.fabric.mover import Mover
 from controller.plans.basis import basis_of, named_points, what_changed
 from controller.plans.check import check_moves, check_plan
 from controller.plans.document import plan_view
+from controller.plans.given import given_plan
 from controller.plans.line import Clock, PlanLine
 from controller.plans.worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
 from controller.schema.plans import (
@@ -75,13 +76,16 @@ class Planner:
         switches: Switches,
         tasks: Tasks,
         meter: StepMeter,
+        applied: Callable[[Mapping[str, str | None]], None] = lambda moves: None,
     ) -> None:
+        """``applied`` hears of the moves of every plan when it begins."""
         self._state = state
         self._mover = mover
         self._aggregators = aggregators
         self._switches = switches
         self._tasks = tasks
         self._meter = meter
+        self._applied = applied
         self._line = PlanLine()
 
     @property
@@ -101,9 +105,13 @@ class Planner:
         """Compute a regroup without applying it.
 
         Jobs that are pinned, in their cool-down or out of pauses are left alone, and the plan
-        says so. For a pending job, the plan makes room for it.
+        says so. For a pending job, the plan makes room for it. Homes that are given are taken
+        as they stand: idle endpoints move there.
         """
         state = self._state
+        if request.homes is not None and request.job is not None:
+            text = "give a job or homes, not both"
+            raise ServiceError("invalid", text, object="plan", hint="homes are of idle endpoints")
         waiting = self._check_job(request.job)
         policy, now = state.site.scheduling.regroup, state.clock()
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
@@ -142,6 +150,8 @@ class Planner:
     async def _computed(
         self, fabric: Fabric, request: PlanRequest, waiting: JobRecord | None
     ) -> Plan:
+        if request.homes is not None:
+            return given_plan(fabric, request.homes)
         limits = Limits(
             objective=request.objective,
             max_jobs_paused=request.max_jobs_paused,
@@ -209,6 +219,7 @@ class Planner:
         rewiring = self._mover.rewired(moves, self._other_points(plan))
         check_plan(plan, rewiring)
         running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring)
+        self._applied(moves)
         if room_for is not None:
             self._state.jobs.promised[room_for] = promised
         return await self._begun(running, wait_s, room_for)

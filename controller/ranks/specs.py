@@ -79,6 +79,8 @@ def rank_specs(
             volumes=volumes,
             uid=user.uid,
             gid=user.gid,
+            record=job.request.record,
+            probe=job.request.probe,
         )
         for rank, cable in enumerate(placed)
     ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from controller.devices.engine import Pull
+from controller.devices.engine import Pull, Record
 from controller.schema.base import JobState, Name, Request, View
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 from sitefile import names
@@ -97,6 +97,8 @@ class JobRequest(Request):
     """Bytes a second that one container may read from, and write to, each block device."""
     volumes: list[VolumeRequest] = Field(default_factory=list)
     """What the job reads, and what survives it: directories of the servers, by name."""
+    record: Record | None = None
+    """How much of its communication is recorded; by default as the site file's ``recording``."""
 
     @property
     def plain_env(self) -> Mapping[str, str]:
@@ -261,6 +263,7 @@ class JobView(View):
     memory_bytes: int | None = None
     io_bps: int | None = None
     volumes: list[JobVolumeView] = Field(default_factory=list)
+    record: Record = Record.COUNTS
     restart: str = "never"
     pull: Pull = Pull.NEVER
     dark_tolerance_s: float | None = None

@@ -20,6 +20,10 @@ MAX_BUDGET = 10_000_000
 class PlanRequest(Request):
     """Budgets of a regroup; None is unlimited."""
 
+    most_parts = 20_000
+
+    homes: dict[Name, Name] | None = None
+    """Move idle endpoints to exactly these homes, and nothing else."""
     job: Name | None = None
     """Regroup this running job, or make room for this pending one."""
     force: bool = False

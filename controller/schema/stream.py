@@ -50,7 +50,9 @@ class SampleView(View):
     links: list[LinkSampleView]
 
 
-ChangedKind = Literal["job", "endpoint", "aggregator", "switch", "node", "quarantine"]
+ChangedKind = Literal[
+    "job", "endpoint", "aggregator", "switch", "node", "quarantine", "measurement"
+]
 
 
 class ChangedView(View):
@@ -62,7 +64,8 @@ class ChangedView(View):
 
     kind: ChangedKind
     name: str
-    """Empty if many of the kind changed at once: read the list."""
+    """Empty if many of the kind changed at once: read the list. Always empty for a ``measurement``
+    where the reader does not see all projects."""
     epoch: int
 
 

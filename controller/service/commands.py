@@ -6,20 +6,28 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from controller.advice.desk import AdviceDesk
 from controller.devices.engine import ExecEnd, ExecOutput, ExecutionEngine, Typed, WindowSize
 from controller.images.keeper import ImageKeeper
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
+from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks import execs
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
+from controller.schema.advice import WhatIfRequest, WhatIfView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import JobRequest, JobView
+from controller.schema.measurements import (
+    MeasurementImport,
+    MeasurementRequest,
+    MeasurementView,
+)
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -55,6 +63,8 @@ class Commands:
         fabric: FabricViews,
         jobs: JobViews,
         secrets: SecretFolder,
+        measurements: MeasurementKeeper,
+        advice: AdviceDesk,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -69,6 +79,8 @@ class Commands:
         self._fabric = fabric
         self._jobs = jobs
         self._secrets = secrets
+        self._measurements = measurements
+        self._advice = advice
 
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of ``user``."""
@@ -116,6 +128,10 @@ class Commands:
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
         return await self._plans.apply(plan, wait_s)
 
+    async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
+        """Predict a running job's step with other homes; nothing moves."""
+        return await self._advice.whatif(name, request)
+
     async def abort(self, ident: str) -> TransactionView:
         """Ask a running transaction to roll back."""
         return self._plans.abort(ident)
@@ -133,6 +149,24 @@ class Commands:
     ) -> DataRemovalView:
         """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
         return await self._data.remove(volume, owner, server=server, dry_run=dry_run)
+
+    async def measure(self, request: MeasurementRequest, user: str = "") -> MeasurementView:
+        """Begin a measurement of ``user``, or show what it would run."""
+        return await self._measurements.start(request, user)
+
+    async def import_measurement(
+        self, request: MeasurementImport, user: str = ""
+    ) -> MeasurementView:
+        """Keep the result of another tool as a measurement."""
+        return await self._measurements.take(request, user)
+
+    async def cancel_measurement(self, ident: str) -> MeasurementView:
+        """Stop a measurement; its jobs end and its light is put back."""
+        return await self._measurements.cancel(ident)
+
+    async def remove_measurement(self, ident: str) -> MeasurementView:
+        """Forget a measurement that has ended."""
+        return await self._measurements.remove(ident)
 
     async def repair(self, switch: str) -> SwitchView:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""

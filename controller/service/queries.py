@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+from controller.advice.desk import AdviceDesk
 from controller.base.errors import ServiceError
 from controller.base.slices import in_slices
+from controller.comms.desk import CommsDesk
+from controller.comms.ledger import Bucket, BucketSums
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
+from controller.measurements.keeper import MeasurementKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.ranks.calls import placed
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
+from controller.schema.advice import AdviceView, PredictionView
+from controller.schema.comms import CommsView
 from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
@@ -36,6 +42,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
+from controller.schema.measurements import MeasurementView
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.schema.usage import By, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeView
@@ -78,6 +85,9 @@ class Queries:
         feed: Feed,
         preparations: Preparations,
         secrets: SecretFolder,
+        measurements: MeasurementKeeper,
+        advice: AdviceDesk,
+        comms: CommsDesk,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -96,6 +106,9 @@ class Queries:
         self._feed = feed
         self._preparations = preparations
         self._secrets = secrets
+        self._measurements = measurements
+        self._advice = advice
+        self._comms = comms
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
@@ -103,6 +116,14 @@ class Queries:
     def epoch(self) -> int:
         """Revision of the intent."""
         return self._state.epoch
+
+    async def comms(self, name: str, *, rank: int | None, since_s: float | None) -> CommsView:
+        """Return what a job communicates: of one rank, or of all with None."""
+        return await self._comms.view(self._keeper.get(name), rank, since_s)
+
+    def collectives(self) -> Mapping[str, Mapping[Bucket, BucketSums]]:
+        """Return sums of collectives by job that has not ended, operation and size."""
+        return self._comms.collectives()
 
     def endpoint_names(self) -> Sequence[str]:
         """Return the endpoints' names, in the order of the site file."""
@@ -293,6 +314,22 @@ class Queries:
     async def preparation(self, ident: str) -> PreparationView:
         """Return how far the servers are with pulling an image ahead."""
         return self._preparations.get(ident)
+
+    async def measurements(self) -> list[MeasurementView]:
+        """Return the measurements without their results, oldest first."""
+        return self._measurements.views()
+
+    async def measurement(self, ident: str) -> MeasurementView:
+        """Return one measurement with its result. ServiceError ``not_found``."""
+        return await self._measurements.view(ident)
+
+    async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:
+        """Return the predictions of jobs of ``projects`` (None is all), oldest first."""
+        return self._advice.predictions(projects)
+
+    async def advice(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
+        """Say what limits one job, or all that hold endpoints; of ``jobs`` only (None is all)."""
+        return await self._advice.advise(job, jobs)
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""

@@ -11,11 +11,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import structlog
 
+from controller.advice.desk import AdviceDesk
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
+from controller.comms.desk import CommsDesk
+from controller.comms.keeper import CommsKeeper
+from controller.comms.latest import LatestResults
+from controller.comms.measured import Measured
 from controller.devices.aggregators import AggregatorConnected, AggregatorEvent, Aggregators
 from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
@@ -30,6 +36,9 @@ from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
+from controller.measurements.keeper import MeasurementKeeper
+from controller.measurements.light import levels
+from controller.measurements.runner import Parts
 from controller.notices.courier import Courier
 from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
@@ -57,7 +66,7 @@ from controller.stream.feed import Feed
 from controller.stream.publisher import Publisher
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.stalls import StallWatch
-from controller.telemetry.steps import StepMeter
+from controller.telemetry.steps import FactsOf, Links, StepMeter
 from controller.telemetry.throughput import Telemetry
 from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
@@ -67,6 +76,8 @@ from controller.views.usage import UsageViews
 from controller.views.volumes import VolumeViews
 from controller.volumes.removal import DataRemover
 from controller.volumes.watch import VolumeWatch
+from measure.kinds import Kind
+from measure.registry import KINDS
 from scheduler.queue.model import Project
 from sitefile import CabledSite
 
@@ -105,13 +116,18 @@ class Service:
         history: Path | None = None,
         take_command: bool = False,
         projects: Callable[[], Iterable[Project]] | None = None,
+        kinds: Mapping[str, Kind] = KINDS,
+        facts: FactsOf | None = None,
+        links: Links | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Make ``switches`` and ``aggregators`` with the methods that receive their events.
 
         With ``take_command`` the agents obey this controller from now on, instead of any other.
         ``history`` is the folder of the telemetry's history; None keeps it in memory. ``projects``
-        gives quotas and fair shares; None takes them from the site file.
+        gives quotas and fair shares; None takes them from the site file. ``kinds`` are the types of
+        measurement. ``facts`` tell of a job's steps, None what was recorded; ``links`` of measured
+        links, None the latest measurement of them.
         """
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
@@ -159,8 +175,13 @@ class Service:
         )
         self._queue = QueueKeeper(self._state, self._jobs)
         restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
-        late = LateLines(self._state, engine, ender, self._tasks)
-        self._watch = JobWatch(self._state, engine, ender, restarter, late)
+        self._watch = JobWatch(
+            self._state,
+            engine,
+            ender,
+            restarter,
+            LateLines(self._state, engine, ender, self._tasks),
+        )
         remover = DataRemover(self._state, engine)
         self._volumes = VolumeWatch(self._state, engine, remover)
         self._courier = Courier(self._state)
@@ -185,8 +206,17 @@ class Service:
         )
         self._power = OpticalPower(self._state, self._switches, history)
         self._feed = Feed()
-        changes = Changes(self._state, self._aggregators, self._switches, self._power.latest)
-        self._publisher = Publisher(self._state, changes, self._feed)
+        self._publisher = Publisher(
+            self._state,
+            Changes(
+                self._state,
+                self._aggregators,
+                self._switches,
+                self._power.latest,
+                lambda: self._measurements.snapshots(),  # noqa: PLW0108 - it is made below
+            ),
+            self._feed,
+        )
         self._telemetry = Telemetry(
             self._state,
             self._aggregators,
@@ -194,7 +224,24 @@ class Service:
             history,
             on_tick=self._publisher.publish_sample,
         )
-        self._meter = StepMeter(site, lambda endpoint: self._telemetry.rates(endpoint).tx_bps)
+        self._comms = CommsKeeper(self._state, engine)
+        self._latest = LatestResults(self._state)
+        self._meter = StepMeter(
+            site,
+            lambda endpoint: self._telemetry.rates(endpoint).tx_bps,
+            facts=facts or self._comms.facts,
+            links=links or self._latest.links,
+        )
+        self._advice = AdviceDesk(
+            self._state,
+            self._meter,
+            telemetry=self._telemetry,
+            power=self._power,
+            facts=facts or self._comms.facts,
+            comms=self._comms.brief,
+            waits=self._comms.input_wait,
+            results=self._result,
+        )
         self._plans = Planner(
             self._state,
             mover,
@@ -202,9 +249,27 @@ class Service:
             switches=self._switches,
             tasks=self._tasks,
             meter=self._meter,
+            applied=self._advice.planned,
         )
         self._regrouper = Regrouper(self._state, self._plans, self._meter)
         self._stalls = StallWatch(self._state, self._telemetry.rates)
+        self._measurements = MeasurementKeeper(
+            Parts(
+                state=self._state,
+                engine=engine,
+                jobs=self._jobs,
+                images=images,
+                plans=self._plans,
+                telemetry=self._telemetry,
+                facts=facts or self._comms.facts,
+                links=links or self._latest.links,
+                record=self._comms.read,
+                finished=self._advice.measured,
+                light=lambda endpoint: levels(self._state, self._power, endpoint),
+            ),
+            self._tasks,
+            kinds,
+        )
         fabric = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
         jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
         allocation = AllocationFiles(self._state, self._plans)
@@ -228,6 +293,13 @@ class Service:
             feed=self._feed,
             preparations=preparations,
             secrets=secrets,
+            measurements=self._measurements,
+            advice=self._advice,
+            comms=CommsDesk(
+                self._state,
+                self._comms,
+                Measured(self._state, self._latest, self._meter.measured_bytes_s),
+            ),
         )
         self.commands = Commands(
             self._state,
@@ -243,11 +315,16 @@ class Service:
             fabric=fabric,
             jobs=jobs,
             secrets=secrets,
+            measurements=self._measurements,
+            advice=self._advice,
         )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""
         self.recovered = asyncio.Event()
         """Set when no transaction of an earlier controller is open."""
+
+    async def _result(self, ident: str) -> Mapping[str, Any] | None:
+        return await self._measurements.result(ident)
 
     # --- life -----------------------------------------------------------------------------
 
@@ -315,8 +392,11 @@ class Service:
         self._recovery.begin()
         self._limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
+        self._measurements.begin()
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("volumes", self._volumes.run)
+        self._tasks.keep("comms", self._comms.run)
+        self._tasks.keep("measured results", self._latest.run)
         self._tasks.keep("removals", self._volumes.run_removals)
         self._tasks.keep("schedule", self._queue.run)
         self._tasks.keep("flush", self._flush)
@@ -325,6 +405,7 @@ class Service:
         self._tasks.keep("watch", self._watch_ourselves)
         self._tasks.keep("drift", self._look_for_drift)
         self._tasks.keep("regroup", self._regrouper.run)
+        self._tasks.keep("predictions", self._advice.run)
         self._tasks.spawn(self._plans.warm_up(), "warm up the planner")
 
     async def _publish(self) -> None:

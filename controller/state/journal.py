@@ -30,21 +30,26 @@ from controller.state.events import EventLog
 from controller.state.records import Event
 from controller.state.writes import (
     DropAnswer,
+    DropComms,
     DropJobs,
+    DropMeasurements,
     DropNotices,
+    DropPredictions,
     DropQuarantine,
     KeptAnswer,
     Loaded,
     PutAnswer,
     PutAttachments,
+    PutComms,
     PutEvents,
     PutFacts,
     PutJob,
+    PutMeasurement,
     PutNotices,
+    PutPredictions,
     PutQuarantine,
     PutTransaction,
     PutUsage,
-    TrimUsage,
     Write,
 )
 from controller.usage.interval import Interval
@@ -84,6 +89,9 @@ class Durable(Protocol):
 
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
+
+    async def measurement_result(self, ident: str) -> str | None:
+        """Return a measurement's result as JSON; None without one. ServiceError."""
 
     async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
         """Return the usage in ``window``, of jobs that ended and without ``live``. ServiceError."""
@@ -245,13 +253,39 @@ def keys(write: Write) -> list[Key]:
             found = [("answer", answer.id)]
         case DropAnswer(id=ident):
             found = [("answer", ident)]
-        case PutNotices(notices=notices):
-            found = [("notice", notice.id) for notice in notices]
-        case DropNotices(ids=idents):
-            found = [("notice", ident) for ident in idents]
-        case PutEvents() | PutUsage() | TrimUsage():
-            pass
+        case PutNotices() | DropNotices() | PutMeasurement() | DropMeasurements():
+            found = _several(write)
+        case PutComms() | DropComms():
+            found = [("comms", job) for job in _communicating(write)]
+        case PutPredictions() | DropPredictions():
+            found = [("prediction", ident) for ident in _predictions(write)]
     return found
+
+
+def _several(
+    write: PutNotices | DropNotices | PutMeasurement | DropMeasurements,
+) -> list[Key]:
+    match write:
+        case PutNotices(notices=notices):
+            return [("notice", notice.id) for notice in notices]
+        case DropNotices(ids=idents):
+            return [("notice", ident) for ident in idents]
+        case PutMeasurement(record=record):
+            return [("measurement", record.id)]
+        case DropMeasurements(ids=idents):
+            return [("measurement", ident) for ident in idents]
+
+
+def _predictions(write: PutPredictions | DropPredictions) -> list[str]:
+    if isinstance(write, DropPredictions):
+        return list(write.ids)
+    return [prediction.id for prediction in write.predictions]
+
+
+def _communicating(write: PutComms | DropComms) -> list[str]:
+    if isinstance(write, DropComms):
+        return list(write.jobs)
+    return [record.job for record in write.records]
 
 
 def _is_end(write: PutAnswer | DropAnswer) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.devices.engine import Pull
+from controller.devices.engine import Pull, Record
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 JobState = Literal[
@@ -65,6 +65,10 @@ class JobSpec:
     time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE
     secrets: Mapping[str, str] = field(default_factory=dict)
     """By variable: the name of the secret that is its value, never the value."""
+    record: Record = Record.OFF
+    """How much of its communication is recorded."""
+    probe: bool = False
+    """It is a job of a measurement: its containers see the package ``probe``."""
 
     @property
     def limit_grace_s(self) -> float:

@@ -15,6 +15,9 @@ from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.state.events import EventLog
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Key
+from controller.state.kept.comms import KeptComms
+from controller.state.kept.measurements import Measurements
+from controller.state.kept.predictions import Predictions
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
@@ -22,14 +25,20 @@ from controller.state.records import JobRecord
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
 from controller.state.writes import (
+    DropComms,
     DropJobs,
+    DropMeasurements,
     DropNotices,
+    DropPredictions,
     DropQuarantine,
     Loaded,
     PutAttachments,
+    PutComms,
     PutFacts,
     PutJob,
+    PutMeasurement,
     PutNotices,
+    PutPredictions,
     PutQuarantine,
     Write,
 )
@@ -50,7 +59,7 @@ class Connections:
 class State:
     """Intent, observation and locks.
 
-    ``jobs``, ``light``, ``transactions``, ``offers`` and ``outbox``.
+    ``jobs``, ``light``, ``transactions``, ``offers``, ``outbox`` and ``measurements``.
     """
 
     def __init__(
@@ -79,6 +88,9 @@ class State:
         self.transactions = Transactions()
         self.offers = Offers(site)
         self.outbox = Outbox(site)
+        self.predictions = Predictions()
+        self.measurements = Measurements()
+        self.comms = KeptComms()
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
@@ -106,6 +118,10 @@ class State:
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
         self.outbox.restore(loaded.notices)
+        self.predictions.restore(loaded.predictions)
+        number = int(facts.get("measurements", "0"))
+        self.measurements.restore(loaded.measurements, number)
+        self.comms.restore(loaded.comms)
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
@@ -149,6 +165,19 @@ class State:
             case ("notice", ident):
                 notice = self.outbox.get(ident)
                 found = DropNotices((ident,)) if notice is None else PutNotices((notice,))
+            case ("measurement", ident) if ident not in self.measurements.unsaved:
+                record = self.measurements.get(ident)
+                found = (
+                    DropMeasurements((ident,))
+                    if record is None
+                    else PutMeasurement(record, self.measurements.results.get(ident))
+                )
+            case ("prediction", ident):
+                made = self.predictions.get(ident)
+                found = DropPredictions((ident,)) if made is None else PutPredictions((made,))
+            case ("comms", name):
+                kept = self.comms.get(name)
+                found = DropComms((name,)) if kept is None else PutComms((kept,))
             case ("attachments", _):
                 found = self.placed()
             case ("facts", _):
@@ -165,6 +194,7 @@ class State:
             {
                 "epoch": str(self.epoch),
                 "transactions": str(self.transactions.number),
+                "measurements": str(self.measurements.number),
                 "detached": json.dumps(sorted(self.light.detached)),
                 "regroup_looked_at": json.dumps(self.looked_at),
                 "regroup_scheduled_at": json.dumps(self.scheduled_at),

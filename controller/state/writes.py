@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
+from controller.state.kept.comms import CommsRecord
+from controller.state.kept.measurements import MeasurementRecord
+from controller.state.kept.predictions import PredictionRecord
 from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
 from controller.usage.interval import Interval
 
@@ -145,6 +148,50 @@ class DropNotices:
     ids: Sequence[str]
 
 
+@dataclass(slots=True, frozen=True)
+class PutMeasurement:
+    """Insert or replace a measurement; with ``result`` None the row keeps the one that it has."""
+
+    record: MeasurementRecord
+    result: str | None = None
+    """JSON."""
+
+
+@dataclass(slots=True, frozen=True)
+class DropMeasurements:
+    """Forget measurements and their results."""
+
+    ids: Sequence[str]
+
+
+@dataclass(slots=True, frozen=True)
+class PutPredictions:
+    """Insert or replace predictions."""
+
+    predictions: Sequence[PredictionRecord]
+
+
+@dataclass(slots=True, frozen=True)
+class DropPredictions:
+    """Forget predictions."""
+
+    ids: Sequence[str]
+
+
+@dataclass(slots=True, frozen=True)
+class PutComms:
+    """Insert or replace what ended jobs communicated."""
+
+    records: Sequence[CommsRecord]
+
+
+@dataclass(slots=True, frozen=True)
+class DropComms:
+    """Forget what jobs communicated."""
+
+    jobs: Sequence[str]
+
+
 Write = (
     PutFacts
     | PutJob
@@ -160,6 +207,12 @@ Write = (
     | DropAnswer
     | PutNotices
     | DropNotices
+    | PutMeasurement
+    | DropMeasurements
+    | PutPredictions
+    | DropPredictions
+    | PutComms
+    | DropComms
 )
 
 
@@ -181,3 +234,7 @@ class Loaded:
     """The highest id of an interval; 0 without any."""
     notices: tuple[Notice, ...] = ()
     """Oldest first."""
+    predictions: tuple[PredictionRecord, ...] = ()
+    """Oldest first."""
+    measurements: tuple[MeasurementRecord, ...] = ()
+    comms: tuple[CommsRecord, ...] = ()

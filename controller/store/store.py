@@ -25,7 +25,7 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
-from controller.store import usage
+from controller.store import comms, measurements, predictions, usage
 from controller.store.ackfile import AckFile
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
@@ -91,6 +91,11 @@ class Store:
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
         found: KeptAnswer | None = await self._call(self._answer, ident)
+        return found
+
+    async def measurement_result(self, ident: str) -> str | None:
+        """Return a measurement's result as JSON; None without one. ServiceError."""
+        found: str | None = await self._call(self._measurement_result, ident, pool=self._readers)
         return found
 
     async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
@@ -177,7 +182,10 @@ class Store:
                 Notice(*row)
                 for row in db.execute(sa.select(NOTICES).order_by(NOTICES.c.created_at))
             )
+            measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
+            predicted = predictions.read(db)
+            communicated = comms.read(db)
         return Loaded(
             facts,
             tuple(jobs),
@@ -188,12 +196,19 @@ class Store:
             going_on,
             last,
             notices,
+            predicted,
+            measured,
+            communicated,
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:
         with self._engine.connect() as db:
             row = db.execute(sa.select(ANSWERS).where(ANSWERS.c.id == ident)).one_or_none()
             return None if row is None else read_answer(row)
+
+    def _measurement_result(self, ident: str) -> str | None:
+        with self._engine.connect() as db:
+            return measurements.read_result(db, ident)
 
     def _usage(self, window: Window, live: Sequence[Interval]) -> Kept:
         with self._engine.connect() as db, db.begin():

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from controller.devices.aggregators import AttachPoint
-from controller.devices.engine import Pull
+from controller.devices.engine import Pull, Record
 from controller.state.records import (
     Event,
     Failure,
@@ -28,24 +28,30 @@ from controller.state.records import (
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     DropAnswer,
+    DropComms,
     DropJobs,
+    DropMeasurements,
     DropNotices,
+    DropPredictions,
     DropQuarantine,
     Intent,
     KeptAnswer,
     PutAnswer,
     PutAttachments,
+    PutComms,
     PutEvents,
     PutFacts,
     PutJob,
+    PutMeasurement,
     PutNotices,
+    PutPredictions,
     PutQuarantine,
     PutTransaction,
     PutUsage,
     TrimUsage,
     Write,
 )
-from controller.store import usage
+from controller.store import comms, measurements, predictions, usage
 from controller.store.meta import META, upsert
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
@@ -145,6 +151,8 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
 def apply(db: sa.Connection, write: Write) -> None:
     """Carry out one write inside the caller's database transaction."""
     match write:
+        case PutPredictions() | DropPredictions() | PutComms() | DropComms():
+            _told(db, write)
         case PutFacts(facts=facts):
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):
@@ -167,11 +175,25 @@ def apply(db: sa.Connection, write: Write) -> None:
             _put_answer(db, write)
         case PutNotices(notices=notices):
             upsert(db, NOTICES, [asdict(notice) for notice in notices])
-        case DropJobs() | DropQuarantine() | DropAnswer() | DropNotices():
+        case PutMeasurement():
+            measurements.put(db, write)
+        case DropJobs() | DropQuarantine() | DropAnswer() | DropNotices() | DropMeasurements():
             _drop(db, write)
 
 
-def _drop(db: sa.Connection, write: DropJobs | DropQuarantine | DropAnswer | DropNotices) -> None:
+def _told(
+    db: sa.Connection, write: PutPredictions | DropPredictions | PutComms | DropComms
+) -> None:
+    if isinstance(write, PutComms | DropComms):
+        comms.apply(db, write)
+    else:
+        predictions.apply(db, write)
+
+
+def _drop(
+    db: sa.Connection,
+    write: DropJobs | DropQuarantine | DropAnswer | DropNotices | DropMeasurements,
+) -> None:
     match write:
         case DropJobs(names=names):
             if names:
@@ -182,6 +204,9 @@ def _drop(db: sa.Connection, write: DropJobs | DropQuarantine | DropAnswer | Dro
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
         case DropNotices(ids=idents):
             db.execute(NOTICES.delete().where(NOTICES.c.id.in_(idents)))
+        case DropMeasurements(ids=idents):
+            table = measurements.MEASUREMENTS
+            db.execute(table.delete().where(table.c.id.in_(idents)))
 
 
 def _put_events(db: sa.Connection, events: Sequence[Event]) -> None:
@@ -314,6 +339,7 @@ _SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
     "policy": Policy,
     "rank_order": RankOrder,
     "pull": Pull,
+    "record": Record,
     "time_limit_action": TimeLimitAction,
     "command": tuple,
     "endpoints": tuple,

@@ -74,12 +74,17 @@ class Changes:
         aggregators: Aggregators,
         switches: Switches,
         power: Callable[[str], Mapping[str, PortPower]],
+        measurements: Callable[[], Shown] = dict,
     ) -> None:
-        """``power`` returns the latest light levels at a switch's ports."""
+        """``power`` returns the latest light levels at a switch's ports.
+
+        ``measurements`` returns snapshots of the measurements by id.
+        """
         self._state = state
         self._aggregators = aggregators
         self._switches = switches
         self._power = power
+        self._measurements = measurements
         self._sources: _Sources | None = None
         self._version = 0
         """Number of changes of the sources."""
@@ -119,6 +124,7 @@ class Changes:
             "node": self._nodes(sources),
             "quarantine": sources.quarantine,
             "job": {name: self._job(job) for name, job in state.jobs.items()},
+            "measurement": self._measurements(),
         }
 
     def _sources_now(self) -> _Sources:

@@ -20,14 +20,20 @@ class StepProfile:
     """Share of the compute, at its end, that may overlap communication: 0 to 1."""
     hop_s: float = 0.0
     """Latency of one of the ring's 2 (N - 1) hops."""
+    calls: float = 1.0
+    """All-reduces of a step; each passes every hop."""
+    dispatch_s: float = 0.0
+    """Seconds of communication that no rate shortens: dispatch, copies, waiting for a rank."""
+    input_s: float = 0.0
+    """Least seconds between two batches of a loader that runs ahead: no step is shorter."""
 
     def wire_s(self, size: int) -> float:
         """Return the seconds to send the ring's bytes at rate 1: 2 (N - 1) / N copies."""
         return 2.0 * (size - 1) / size * self.ring_s
 
     def latency_s(self, size: int) -> float:
-        """Return the latency of all hops of one all-reduce."""
-        return 2.0 * (size - 1) * self.hop_s
+        """Return what a step's communication takes besides its bytes: all hops, and dispatch."""
+        return 2.0 * (size - 1) * self.hop_s * self.calls + self.dispatch_s
 
     def exposed_compute_s(self) -> float:
         """Return the seconds of compute before communication may begin."""
@@ -41,7 +47,7 @@ class StepProfile:
         if size < 1 or rate <= 0:
             raise ValueError(f"a step needs ranks and a rate above 0, not {size} at {rate}")
         ring = self.latency_s(size) + self.wire_s(size) / rate
-        return max(self.compute_s, self.exposed_compute_s() + ring)
+        return max(self.input_s, self.compute_s, self.exposed_compute_s() + ring)
 
 
 PAPER_PROFILE = StepProfile(compute_s=420.0, ring_s=151.0, hide=0.5)

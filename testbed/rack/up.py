@@ -21,6 +21,7 @@ from testbed import processes as kernel_view
 from testbed.engine import Engine, EngineError, EngineInfo
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
+from testbed.image.probe import ensure_probe_image
 from testbed.rack import network, ovs, preflight, procfs, programs, record, shaping
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
@@ -162,9 +163,10 @@ class _Start:
     def _take_engine(self, info: EngineInfo) -> None:
         dockerd = _dockerd(self._dir) if info.private else None
         self._save(docker_host=info.host_url, docker_private=info.private, dockerd=dockerd)
-        self._progress("container image (built if missing)")
+        self._progress("container images (built if missing)")
         try:
             self._save(image=ensure_image(info))
+            ensure_probe_image(info)
         except ImageError as error:
             raise RackError("unavailable", str(error), object="image", hint=error.hint) from error
 

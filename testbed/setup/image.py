@@ -1,7 +1,7 @@
-"""Builds a container image if it is missing: ``python -m testbed.setup.image [torch]``.
+"""Builds container images if they are missing: ``python -m testbed.setup.image [NAME...]``.
 
-The default is the trainer's image, which every rack needs; ``torch`` is the PyTorch image, which
-the examples need.
+The default is what every rack needs: ``trainer``, and ``probe`` for measurements of links and
+storage. ``torch`` is the PyTorch image of the examples and of measurements of collectives.
 
 It uses the engine of a running rack, else starts one as the rack does and ends it afterwards.
 """
@@ -12,38 +12,47 @@ import argparse
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from testbed.engine import Engine, EngineError, EngineInfo
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
+from testbed.image.probe import ensure_probe_image
 from testbed.image.torch import ensure_torch_image
 from testbed.rack import RUN_DIR, RackError, preflight, record
 from testbed.rack.process import marked
 
-_BUILDERS = {"trainer": ensure_image, "torch": ensure_torch_image}
+_BUILDERS = {
+    "trainer": ensure_image,
+    "torch": ensure_torch_image,
+    "probe": ensure_probe_image,
+}
+DEFAULT = ("trainer", "probe")
 LOCK_WAIT_S = 900.0
 """Longest wait for a rack that goes up for the first time and builds the image, for minutes."""
 
 
 def main() -> int:
-    """Print the image's name; return 1 with one line on stderr on failure."""
+    """Print the images' names; return 1 with one line on stderr on failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog="python -m testbed.setup.image")
-    parser.add_argument("image", nargs="?", choices=_BUILDERS, default="trainer")
-    given = parser.parse_args()
+    parser.add_argument("images", nargs="*", metavar="NAME", help=", ".join(_BUILDERS))
+    names = parser.parse_args().images or DEFAULT
+    if unknown := [name for name in names if name not in _BUILDERS]:
+        parser.error(f"no image {unknown[0]}: choose from {', '.join(_BUILDERS)}")
     try:
-        print(ensure(_BUILDERS[given.image]))
+        for image in ensure([_BUILDERS[name] for name in names]):
+            print(image)
     except (EngineError, ImageError, RackError) as error:
         print(f"{error} ({error.hint})", file=sys.stderr)
         return 1
     return 0
 
 
-def ensure(build: Callable[[EngineInfo], str]) -> str:
-    """Return the image's name; build the image if it is missing.
+def ensure(builders: Sequence[Callable[[EngineInfo], str]]) -> list[str]:
+    """Return the images' names; build those that are missing.
 
     While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises EngineError, ImageError;
     RackError(conflict) when the other command takes longer.
@@ -52,10 +61,12 @@ def ensure(build: Callable[[EngineInfo], str]) -> str:
         written = record.load(RUN_DIR)
         serving = written is not None and any(process.alive() for process in written.processes)
         if written is not None and serving and written.docker_host:  # empty after a killed start
-            return build(EngineInfo(written.docker_host, written.docker_private))
+            running = EngineInfo(written.docker_host, written.docker_private)
+            return [build(running) for build in builders]
         engine = Engine(RUN_DIR)
         try:
-            return build(engine.start())
+            started = engine.start()
+            return [build(started) for build in builders]
         finally:
             engine.stop()
             if written is None:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prepares this machine for `lightloom testbed up`: packages, virtual environment, image.
+# Prepares this machine for `lightloom testbed up`: packages, virtual environment, images.
 #
 # For Debian 12 and Ubuntu 24.04, as root. It is idempotent: existing parts do not change.
 # Progress goes to stderr.
@@ -65,6 +65,7 @@ missing_packages() {
     have cc || printf 'gcc\nlibc6-dev\n' # tests build a stand-in for libnvidia-ml
     { have prometheus && have promtool; } || echo prometheus
     have docker-registry || echo docker-registry # tests pull images from it
+    have fio || echo fio # tests measure a disk with it
     have chromium || snaps_only || echo chromium
     python=$(find_python)
     if [ -z "$python" ]; then
@@ -160,13 +161,16 @@ set_up_browser() {
 }
 
 set_up_image() {
-    say 'container image: building it if missing (minutes the first time)'
+    say 'container images: building them if missing (minutes the first time)'
     (cd "$root" && "$venv/bin/python" -m testbed.setup.image >&2)
 }
+
+set_up_recorder() { (cd "$root" && "$venv/bin/python" -m recorder.build >&2); }
 
 [ "$(id -u)" -eq 0 ] || fail 'set-up needs root' 'run it with sudo'
 set_up_packages
 set_up_venv
+set_up_recorder
 set_up_browser
 set_up_image
 say 'done'

@@ -24,6 +24,7 @@ from controller.devices.engine import (
     RankSpec,
     RankState,
     RankStatus,
+    Record,
     Scope,
     Typed,
     WindowSize,
@@ -291,6 +292,19 @@ class EngineContract:
         assert await output(rig, 0) == everything
         last = [line.text async for line in rig.engine.logs("red", 0, 1, False)]
         assert last == everything[-1:]
+
+    async def test_recordings_are_of_recorded_ranks(self, rig: Rig) -> None:
+        recorded = replace(rig.spec(0, *SLEEP), record=Record.COUNTS)
+        await rig.engine.start([recorded, rig.spec(1, *SLEEP)], 60)
+        (found,) = await rig.engine.recordings(10.0)
+        assert (found.job, found.rank, found.epoch) == ("red", 0, 1)
+        assert found.state == "absent"
+        assert found.reason
+        assert await rig.engine.recordings(10.0, "red") == [found]
+        assert await rig.engine.recordings(10.0, "blue") == []
+        await rig.engine.stop("red", 0)
+        (last,) = await rig.engine.recordings(10.0)  # kept: a controller may have been away
+        assert (last.job, last.rank, last.epoch) == ("red", 0, 1)
 
     async def test_a_command_runs_in_a_rank(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)

@@ -72,7 +72,8 @@ class FakeContainer:
         as_seen.mkdir(parents=True, exist_ok=True)
         with (as_seen / "cgroup").open("a", encoding="ascii") as groups:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
-        (as_seen / "root" / "run" / "lightloom").mkdir(parents=True, exist_ok=True)
+        for directory in ("run/lightloom", "lightloom/record"):
+            (as_seen / "root" / directory).mkdir(parents=True, exist_ok=True)
         for name in ("ns", "environ"):
             if not (as_seen / name).is_symlink():
                 (as_seen / name).symlink_to(f"/proc/{pid}/{name}")

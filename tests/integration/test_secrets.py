@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from container_mgr.docker.entry import SECRETS_FILE
 from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
@@ -40,9 +41,13 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 
 def state(controller: Controller, job: str, wanted: str) -> None:
+    until(lambda: controller.get(f"/jobs/{job}")["state"] == wanted)
+
+
+def until(good: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
-    while (view := controller.get(f"/jobs/{job}"))["state"] != wanted:
-        assert time.monotonic() < deadline, view
+    while not good():
+        assert time.monotonic() < deadline
         time.sleep(0.2)
 
 
@@ -62,15 +67,22 @@ def test_a_secret_is_found_nowhere_but_in_its_ranks(controller: Controller) -> N
     assert "wandb" in str(answers)
     assert CANARY not in str(answers)
     assert CANARY not in command_lines()
+    given = "agent-*/ranks/*/" + SECRETS_FILE
+    until(lambda: not list(RUN_DIR.glob(given)))  # the rank has read it, and its agent has seen so
     # Store, audit trail, histories, logs of all daemons, files of agents and of the engine.
     places = [place for place in RUN_DIR.iterdir() if place.name != "docker"]
     assert {"controller", "logs"} <= {place.name for place in places}
     for place in (*places, DATA_ROOT / "containers"):
         assert files_with(place, CANARY) == []
-    ranks = [p for p in Path("/proc").glob("[0-9]*") if has_variable(p, CANARY)]
-    assert ranks, "the running rank has it"
+    until(lambda: processes_with(CANARY))
+    ranks = processes_with(CANARY)
     ours = Path("/proc/self/ns/net").readlink()
     assert all((process / "ns/net").readlink() != ours for process in ranks)
+
+
+def processes_with(text: str) -> list[Path]:
+    """Return the processes that have this text in their environment."""
+    return [process for process in Path("/proc").glob("[0-9]*") if has_variable(process, text)]
 
 
 def has_variable(process: Path, text: str) -> bool:

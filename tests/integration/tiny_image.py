@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env", "dd", "ln")
+PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env", "dd", "ln", "head", "tr", "yes")
 
 
 def tiny_image_tar(

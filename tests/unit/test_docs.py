@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TOPS = (
     *("benchmarks", "console", "container_mgr", "controller", "examples", "ocs_driver"),
-    *("pki", "protos", "scheduler", "sitefile", "testbed", "tests"),
+    *("measure", "pki", "probe", "protos", "recorder", "scheduler", "sitefile", "testbed", "tests"),
 )
 _PATH = re.compile(rf"`((?:{'|'.join(TOPS)}|unit|contract|integration)/[\w./-]+\.\w+)(?:::\w+)?`")
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")

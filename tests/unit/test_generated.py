@@ -1,4 +1,4 @@
-"""The checked-in gRPC code is what the compiler makes of the .proto today."""
+"""The checked-in gRPC code is what the compiler makes of the .proto files today."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-GENERATED = ("agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py")
+GENERATED = {
+    "agent": ("agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py"),
+    "profiler": ("profiler_pb2.py", "profiler_pb2.pyi"),
+}
 
 
-def test_generated_code_is_up_to_date(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "protos/agent.proto"]
+@pytest.mark.parametrize("proto", GENERATED)
+def test_generated_code_is_up_to_date(tmp_path: Path, proto: str) -> None:
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"protos/{proto}.proto"]
     outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
     subprocess.run([*command, *outputs], cwd=ROOT, check=True, timeout=60)
-    for name in GENERATED:
+    for name in GENERATED[proto]:
         assert (tmp_path / "protos" / name).read_text() == (ROOT / "protos" / name).read_text(), (
-            f"protos/{name} is stale: python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. "
-            "--grpc_python_out=. protos/agent.proto"
+            f"protos/{name} is stale: make protos"
         )

@@ -11,6 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = [
     "scheduler",
+    "measure",
+    "checkpoints",
+    "probe",
+    "recorder",
     "sitefile",
     "ocs_driver",
     "container_mgr",
@@ -35,7 +39,15 @@ def test_every_package_is_under_the_layering_rules() -> None:
     assert config["importlinter"]["root_packages"].split() == PACKAGES
 
 
-BY_IDEA = ("controller", "scheduler", "container_mgr", "console/cli")
+BY_IDEA = (
+    "controller",
+    "scheduler",
+    "container_mgr",
+    "console/cli",
+    "measure",
+    "checkpoints",
+    "probe",
+)
 
 
 @pytest.mark.parametrize("top", BY_IDEA)

@@ -12,7 +12,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from controller.devices.engine import EngineError, EngineFault, LogLine
-from tests.web.world import TalkingRack, scattered
+from tests.web import world
+from tests.web.world import TalkingRack, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -55,18 +56,25 @@ async def answer(page: Page, url: str, copies: int = 1) -> None:
 
     def changed(job: dict[str, Any], n: int) -> dict[str, Any]:
         wait = job["wait"] and job["wait"] | {"reason": LONG}
-        return job | {"wait": wait, "name": job["name"] + (f"-{n}" if n else "")}
+        since = time.time() - 23.5 * 3600
+        name = job["name"] + (f"-{n}" if n else "")
+        return job | {"wait": wait, "name": name, "submitted_at": since}
 
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         listed = (await client.get(f"{url}/api/v1/jobs")).json()
     listed["items"] = [changed(job, n) for n in range(copies) for job in listed["items"]]
+    listed["items"].append(listed["items"][0] | {"name": "old", "state": "cancelled"})
     await page.route("**/api/v1/jobs", lambda route: route.fulfill(json=listed))
 
 
-@pytest.mark.parametrize("width", [1920, 1501, 1280, 1201, 1024, 901, 800, 761, 390])
+@pytest.mark.parametrize(
+    "width", [1920, 1501, 1500, 1280, 1201, 1200, 1001, 1000, 901, 900, 761, 390]
+)
 async def test_the_whole_reason_is_readable(
-    page: Page, url: str, rack: TalkingRack, width: int
+    page: Page, url: str, rack: TalkingRack, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Beside other columns with the widest words that they may show."""
+    monkeypatch.setattr(world, "APART_BPS", 25.7e9)
     await queued(rack)
     await answer(page, url)
     await page.set_viewport_size({"width": width, "height": 800})
@@ -74,6 +82,10 @@ async def test_the_whole_reason_is_readable(
     row = page.get_by_role("row", name=re.compile("green"))
     reason = row.locator("td.wrap")
     await expect(reason).to_have_text(f"1 of 1 waiting: {LONG}")
+    await until(page, "lightloom.data.live.jobs.get('red')?.rx_bps > 1e11")
+    busy = page.get_by_role("row", name="red")
+    await expect(busy.locator("[data-label=Receives]")).to_have_text("103 Gbit/s")
+    await expect(busy.locator("[data-label=Age]")).to_have_text("23 h 30 min")
     if width > 760:  # on a phone the list itself scrolls
         assert await reason.evaluate(VISIBLE)
         assert not await reason.evaluate(CUT)

@@ -110,6 +110,7 @@ async def test_every_view_by_keys(page: Page, url: str, rack: TalkingRack) -> No
         ("j", "Jobs"),
         ("p", "Plan"),
         ("s", "Switches"),
+        ("m", "Measurements"),
         ("e", "Events"),
         ("o", "Objects"),
         ("u", "Usage"),
@@ -128,7 +129,11 @@ async def test_every_view_by_keys(page: Page, url: str, rack: TalkingRack) -> No
     await page.keyboard.press("Escape")
     await expect(page.locator(".drawer")).to_be_hidden()
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog")).to_contain_text("Submit a job")
+    keys = page.get_by_role("dialog")
+    await expect(keys).to_contain_text("Submit a job")
+    for key, name in (("m", "Measure"), ("u", "Usage")):
+        term = keys.locator("dt", has_text=f"g{key}")
+        await expect(term.locator("xpath=following-sibling::dd[1]")).to_have_text(name)
 
 
 async def test_lists_have_the_ids_of_the_command_line(

@@ -35,7 +35,8 @@ async def test_submit_watch_plan_apply(page: Page, url: str, rack: TalkingRack) 
     await expect(page.locator(".stat", has_text="Receives").locator(".value")).to_have_text(
         re.compile(r"^228 Mbit/s$")
     )
-    await expect(page.locator(".chart canvas")).to_have_count(2)
+    # Throughput, utilisation, communication.
+    await expect(page.locator(".chart canvas")).to_have_count(3)
 
     await page.get_by_role("link", name="Plan a regroup").click()
     await expect(page.locator(".stat", has_text="Excess span")).to_contain_text("1 → 0")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from console.cli.show import advice
 from console.cli.show import output as out
 from console.cli.show.kinds import find
 from console.cli.show.text import (
@@ -160,7 +161,13 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "stranded": lambda shares: ", ".join(f"{percent(v)} for {k}" for k, v in shares.items()),
     "plan": _hint,
     "io_bps": lambda bytes_per_s: f"{size(bytes_per_s)}/s",
-    "homes": lambda homes: names([home or "dark" for home in homes]),
+    "homes": lambda homes: (
+        advice.spans(homes)
+        if isinstance(homes, dict)
+        else names([home or "dark" for home in homes])
+    ),
+    "step_s": advice.step,
+    "error": lambda error: advice.error({"error": error}) if isinstance(error, float) else error,
 }
 _UNITS: Mapping[str, Callable[[Any], str]] = {
     "_bps": rate,

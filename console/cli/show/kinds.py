@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from console.cli.errors import usage
+from console.cli.show import advice
 from console.cli.show.text import NONE, age, names, percent, rate, size, spread
 
 Document = dict[str, Any]
@@ -324,6 +325,45 @@ KINDS: Sequence[Kind] = (
                 "KEPT-FOR": _kept_for,
             },
         ),
+    ),
+    Kind(
+        "measurements",
+        "measurement",
+        {
+            "ID": _field("id"),
+            "TYPE": _field("type"),
+            "STATE": _field("state"),
+            "ENDPOINTS": lambda item: len(item["endpoints"]),
+            "VALID": lambda item: NONE if item["valid"] is None else _yes("valid")(item),
+            "AGE": _since("submitted_at"),
+            "REASON": lambda item: (
+                _field("reason")(item)
+                if not item["invalid_because"]
+                else item["invalid_because"][0]
+            ),
+        },
+        {"USER": _field("user"), "PROJECT": _field("project"), "ON": _list("endpoints")},
+        lambda item: item["id"],
+    ),
+    Kind(
+        "predictions",
+        "prediction",
+        {
+            "ID": _field("id"),
+            "JOB": _field("job"),
+            "CAUSE": _field("cause"),
+            "STATE": _field("state"),
+            "BEFORE": lambda item: advice.step(item.get("step_before_s")),
+            "PREDICTED": lambda item: advice.step(item.get("step_s")),
+            "MEASURED": lambda item: advice.step(item.get("measured_s")),
+            "ERROR": advice.error,
+            "AGE": _since("made_at"),
+        },
+        {
+            "HOMES": lambda item: advice.spans(item.get("homes") or {}),
+            "BASIS": lambda item: "; ".join(item.get("basis") or ()) or NONE,
+        },
+        _field("id"),
     ),
     Kind(
         "secrets",

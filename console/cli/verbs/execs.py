@@ -145,6 +145,14 @@ class _Feeder:
         os.write(self._wake, b"s")
 
     def _feed(self) -> None:
+        try:
+            self._feed_all()
+        except Exception:
+            if not self._over.is_set():
+                raise
+            # A client that is closed during a request can raise anything.
+
+    def _feed_all(self) -> None:
         number = 1
         with selectors.PollSelector() as selector:  # epoll refuses files
             selector.register(self._woken, selectors.EVENT_READ)
@@ -175,8 +183,6 @@ class _Feeder:
                 if error.code not in _AGAIN:
                     return False
                 time.sleep(_PAUSE_S)
-            except RuntimeError:  # the client is closed: the command has ended
-                return False
             else:
                 return True
         return False

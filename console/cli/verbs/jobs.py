@@ -27,7 +27,7 @@ from console.cli.show.kinds import split
 from console.cli.show.output import Output
 from console.cli.show.text import duration_s, instant, moment_s, names, spread
 from console.cli.verbs.objects import fetch
-from controller.devices.engine import Pull
+from controller.devices.engine import Pull, Record
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 if TYPE_CHECKING:
@@ -124,6 +124,10 @@ def submit(
     pull: Annotated[
         Pull | None, typer.Option(help="When servers fetch the image. [default: never]")
     ] = None,
+    record: Annotated[
+        Record | None,
+        typer.Option(help="How much of its communication is recorded. [default: the site file's]"),
+    ] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
     secrets: Annotated[
         list[str] | None,
@@ -159,6 +163,7 @@ def submit(
         "dark_tolerance_s": dark_tolerance_s,
         "restart": restart,
         "pull": pull and pull.value,
+        "record": record and record.value,
         "command": command or None,
         "env": _environment(env or [], secrets or []) or None,
         "endpoints": expand(endpoints) if endpoints else None,

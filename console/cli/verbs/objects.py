@@ -15,7 +15,9 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.describe import print_object
 from console.cli.show.kinds import Kind, find, split
+from console.cli.show.measure import show_measurement
 from console.cli.show.output import Output
+from console.cli.verbs.insight.measure import tables
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -32,7 +34,7 @@ def get(
         str,
         typer.Argument(
             help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes,"
-            " images, volumes or secrets",
+            " images, volumes, measurements, predictions or secrets",
             autocompletion=of_kind(),
         ),
     ],
@@ -68,8 +70,8 @@ def get(
 
 def fetch(client: Client, kind: Kind, name: str) -> Document:
     """Return one object; CliError ``not_found`` when it does not exist."""
-    if kind.singular == "job":
-        return client.get(f"/jobs/{client.part(name)}")
+    if kind.singular in ("job", "measurement"):
+        return client.get(f"/{kind.plural}/{client.part(name)}")
     items: list[Document] = _page(client, kind)["items"]
     for item in items:
         if str(kind.name(item)) == name:
@@ -114,6 +116,8 @@ def describe(
         out.line(about)
     elif output.structured:
         out.document({**item, "events": events}, output)
+    elif title == "measurement":
+        show_measurement(item, tables)
     else:
         print_object(title, name, item, events)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,9 @@ from console.cli.ask.complete import names
 from console.cli.ask.options import connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
+from console.cli.show.page.communication import advised, communication, predicted
+from console.cli.show.page.html import clock, escaped, listed, table
+from console.cli.show.page.measured import measured
 from console.cli.show.plot import Line, Marker, plot
 from console.cli.show.text import NONE, age, rate, spread
 
@@ -22,6 +25,21 @@ if TYPE_CHECKING:
     from console.cli.ask.client import Client
 
 Document = dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Studied:
+    """What is known of a job beyond its samples."""
+
+    comms: Document | None = None
+    predictions: Sequence[Document] = ()
+    advice: Document | None = None
+    measurements: Sequence[Document] = ()
+    """With their results: the latest valid one of each type."""
+    unread: Sequence[str] = field(default_factory=tuple)
+    """What could not be read, and why."""
+
+
 _MARGIN_S = 10.0
 _LONGEST_S = 31 * 86400.0
 _EVENTS = 1000
@@ -62,11 +80,14 @@ def report(
         found = _events(client)
         moves = client.whole("/transactions")["items"]
         output = _last_output(client, name)
+        studied = _studied(client, name)
     about = f"job/{name}"
     own = [e for e in found if e["object"] == about and e["time"] >= record["submitted_at"] - 1]
     touched = [t for t in moves if name in t["jobs"]]
     try:
-        target.write_text(page(record, series, own, touched, output), encoding="utf-8")
+        target.write_text(
+            page(record, series, own, touched, output, studied=studied), encoding="utf-8"
+        )
     except OSError as error:
         raise CliError(
             "failed", f"{target} cannot be written: {error.strerror}", object=str(target)
@@ -99,26 +120,65 @@ def _last_output(client: Client, job: str) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
+def _studied(client: Client, job: str) -> Studied:
+    """Read what is known beyond samples; a part that cannot be read is named in the page."""
+    unread: list[str] = []
+
+    def part(what: str, read: Callable[[], Any], absent: Any) -> Any:
+        try:
+            return read()
+        except CliError as error:
+            if error.code not in ("not_found", "forbidden"):
+                unread.append(f"{what}: {error.message}")
+            return absent
+
+    name = client.part(job)
+    return Studied(
+        comms=part("communication", lambda: client.get(f"/jobs/{name}/comms"), None),
+        predictions=[
+            p
+            for p in part("predictions", lambda: client.whole("/predictions")["items"], [])
+            if p.get("job") == job
+        ],
+        advice=part("advice", lambda: client.get("/advice", job=job), None),
+        measurements=part("measurements", lambda: _measurements(client), []),
+        unread=tuple(unread),
+    )
+
+
+def _measurements(client: Client) -> list[Document]:
+    """Return the latest valid measurement of each type, with its result."""
+    latest: dict[str, Document] = {}
+    for m in client.whole("/measurements")["items"]:
+        known = latest.get(m["type"])
+        if m.get("valid") and (known is None or m["submitted_at"] > known["submitted_at"]):
+            latest[m["type"]] = m
+    return [client.get(f"/measurements/{client.part(m['id'])}") for m in latest.values()]
+
+
 def page(
     job: Document,
     series: Document,
     events: Sequence[Document],
     moves: Sequence[Document],
     output: Mapping[int, Sequence[str]],
+    *,
+    studied: Studied | None = None,
 ) -> str:
     """Return the page. All text from outside is escaped; the page fetches nothing."""
+    studied = studied or Studied()
     title = f"Job {job['name']}"
     markers = [Marker(t["started_at"], _words(t)) for t in moves]
     plots = "".join(_plots(series, markers)) or '<p class="small">There are no samples.</p>'
     parts = [
-        f"<h1>{_e(title)}</h1>",
-        f'<p class="small">{_e(_headline(job))}</p>',
+        f"<h1>{escaped(title)}</h1>",
+        f'<p class="small">{escaped(_headline(job))}</p>',
         _facts(job),
         _failure(job),
         "<h2>Throughput and utilisation</h2>",
         plots,
         "<h2>Ranks</h2>",
-        _table(
+        table(
             ("Rank", "Endpoint", "Home", "Server", "State", "Exit", "Dark time"),
             [
                 (
@@ -134,11 +194,11 @@ def page(
             ],
         ),
         "<h2>Moves of light</h2>",
-        _table(
+        table(
             ("Time", "Transaction", "Moves", "Dark time", "Result"),
             [
                 (
-                    _clock(t["started_at"]),
+                    clock(t["started_at"]),
                     t["id"],
                     ", ".join(f"{m['endpoint']}: {m['from']} to {m['to']}" for m in t["moves"]),
                     f"{max(t['dark_time_s'].values(), default=0.0):.3f} s",
@@ -147,18 +207,23 @@ def page(
                 for t in moves
             ],
         ),
+        "" if studied.advice is None else advised(studied.advice),
+        "" if studied.comms is None else communication(studied.comms),
+        predicted(studied.predictions),
         "<h2>Timeline</h2>",
-        _table(
+        table(
             ("Time", "Severity", "Reason", "Message"),
-            [(_clock(e["time"]), e["severity"], e["reason"], e["message"]) for e in events],
+            [(clock(e["time"]), e["severity"], e["reason"], e["message"]) for e in events],
         ),
         "<h2>Last output</h2>",
         *(
-            f"<h3>Rank {rank}</h3><pre>{_e(chr(10).join(lines))}</pre>"
+            f"<h3>Rank {rank}</h3><pre>{escaped(chr(10).join(lines))}</pre>"
             for rank, lines in output.items()
         ),
         "" if output else '<p class="small">None.</p>',
-        f'<p class="small">Written by lightloom at {_e(_clock(time.time()))}. Samples of '
+        measured(studied.measurements),
+        f"<h2>Not read</h2>{listed(studied.unread)}" if studied.unread else "",
+        f'<p class="small">Written by lightloom at {escaped(clock(time.time()))}. Samples of '
         f"{series['interval_s']:g} s each.</p>",
     ]
     return (
@@ -166,7 +231,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">"
-        f"<title>{_e(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<title>{escaped(title)}</title><style>{_STYLE}</style></head><body>"
         + "\n".join(parts)
         + "</body></html>\n"
     )
@@ -213,7 +278,7 @@ def _facts(job: Document) -> str:
         ("Now", f"{rate(job['rx_bps'])} received, {rate(job['tx_bps'])} sent"),
         ("Reason", job["reason"] or NONE),
     ]
-    return _table(("", ""), rows)
+    return table(("", ""), rows)
 
 
 def _failure(job: Document) -> str:
@@ -228,26 +293,11 @@ def _failure(job: Document) -> str:
         *([("Not read", failure["unread"])] if failure["unread"] else []),
     ]
     lines = "\n".join(failure["lines"] or ())
-    said = f"<h3>Last lines of rank {failure['rank']}</h3><pre>{_e(lines)}</pre>" if lines else ""
-    return f"<h2>Failure</h2>{_table(('', ''), rows)}{said}"
+    said = (
+        f"<h3>Last lines of rank {failure['rank']}</h3><pre>{escaped(lines)}</pre>" if lines else ""
+    )
+    return f"<h2>Failure</h2>{table(('', ''), rows)}{said}"
 
 
 def _words(transaction: Document) -> str:
     return f"{transaction['cause']} {transaction['id']}: {transaction['state']}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    if not rows:
-        return '<p class="small">None.</p>'
-    head = "".join(f"<th>{_e(h)}</th>" for h in heads) if any(heads) else ""
-    body = "".join("<tr>" + "".join(f"<td>{_e(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _clock(moment: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-
-
-def _e(value: object) -> str:
-    text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
-    return html.escape(text, quote=True)

@@ -65,6 +65,16 @@ RULES: Mapping[str, str] = {
     "verify_audit": "audit:read",
     "get_metrics": "metrics:read",
     "get_usage": "usage:read",
+    "list_measurements": "measurements:read",
+    "get_measurement": "measurements:read",
+    "start_measurement": "measurements:make",
+    "import_measurement": "measurements:make",
+    "cancel_measurement": "measurements:make",
+    "remove_measurement": "measurements:make",
+    "get_comms": "jobs:read",
+    "predict_job": "predictions:make",
+    "list_predictions": "jobs:read",
+    "get_advice": "jobs:read",
 }
 PUBLIC: frozenset[str] = frozenset({"open_session", "close_session", "get_openapi", "get_alive"})
 """Operations that need no token: they reveal nothing, or check credentials themselves."""
@@ -80,9 +90,12 @@ BODIES: Mapping[str, int] = {
     "create_token": 64 * 2**10,
     "prepare_exec": 128 * 2**10,
     "send_exec_input": 72 * 2**10,
+    "start_measurement": 256 * 2**10,
+    "import_measurement": 8 * 2**20,
 }
 """Largest bodies in bytes. An allocation and a plan name some ten thousand endpoints; a job has an
-environment, a token a list of projects."""
+environment, a token a list of projects. The file of another tool has up to four million characters,
+some of which JSON escapes."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from controller.people.authz import ALL_PROJECTS, Owned
+from controller.schema.advice import FindingView
 from controller.schema.fabric import AggregatorView, EndpointView, EventView, NodeView, SwitchView
 from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
 from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
@@ -91,6 +92,16 @@ class Redactor:
             plan = plan.model_copy(update={"jobs_paused": paused})
         texts = {"reason": self.text(wait.reason), "remedy": self.text(wait.remedy)}
         return wait.model_copy(update={**texts, "plan": plan})
+
+    def finding(self, view: FindingView) -> FindingView:
+        """Return advice on an own job; what it says may name another project's job."""
+        return view.model_copy(
+            update={
+                "text": self.text(view.text),
+                "evidence": [self.text(text) for text in view.evidence],
+                "remedy": self.text(view.remedy),
+            }
+        )
 
     def container(self, view: ContainerView) -> ContainerView:
         """Return an own container; other jobs are removed from its agent's message."""
@@ -252,6 +263,8 @@ class Redactor:
                 return self.event(data)
             case ChangedView(kind="job", name=name):
                 return data if name == "" or self.owns(name) else None
+            case ChangedView(kind="measurement"):
+                return data if self.whole else data.model_copy(update={"name": ""})
             case TransactionFrameView():
                 return self.transaction(data)
             case _:

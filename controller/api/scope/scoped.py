@@ -23,6 +23,8 @@ from controller.base.errors import ServiceError
 from controller.base.slices import Turns, in_slices
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned, Principal
+from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.comms import CommsView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
@@ -44,6 +46,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
+from controller.schema.measurements import MeasurementView
 from controller.schema.plans import QuarantineView, TransactionView
 from controller.schema.usage import By, UsageView
 from controller.schema.volumes import DataRemovalView, VolumeView
@@ -109,6 +112,11 @@ class ScopedQueries:
         )
         async for line in lines:
             yield line
+
+    async def comms(self, name: str, *, rank: int | None, since_s: float | None) -> CommsView:
+        """Return what an own job communicates."""
+        await self.job(name)
+        return await self._queries.comms(name, rank=rank, since_s=since_s)
 
     # --- fabric ---------------------------------------------------------------------------
 
@@ -258,6 +266,37 @@ class ScopedQueries:
             raise _no_transaction(ident)
         return shown
 
+    async def measurements(self) -> list[MeasurementView]:
+        """Return the measurements of the principal's projects."""
+        found = await self._queries.measurements()
+        return [view for view in found if self._principal.sees(view.project)]
+
+    async def measurement(self, ident: str) -> MeasurementView:
+        """Return one measurement; one of another project is not found."""
+        try:
+            view = await self._queries.measurement(ident)
+        except ServiceError as error:
+            raise (_no_measurement(ident) if error.code == "not_found" else error) from None
+        if not self._principal.sees(view.project):
+            raise _no_measurement(ident)
+        return view
+
+    async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:
+        """Return the predictions of jobs of the principal's projects."""
+        if self._principal.site_wide:
+            return await self._queries.predictions(projects)
+        own = self._principal.projects
+        return await self._queries.predictions(own if projects is None else own & set(projects))
+
+    async def advice(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
+        """Say what limits own jobs; a job of another project is not found."""
+        own = self.owners().keys()
+        found = await self._queries.advice(job, own if jobs is None else own & set(jobs))
+        redact = self.redactor()
+        return found.model_copy(
+            update={"findings": [redact.finding(finding) for finding in found.findings]}
+        )
+
     # --- redaction ------------------------------------------------------------------------
 
     def redactor(self) -> Redactor:
@@ -330,6 +369,11 @@ class ScopedCommands:
         await self._scoped.job(name)
         return self._scoped.redactor().job(await self._commands.resume(name))
 
+    async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
+        """Predict the step of an own job with other homes."""
+        await self._scoped.job(name)
+        return await self._commands.whatif(name, request)
+
     async def remove_data(
         self, volume: str, owner: str, *, server: str | None, dry_run: bool
     ) -> DataRemovalView:
@@ -394,4 +438,13 @@ def _no_job(name: str) -> ServiceError:
 def _no_transaction(ident: str) -> ServiceError:
     return ServiceError(
         "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
+    )
+
+
+def _no_measurement(ident: str) -> ServiceError:
+    return ServiceError(
+        "not_found",
+        f"there is no measurement {ident}",
+        object=f"measurement/{ident}",
+        hint="see `lightloom get measurements`",
     )

@@ -37,6 +37,7 @@ from controller.devices.agents.messages import (
     output_of,
     progress_of,
     rank_message,
+    recordings_of,
     removal_message,
     rpc_fault,
     samples_of,
@@ -59,6 +60,7 @@ from controller.devices.engine import (
     RankSample,
     RankSpec,
     RankStatus,
+    Recording,
     RegistryLogin,
     Scope,
     ServerImage,
@@ -279,6 +281,27 @@ class AgentEngine:
         call = self._invoke(server, "RemoveData", request, self._timeout_s)
         reply: pb.RemoveDataReply = await self._call(server, call)
         return bool(reply.removed)
+
+    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
+        """Return the recordings of all ranks, or of one job's, from the servers that answer."""
+
+        async def ask(server: str) -> list[Recording]:
+            request = pb.RecordingsRequest(job=job)
+            try:
+                reply = await self._invoke(server, "Recordings", request, timeout_s)
+            except grpc.aio.AioRpcError as error:
+                # An older agent has no recordings: observations tell whether it answers.
+                raise EngineError([rpc_fault(server, error)]) from error
+            return await asyncio.to_thread(recordings_of, server, reply, time.time())
+
+        asked = [ask(server) for server, answers in self.reachable().items() if answers]
+        found: list[Recording] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, list):
+                found += answer
+            elif not isinstance(answer, EngineError):
+                raise answer
+        return found
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
+from typing import Literal, cast
 
 import grpc
 
@@ -26,18 +27,24 @@ from controller.devices.engine import (
     LogLine,
     NicReport,
     OfferedVolume,
+    ProfilerWindow,
     PullProgress,
     RankLimits,
     RankSample,
     RankSpec,
     RankState,
     RankStatus,
+    RecordedCall,
+    RecordedOperation,
+    RecorderState,
+    Recording,
     Scope,
     ServerImage,
     Typed,
     VolumeData,
     VolumeMount,
     WindowSize,
+    WireBursts,
 )
 from protos import agent_pb2 as pb
 
@@ -65,11 +72,24 @@ _MAX_USERS = 64
 """Jobs that use one directory."""
 _MOST_BYTES = 2**60
 """More than any file system holds."""
+_MAX_RECORDINGS = 1024
+"""Per server: its ranks, and those that ended."""
+_MAX_OPERATIONS = 1024
+_MAX_CALLS = 512
+_MAX_BINS = 128
+_MOST_CALLS = 2**53
+_MOST_ROWS = 10**6
+_MOST_FIGURE = 1e15
+"""Seconds or bytes: more than any of these figures can be."""
 _LAST_TIME = 2.0**33
 """In the year 2242."""
 _GPU_FIELDS = tuple(
     field.name for field in dataclasses.fields(GpuFigures) if field.name != "throttle_reasons"
 )
+_RECORDER_STATES = frozenset({"recording", "absent", "damaged", "refused", "off"})
+_SOURCES = frozenset({"nccl", "torch", "tf"})
+_TIMINGS = frozenset({"device", "host", "issue"})
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _STATES = {
     pb.STATE_ABSENT: RankState.ABSENT,
     pb.STATE_CREATED: RankState.CREATED,
@@ -109,6 +129,8 @@ def rank_message(spec: RankSpec) -> pb.Rank:
         volumes=[_mount_message(mount) for mount in spec.volumes],
         uid=spec.uid,
         gid=spec.gid,
+        record=spec.record,
+        probe=spec.probe,
     )
     if spec.emulated_share is not None:
         message.emulated_share = spec.emulated_share
@@ -305,6 +327,122 @@ def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
         )
         for s in batch.samples[:_MAX_SAMPLES]
     ]
+
+
+def recordings_of(server: str, reply: pb.RecordingsReply, now: float) -> list[Recording]:
+    """Read what one server knows of its ranks' communication, received at ``now``.
+
+    An operation or a call with an impossible value is left out and counted as damaged.
+    """
+    return [
+        _recording_of(server, message, now)
+        for message in reply.recordings[:_MAX_RECORDINGS]
+        if policy.JOB.fullmatch(message.job)
+    ]
+
+
+def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
+    operations: list[RecordedOperation] = []
+    places: dict[int, int] = {}
+    damaged = min(message.damaged_rows, _MOST_ROWS)
+    for position, row in enumerate(message.operations[:_MAX_OPERATIONS]):
+        operation = _operation_of(row)
+        if operation is None:
+            damaged += 1
+            continue
+        places[position] = len(operations)
+        operations.append(operation)
+    state = message.state if message.state in _RECORDER_STATES else "damaged"
+    return Recording(
+        job=message.job,
+        rank=message.rank,
+        epoch=message.epoch,
+        server=server,
+        state=cast("RecorderState", state),
+        reason=message.reason[:_TEXT_CHARS],
+        time=_past(message.time, now) or 0.0,
+        operations=tuple(operations),
+        calls=tuple(
+            RecordedCall(
+                places[call.operation],
+                call.sequence,
+                call.issued_s,
+                call.ended_s if call.HasField("ended_s") else None,
+                call.communicator,
+            )
+            for call in message.calls[-_MAX_CALLS:]
+            if call.operation in places
+            and _duration(call.issued_s)
+            and (not call.HasField("ended_s") or call.issued_s <= call.ended_s <= _MOST_FIGURE)
+        ),
+        damaged_rows=damaged,
+        wire=_wire_of(message.wire, now) if message.HasField("wire") else None,
+        profiler=_window_of(message.profiler, now) if message.HasField("profiler") else None,
+        coverage=message.coverage if 0.0 <= message.coverage <= 1.0 else 0.0,
+    )
+
+
+def _window_of(message: pb.ProfilerWindow, now: float) -> ProfilerWindow | None:
+    exposed_s = message.exposed_s if message.HasField("exposed_s") else None
+    if not (
+        all(map(_duration, (message.length_s, message.comm_s, exposed_s or 0.0)))
+        and (exposed_s or 0.0) <= message.comm_s
+    ):
+        return None
+    return ProfilerWindow(
+        ended_at=_past(message.ended_at, now) or 0.0,
+        length_s=message.length_s,
+        comm_s=message.comm_s,
+        exposed_s=exposed_s,
+    )
+
+
+def _operation_of(row: pb.RecordedOperation) -> RecordedOperation | None:
+    possible = (
+        _NAME.fullmatch(row.op)
+        and row.source in _SOURCES
+        and row.timing in _TIMINGS
+        and row.bytes <= _MOST_BYTES
+        and row.calls <= _MOST_CALLS
+        and all(map(_duration, (row.total_s, row.min_s, row.max_s)))
+        and row.min_s <= row.max_s
+        and len(row.histogram) <= _MAX_BINS
+    )
+    if not possible:
+        return None
+    return RecordedOperation(
+        op=row.op,
+        bytes=row.bytes,
+        dtype=row.dtype[:_WORD_CHARS],
+        tag=row.tag[:_WORD_CHARS],
+        calls=row.calls,
+        total_s=row.total_s,
+        min_s=row.min_s,
+        max_s=row.max_s,
+        histogram=tuple(row.histogram),
+        source=cast("Literal['nccl', 'torch', 'tf']", row.source),
+        timing=cast("Literal['device', 'host', 'issue']", row.timing),
+        exact=row.exact,
+    )
+
+
+def _wire_of(message: pb.WireBursts, now: float) -> WireBursts | None:
+    given = {
+        name: getattr(message, name) if message.HasField(name) else None
+        for name in ("period_s", "burst_s", "sent_bytes", "spread")
+    }
+    if not all(value is None or _duration(value) for value in (message.window_s, *given.values())):
+        return None
+    return WireBursts(
+        time=_past(message.time, now) or 0.0,
+        window_s=message.window_s,
+        bursts=message.bursts,
+        **given,
+    )
+
+
+def _duration(value: float) -> bool:
+    return 0 <= value <= _MOST_FIGURE
 
 
 def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:

@@ -39,6 +39,7 @@ from controller.devices.engine import (
     RankSpec,
     RankState,
     RankStatus,
+    Recording,
     RegistryLogin,
     Scope,
     ServerImage,
@@ -51,7 +52,10 @@ from controller.devices.openflow.rules.rule import ToController
 from controller.devices.optical import SwitchBank
 from controller.service.service import Service
 from controller.store.store import Store
+from controller.telemetry.steps import FactsOf, Links
 from controller.transaction.circuits import recognise
+from measure.kinds import Kind
+from measure.registry import KINDS
 from ocs_driver.base import (
     GROUP,
     Action,
@@ -322,6 +326,8 @@ class FakeEngine:
     """The volumes of each server."""
     output: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     """What a rank has written, where it matters."""
+    recorded: list[Recording] = field(default_factory=list)
+    """What the servers say about ranks' communication."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Per call: the servers that were asked whether this controller still commands them."""
 
@@ -479,6 +485,9 @@ class FakeEngine:
         )
         return self.offered[server] != before
 
+    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
+        return [r for r in self.recorded if job in ("", r.job) and r.server not in self.lost]
+
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         self.confirmed.append(tuple(sorted(servers)))
         if self.fenced:
@@ -529,6 +538,9 @@ class Rack:
         *,
         take_command: bool = False,
         projects: Callable[[], Iterable[Project]] | None = None,
+        kinds: Mapping[str, Kind] = KINDS,
+        facts: FactsOf | None = None,
+        links: Links | None = None,
     ) -> Service:
         """Start a controller on the fakes' present state; after ``down`` this is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
@@ -551,6 +563,9 @@ class Rack:
             default_image="image:1",
             take_command=take_command,
             projects=projects,
+            kinds=kinds,
+            facts=facts,
+            links=links,
         )
         await self.service.start()
         await self.until(self._whole)

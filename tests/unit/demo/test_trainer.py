@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from measure.scaling.nets import shapes
 from testbed import trainer
 from testbed.trainer import Ring, parse_arguments, read_ring
 from testbed.trainer_data import TRAIN_IMAGES, enlarge, sample_rows
-from testbed.trainer_model import initial_parameters, parameter_shapes
+from testbed.trainer_model import VGG16, initial_parameters
 
 ROOT = Path(trainer.__file__).parent.parent
 
@@ -68,7 +69,7 @@ def test_images_keep_corners_and_range_when_enlarged() -> None:
 
 
 def test_the_model_has_the_documented_size() -> None:
-    assert sum(int(np.prod(shape)) for shape in parameter_shapes()) == 1_022_170
+    assert sum(int(np.prod(shape)) for shape in shapes(VGG16)) == 1_022_170
     start = initial_parameters(1)
     assert start.nbytes == 4_088_680
     assert start.dtype == np.float32

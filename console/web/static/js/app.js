@@ -5,6 +5,7 @@ import { h, show } from "./ui/dom.js";
 import { Looks } from "./ui/palette.js";
 import { badge, emulatedBadge, icon } from "./ui/parts.js";
 import { THEMES, nextTheme, onTheme } from "./ui/theme.js";
+import { measurements } from "./measure/page.js";
 import { events } from "./views/events.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
@@ -19,11 +20,12 @@ const PAGES = [
   { id: "jobs", label: "Jobs", key: "j", view: (app, query, name) => (name ? job(app, query, name) : jobs(app)) },
   { id: "plan", label: "Plan", key: "p", view: plan },
   { id: "switches", label: "Switches", key: "s", view: switches },
+  { id: "measurements", label: "Measure", key: "m", view: measurements },
   { id: "events", label: "Events", key: "e", view: events },
   { id: "objects", label: "Objects", key: "o", view: objects },
   { id: "usage", label: "Usage", key: "u", view: usage },
 ];
-const TOPICS = ["lists", "sample", "events", "transaction", "connection", "health"];
+const TOPICS = ["lists", "sample", "events", "transaction", "measurement", "connection", "health"];
 const CONNECTION = { live: ["live", "good"], polling: ["polling", "warn"], lost: ["controller away", "bad"], connecting: ["connecting", "quiet"] };
 
 export class App {
@@ -51,6 +53,8 @@ export class App {
     /** The plan that the topology shows as an overlay, null without one. */
     this.plan = null;
     this.planFor = null;
+    /** Homes that the user supposes, by job: endpoint to aggregator. */
+    this.supposed = new Map();
     /** Id of the last transaction that this page started. */
     this.applied = null;
     this.#over = { expired, another };
@@ -205,7 +209,7 @@ export class App {
   help() {
     const rows = [
       ...PAGES.map((page) => [`g ${page.key}`, page.label]),
-      ["/", "Filter or find"], ["n", "Submit a job (Jobs)"], ["d", "Theme: light, dark, system"],
+      ["/", "Filter or find"], ["n", "Submit a job (Jobs), start a measurement (Measure)"], ["d", "Theme: light, dark, system"],
       ["arrows", "Move in the topology"], ["drag", "A GPU onto an aggregator: move its light"], ["Enter", "Open the selection"], ["+ − 0", "Zoom in, out, show everything"], ["Esc", "Close, clear"], ["?", "These keys"],
     ];
     open("Keys", h("dl", { class: "keys" }, rows.map(([key, does]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, does)])));

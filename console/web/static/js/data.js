@@ -17,6 +17,8 @@ const AFFECTED = {
   container: ["containers", "jobs"],
   node: ["nodes", "containers"],
   quarantine: ["quarantine", "endpoints", "aggregators"],
+  // Its views read it themselves.
+  measurement: [],
 };
 const BIG_SITE = 512;
 const GATHER_MS = 120;
@@ -166,6 +168,7 @@ export class Data {
     on("changed", (change) => {
       this.#seen(change.epoch ?? 0);
       this.touch(AFFECTED[change.kind]);
+      if (change.kind === "measurement") this.#tell("measurement", change.name);
     });
     on("transaction", (view) => this.#transactions.told(view));
     on("resync", () => {
@@ -178,6 +181,7 @@ export class Data {
   #missed() {
     this.#log.read();
     this.#transactions.again();
+    this.#tell("measurement", "");
     this.#recheck();
   }
 

@@ -15,7 +15,9 @@ from controller.api.common import READ_S, CallerOf
 from controller.api.deadlines import within
 from controller.api.operations import Queries
 from controller.api.problems import responses
+from controller.api.routes.metrics.comms import of_collectives
 from controller.api.routes.metrics.gpu import of_gpus
+from controller.comms.ledger import Bucket, BucketSums
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
@@ -63,6 +65,7 @@ async def _moment(queries: Queries) -> Moment:
         switches=await queries.switches(),
         power=await queries.power(),
         usage=queries.usage_totals(),
+        collectives=queries.collectives(),
     )
 
 
@@ -79,6 +82,7 @@ class Moment(Collector):
         switches: list[SwitchView],
         power: list[PortPowerView],
         usage: Mapping[str, UsageSumsView],
+        collectives: Mapping[str, Mapping[Bucket, BucketSums]],
     ) -> None:
         self._health = health
         self._jobs = jobs
@@ -87,6 +91,7 @@ class Moment(Collector):
         self._switches = switches
         self._power = power
         self._usage = usage
+        self._collectives = collectives
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
@@ -162,6 +167,7 @@ class Moment(Collector):
             _known(tx, label, job.tx_bps, 1 / 8)
             _known(busy, label, job.utilisation)
         yield from (excess, rx, tx, busy, self._of_usage())
+        yield from of_collectives(self._collectives)
 
     def _of_usage(self) -> Metric:
         usage = CounterMetricFamily(

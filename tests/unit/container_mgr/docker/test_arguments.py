@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,16 @@ from container_mgr.docker.arguments import (
 )
 from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
+from container_mgr.recordings.shown import Packages
 from container_mgr.users import User
-from container_mgr.values import AgentError, BoundVolume, RankLimits, RankSpec, VolumeMount
+from container_mgr.values import (
+    AgentError,
+    BoundVolume,
+    RankLimits,
+    RankSpec,
+    Record,
+    VolumeMount,
+)
 from tests.unit.container_mgr.ranks.test_policy import GOOD
 
 HOST = Host(
@@ -39,6 +47,7 @@ def arguments(
     gpu: GpuBinding | None = None,
     rdma: RdmaBinding | None = None,
     volumes: Sequence[BoundVolume] = (),
+    variables: Mapping[str, str] | None = None,
     **image: list[str],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     return create_arguments(
@@ -49,6 +58,7 @@ def arguments(
             image.get("entrypoint", []),
             image.get("command", []),
             image.get("declares", []),
+            variables or {},
         ),
         rank_dir=Path("/run/x/ranks/ll-red-0-7"),
         term=3,
@@ -76,7 +86,11 @@ def test_all_options_of_an_emulated_rank() -> None:
             "NVIDIA_VISIBLE_DEVICES": "void",
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         },
-        "labels": GOOD.labels("srv0", 3),
+        "labels": {
+            **GOOD.labels("srv0", 3),
+            "lightloom.refused": "",
+            "lightloom.profiler": "0",
+        },
     }
     assert host == {
         "network_mode": "none",
@@ -297,3 +311,55 @@ def test_an_image_whose_volumes_cannot_be_mounted_is_refused(path: str) -> None:
 def test_an_image_with_very_many_volumes_is_refused() -> None:
     with pytest.raises(AgentError, match="more than 16 volumes"):
         arguments(GOOD, declares=[f"/v{n}" for n in range(17)])
+
+
+SHOWS = replace(
+    HOST, packages=Packages(Path("/p/probe"), Path("/p/recorder"), "lib/x86_64/libll.so")
+)
+
+
+def test_a_recorded_rank_sees_the_recorder_and_has_a_place_to_write() -> None:
+    plain, without = arguments(GOOD, host=SHOWS)
+    container, host = arguments(replace(GOOD, record=Record.COUNTS), host=SHOWS)
+    assert set(host["binds"]) - set(without["binds"]) == {"/p/recorder:/lightloom/recorder:ro"}
+    assert host["tmpfs"].keys() - without["tmpfs"].keys() == {"/lightloom/record"}
+    extra = container["environment"].items() - plain["environment"].items()
+    assert dict(extra) == {
+        "PYTHONPATH": "/lightloom/recorder/python",
+        "NCCL_PROFILER_PLUGIN": "/lightloom/recorder/lib/x86_64/libll.so",
+    }
+
+
+def test_a_rank_of_a_measurement_sees_the_probe() -> None:
+    _, without = arguments(GOOD, host=SHOWS)
+    probing = replace(GOOD, probe=True, env={"PYTHONPATH": "/lightloom"})
+    container, host = arguments(probing, host=SHOWS)
+    assert set(host["binds"]) - set(without["binds"]) == {"/p/probe:/lightloom/probe:ro"}
+    assert host["tmpfs"] == without["tmpfs"]
+    assert container["environment"]["PYTHONPATH"] == "/lightloom"
+
+
+def test_a_plugin_and_a_search_path_of_the_image_stay() -> None:
+    image = {"PYTHONPATH": "/opt/lib:/opt/more", "NCCL_PROFILER_PLUGIN": "libown.so"}
+    container, _ = arguments(
+        replace(GOOD, record=Record.COUNTS, probe=True), host=SHOWS, variables=image
+    )
+    environment = container["environment"]
+    assert environment["PYTHONPATH"] == ("/lightloom/recorder/python:/opt/lib:/opt/more")
+    assert "NCCL_PROFILER_PLUGIN" not in environment
+    assert "the image sets" in container["labels"]["lightloom.refused"]
+
+
+def test_a_plugin_of_the_job_stays() -> None:
+    own = {"NCCL_PROFILER_PLUGIN": "libown.so"}
+    spec = replace(GOOD, record=Record.COUNTS, env=own)
+    container, _ = arguments(spec, host=SHOWS)
+    assert container["environment"]["NCCL_PROFILER_PLUGIN"] == "libown.so"
+    assert "the job sets" in container["labels"]["lightloom.refused"]
+
+
+def test_a_server_without_a_recorder_changes_no_variable() -> None:
+    plain, without = arguments(GOOD)
+    container, host = arguments(replace(GOOD, record=Record.FULL))
+    assert container["environment"] == plain["environment"]
+    assert host["binds"] == without["binds"]

@@ -163,3 +163,9 @@ def test_a_tag_is_refused_where_digests_are_required(image: str) -> None:
     with pytest.raises(AgentError) as refused:
         policy.check(replace(GOOD, image=image), SERVED, FACTS, digest_only=True)
     assert refused.value.code == "invalid"
+
+
+def test_the_search_path_of_measurements_is_allowed_and_no_other() -> None:
+    policy.check_env("x", {"PYTHONPATH": "/lightloom"})
+    with pytest.raises(AgentError):
+        policy.check_env("x", {"PYTHONPATH": "/lightloom:/tmp"})

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from controller.base.errors import ServiceError
+from controller.comms.ledger import Bucket, BucketSums
 from controller.people.authz import Owned
+from controller.schema.advice import AdviceView, FindingView, PredictionView, RangeView
+from controller.schema.comms import CommsRowView, CommsView, RankCommsView
 from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
@@ -37,6 +40,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
+from controller.schema.measurements import MeasurementView
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
@@ -326,6 +330,42 @@ class FakeQueries:
             total=total,
         )
 
+    async def comms(self, name: str, *, rank: int | None, since_s: float | None) -> CommsView:
+        job = await self.job(name)
+        if rank is not None and rank >= job.count:
+            raise ServiceError("not_found", f"no rank {rank}", object=f"job/{name}")
+        row = CommsRowView(
+            op="all_reduce",
+            bytes=4 * 2**20,
+            dtype="float",
+            calls=80,
+            total_s=8.0,
+            avg_s=0.1,
+            min_s=0.09,
+            max_s=0.2,
+            p50_s=0.1,
+            source="torch",
+            timing="host",
+            rank=rank,
+            last_rank=1,
+            last_share=0.75,
+        )
+        return CommsView(
+            job=name,
+            epoch=1,
+            record="counts",
+            state=job.state,
+            since=None if since_s is None else STARTED_AT,
+            updated_at=STARTED_AT,
+            ranks=[RankCommsView(rank=0, endpoint="gpu0", recorder="recording", source="torch")],
+            rows=[row],
+            efficiency=0.5,
+            efficiency_of="all_reduce of 4194304 bytes, to 4194304 bytes of m7",
+        )
+
+    def collectives(self) -> dict[str, dict[Bucket, BucketSums]]:
+        return {"red": {("all_reduce", 4 * 2**20): BucketSums(80, 80 * 4 * 2**20, 8.0)}}
+
     def usage_totals(self) -> dict[str, UsageSumsView]:
         return {"vision": UsageSumsView(held_s=7200.0, frozen_s=600.0)}
 
@@ -429,6 +469,57 @@ class FakeQueries:
 
     async def transactions(self) -> list[TransactionView]:
         return [views[-1] for views in self._fake.transactions_.values()]
+
+    async def measurements(self) -> list[MeasurementView]:
+        await self._fake.enter("measurements")
+        return list(self._fake.measurements.values())
+
+    async def measurement(self, ident: str) -> MeasurementView:
+        await self._fake.enter("measurement")
+        if ident not in self._fake.measurements:
+            raise ServiceError(
+                "not_found", f"there is no measurement {ident}", object=f"measurement/{ident}"
+            )
+        return self._fake.measurements[ident]
+
+    async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:
+        await self._fake.enter("predictions")
+        if projects is not None and "default" not in projects:
+            return []
+        return [
+            PredictionView(
+                id="p1",
+                job="red",
+                cause="whatif",
+                made_at=STARTED_AT,
+                homes={"gpu0": "as0"},
+                step_s=RangeView(low=0.4, high=0.5),
+                step_before_s=0.8,
+                measured_s=0.46,
+                measured_at=STARTED_AT + 60,
+                error=abs(0.45 - 0.46) / 0.46,
+                basis=["100 recorded steps (torch) at 1 placement"],
+                state="met",
+            )
+        ]
+
+    async def advice(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
+        await self._fake.enter("advice")
+        if job is not None:
+            if jobs is not None and job not in jobs:
+                raise ServiceError("not_found", f"there is no job {job}", object=f"job/{job}")
+            await self.job(job)
+        found = FindingView(
+            job="red",
+            limit="scatter",
+            text="it touches 2 aggregators, 1 would do",
+            evidence=["a compact step takes 50 % of the present one"],
+            gain=RangeView(low=0.5, high=0.5),
+            remedy="bring its endpoints together",
+            command="lightloom plan --job red",
+        )
+        shown = [found] if jobs is None or "red" in jobs else []
+        return AdviceView(job=job, limit="scatter" if job else None, findings=shown)
 
     async def quarantine(self) -> list[QuarantineView]:
         return [QuarantineView(object="as0/3", reason="no light for job beta-blue", since=1.0)]

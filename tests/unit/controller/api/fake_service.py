@@ -8,11 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
+from controller.schema.advice import RangeView, WhatIfRequest, WhatIfView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.images import PreparationView, PrepareRequest, ServerPullView
 from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
 from controller.schema.live import LogLineView
+from controller.schema.measurements import (
+    MeasurementImport,
+    MeasurementRequest,
+    MeasurementState,
+    MeasurementView,
+)
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -52,6 +59,8 @@ class FakeService:
         self.preparations: dict[str, list[PreparationView]] = {}
         self.unprepared: dict[str, str] = {}
         """Why servers fail to pull any image, by server."""
+        self.measurements: dict[str, MeasurementView] = {}
+        self.measure_number = 0
         self.end_state: str = "committed"
         self.logged: list[LogLineView] = [
             LogLineView(rank=r, time=STARTED_AT + n, stream="stdout", text=f'{{"step":{n}}}')
@@ -145,6 +154,61 @@ class FakeCommands:
     def __init__(self, state: FakeService) -> None:
         self._fake = state
 
+    async def measure(self, request: MeasurementRequest, user: str = "") -> MeasurementView:
+        await self._fake.enter("measure")
+        unknown = [e for e in request.endpoints if e not in self._fake.homes]
+        if unknown:
+            raise ServiceError(
+                "not_found",
+                f"the site has no endpoint {unknown[0]}",
+                object=f"endpoint/{unknown[0]}",
+            )
+        if request.dry_run:
+            return self._measured("", request.type, request.project, user, "pending")
+        return self._kept(request.type, request.project, user, "running")
+
+    async def import_measurement(
+        self, request: MeasurementImport, user: str = ""
+    ) -> MeasurementView:
+        await self._fake.enter("import_measurement")
+        return self._kept(request.type, "default", user, "completed")
+
+    async def cancel_measurement(self, ident: str) -> MeasurementView:
+        view = await self._fake.queries.measurement(ident)
+        if view.state != "running":
+            raise ServiceError(
+                "conflict", f"{ident} is {view.state}", object=f"measurement/{ident}"
+            )
+        self._fake.measurements[ident] = view.model_copy(update={"state": "cancelled"})
+        return self._fake.measurements[ident]
+
+    async def remove_measurement(self, ident: str) -> MeasurementView:
+        view = await self._fake.queries.measurement(ident)
+        if view.state == "running":
+            raise ServiceError("conflict", f"{ident} is running", object=f"measurement/{ident}")
+        return self._fake.measurements.pop(ident)
+
+    def _kept(self, kind: str, project: str, user: str, state: MeasurementState) -> MeasurementView:
+        self._fake.measure_number += 1
+        ident = f"m{self._fake.measure_number}"
+        view = self._measured(ident, kind, project, user, state)
+        self._fake.measurements[ident] = view
+        return view
+
+    @staticmethod
+    def _measured(
+        ident: str, kind: str, project: str, user: str, state: MeasurementState
+    ) -> MeasurementView:
+        return MeasurementView(
+            id=ident,
+            type=kind,
+            state=state,
+            user=user,
+            project=project,
+            submitted_at=STARTED_AT,
+            endpoints=["gpu5"],
+        )
+
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         await self._fake.enter("submit")
         self._fake.requests.append(request)
@@ -190,6 +254,27 @@ class FakeCommands:
 
     async def resume(self, name: str) -> JobView:
         return await self._to(name, "resume", "running")
+
+    async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
+        await self._fake.enter("whatif")
+        job = await self._fake.queries.job(name)
+        before: dict[str, str | None] = dict(zip(job.endpoints, job.homes, strict=True))
+        return WhatIfView(
+            job=name,
+            prediction="p1",
+            homes_before=before,
+            homes_after=before | {e: h for e, h in request.homes.items() if e in before},
+            span_before=2,
+            span_after=1,
+            step_now_s=0.8,
+            step_then_s=RangeView(low=0.4, high=0.5),
+            change=RangeView(low=-0.5, high=-0.375),
+            ring_rate_before=0.22,
+            ring_rate_after=1.0,
+            possible=True,
+            basis=["100 recorded steps (torch) at 1 placement"],
+            unidentified=["hide: how much communication fits behind its compute"],
+        )
 
     async def exec(
         self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]

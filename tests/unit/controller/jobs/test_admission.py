@@ -37,7 +37,17 @@ def test_the_agents_schema_has_exactly_these_fields() -> None:
     """Adding a field is a decision, not an accident."""
     assert set(pb.Rank.DESCRIPTOR.fields_by_name) == {
         *("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic"),
-        *("gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets"),
+        *(
+            "gpu_uuid",
+            "emulated_share",
+            "limits",
+            "volumes",
+            "uid",
+            "gid",
+            "secrets",
+            "record",
+            "probe",
+        ),
     }
     assert set(pb.Nic.DESCRIPTOR.fields_by_name) == {
         *("name", "ip", "prefix_len", "mac", "mtu", "dscp")

@@ -196,6 +196,24 @@ async def test_the_site_chooses_for_jobs_that_do_not(tmp_path: Path) -> None:
     assert [job.time_limit_action for job in (told, own, free)] == ["end", "ignore", "ignore"]
 
 
+async def test_the_site_says_how_much_of_a_job_is_recorded(tmp_path: Path) -> None:
+    """What holds at the submission stays, also under another site file."""
+    rack = Rack(tmp_path, replace(load_site(PAPER), recording="full"))
+    await rack.up()
+    told = await submit(rack, "red", 1)
+    own = await submit(rack, "blue", 1, record="counts")
+    await rack.down()
+    assert [told.record, own.record] == ["full", "counts"]
+    later = Rack(tmp_path, replace(load_site(PAPER), recording="off"))
+    await later.up()
+    try:
+        fresh = await submit(later, "grey", 1)
+        old = await later.service.queries.job("red")
+    finally:
+        await later.down()
+    assert [fresh.record, old.record] == ["off", "full"]
+
+
 async def test_an_end_without_a_limit_is_refused(rack: Rack) -> None:
     with pytest.raises(ServiceError, match="has none") as refused:
         await rack.service.commands.submit(

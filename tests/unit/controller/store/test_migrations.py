@@ -112,7 +112,7 @@ def dump(path: Path) -> list[tuple[str, str]]:
 def test_the_state_keeps_every_field_of_a_request_and_shows_it() -> None:
     asked = set(JobRequest.model_fields)
     kept = {field.name for field in fields(JobSpec)}
-    assert asked == kept - {"secrets"}  # a request states them within its env
+    assert asked == kept - {"secrets", "probe"}  # within its env; of the controller's own jobs
     assert asked <= set(JobView.model_fields)
     request = JobRequest(count=3, restart="on-failure:7", endpoints=["a", "b", "c"])
     assert spec_of(request).restart == "on-failure:7"

@@ -34,14 +34,17 @@ def strip(value: Any) -> Any:
 
 async def _listed(service: Service, kind: str) -> Shown:
     """Read one kind of object, with everything that its frames announce."""
-    if kind == "job":
-        return {job.name: plain(job) for job in await service.queries.jobs()}
-    if kind == "endpoint":
-        return {e.name: plain(e) for e in await service.queries.endpoints()}
-    if kind == "aggregator":
-        return {a.name: plain(a) for a in await service.queries.aggregators()}
-    if kind == "quarantine":
-        return {q.object: plain(q) for q in await service.queries.quarantine()}
+    queries = service.queries
+    lists = {
+        "job": (queries.jobs, "name"),
+        "endpoint": (queries.endpoints, "name"),
+        "aggregator": (queries.aggregators, "name"),
+        "measurement": (queries.measurements, "id"),
+        "quarantine": (queries.quarantine, "object"),
+    }
+    if kind in lists:
+        read, name = lists[kind]
+        return {getattr(one, name): plain(one) for one in await read()}  # type: ignore[operator]
     if kind == "switch":
         circuits, power = await service.queries.circuits(), await service.queries.power()
         return {
@@ -64,7 +67,7 @@ async def _listed(service: Service, kind: str) -> Shown:
     }
 
 
-KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine")
+KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine", "measurement")
 
 
 async def truth(service: Service) -> Lists:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.steptime.fluid import Trainer, completion_s, mean_rates
 from scheduler.steptime.profile import StepProfile
-from tests.unit.scheduler.steptime.fluid import Trainer, completion_s
 
 SAMPLES = 1200
 PAIR = (("as0", "as1"), ("as1", "as0"))
@@ -45,6 +45,25 @@ def test_the_papers_four_times(
 def test_reordering_alone_gains_about_half() -> None:
     found = paper_time(420, 151, 2.24, 0.5, ("red", 4, 1), ("blue", 2, 1))
     assert found == pytest.approx(257, rel=0.03)
+
+
+def test_mean_rates_explain_the_completion() -> None:
+    # Two rings on one link: what a step takes follows from the mean rate while it sends.
+    one, other = StepProfile(0.2, 0.3, 0.0), StepProfile(0.5, 0.2, 0.0)
+    trainers = [Trainer("a", one, 2, {"l": 1}, 50), Trainer("b", other, 2, {"l": 1}, 50)]
+    rates = mean_rates(trainers, {"l": 0.5}, 10_000)
+    assert rates is not None
+    steady = completion_s(trainers, {"l": 0.5}, "a") / 50
+    assert one.step_s(2, rates["a"]) == pytest.approx(steady, rel=0.05)
+
+
+def test_too_short_a_look_has_no_rates() -> None:
+    job = StepProfile(0.1, 0.1, 0.0)
+    slow = StepProfile(1000.0, 0.1, 0.0)
+    trainers = [Trainer("a", job, 2, {"l": 1}), Trainer("b", slow, 2, {"l": 1})]
+    assert mean_rates(trainers, {"l": 1.0}, 1000) is None
+    assert mean_rates([Trainer("a", StepProfile(0, 0), 2, {})], {}, 1000) is None
+    assert mean_rates([], {}, 10) is None
 
 
 def test_a_step_of_no_time_is_refused() -> None:

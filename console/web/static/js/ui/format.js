@@ -2,6 +2,7 @@
 
 export const NONE = "–";
 const STEPS = ["", "k", "M", "G", "T"];
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 function scaled(value, base, unit) {
   let step = 0;
@@ -34,6 +35,50 @@ export function seconds(s) {
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
   return age(s);
+}
+
+/** 3.1 µs, 45.2 ms, 0.402 s: three digits, for what is measured. */
+export function exact(s) {
+  if (!known(s)) return NONE;
+  if (s === 0) return "0 s";
+  const size = Math.abs(s);
+  if (size < 1e-6) return `${digits(s * 1e9)} ns`;
+  if (size < 1e-3) return `${digits(s * 1e6)} µs`;
+  if (size < 0.1) return `${digits(s * 1e3)} ms`;
+  return size < 120 ? `${digits(s)} s` : age(s);
+}
+
+/** 64 KiB: an exact size has no fraction. */
+export function size(n) {
+  if (!known(n)) return NONE;
+  let step = 0;
+  let left = n;
+  while (Math.abs(left) >= 1024 && step < BINARY.length - 1) {
+    left /= 1024;
+    step += 1;
+  }
+  return `${Number.isInteger(left) ? left : left.toFixed(left < 10 ? 2 : 1)} ${BINARY[step]}`;
+}
+
+/** 14.2 MB/s, of bytes per second. */
+export const perSecond = (bytes) => (known(bytes) ? scaled(bytes, 1000, "B/s") : NONE);
+
+/** 12,345 or 0.0123: a figure without a unit. */
+export function figure(value) {
+  if (!known(value)) return NONE;
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  const large = Math.abs(value) >= 1000;
+  return large ? Math.round(value).toLocaleString("en") : digits(value);
+}
+
+/** +4.8 %, of a ratio's change. */
+export const change = (share) => (known(share) ? `${share > 0 ? "+" : share < 0 ? "−" : ""}${(100 * Math.abs(share)).toFixed(1)} %` : NONE);
+
+/** "low … high", one figure if both are written the same. */
+export function range(interval, write) {
+  if (!interval || !known(interval.low) || !known(interval.high)) return NONE;
+  const [low, high] = [write(interval.low), write(interval.high)];
+  return low === high ? low : `${low} … ${high}`;
 }
 
 /** A duration, in two units at most. */
@@ -77,6 +122,12 @@ export const speedup = (ratio) =>
 
 function known(value) {
   return value !== null && value !== undefined && !Number.isNaN(value);
+}
+
+/** Three significant digits. */
+function digits(value) {
+  const whole = Math.abs(value);
+  return whole >= 100 ? value.toFixed(0) : whole >= 10 ? value.toFixed(1) : whole >= 1 ? value.toFixed(2) : String(Number(value.toPrecision(3)));
 }
 
 function pad(n) {

@@ -8,6 +8,7 @@ const ICONS = {
   jobs: "M4 5h16M4 10h16M4 15h10M4 20h7",
   plan: "M5 19l5-5m4-4l5-5m-6 0h6v6M5 13v6h6",
   switches: "M4 4h16v16H4zM4 12h16M9 8h.01M9 16h.01M14 8h2M14 16h2",
+  measurements: "M3 16 16 3l5 5L8 21zM7 12l2 2M10 9l3 3M13 6l2 2",
   events: "M12 4a6 6 0 0 1 6 6v4l2 3H4l2-3v-4a6 6 0 0 1 6-6zM10 20h4",
   objects: "M4 5h7v6H4zM13 5h7v6h-7zM4 13h7v6H4zM13 13h7v6h-7z",
   usage: "M5 20V11M12 20V4M19 20v-6M3 20h18",

@@ -2,6 +2,7 @@
 
 import { part, remove } from "../api.js";
 import { nameOf } from "../data.js";
+import { Suppose } from "../advice/suppose.js";
 import { Mover } from "./attach.js";
 import { gpuFacts } from "./gpu.js";
 import { confirm } from "../ui/dialog.js";
@@ -132,13 +133,15 @@ export class Facts {
   #list = h("div", {});
   #mover;
   #lead;
+  #suppose;
   #events = h("section", {});
 
   constructor(app) {
     this.#app = app;
     this.#mover = new Mover(app);
     this.#lead = h("div", { class: "lead", hidden: true }, h("span", {}, "move to"), this.#mover.element);
-    this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#events);
+    this.#suppose = new Suppose(app);
+    this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#suppose.element, this.#events);
   }
 
   /** Show one object; its lists must be loaded. */
@@ -148,7 +151,11 @@ export class Facts {
     const known = item && kind in ABOUT;
     renew(this.#list, known ? list(ABOUT[kind](app, item)) : h("p", { class: "muted" }, `no data about ${name}`));
     this.#lead.hidden = !(known && kind === "endpoints");
-    if (!this.#lead.hidden) this.#mover.show(item);
+    if (this.#lead.hidden) this.#suppose.element.hidden = true;
+    else {
+      this.#mover.show(item);
+      this.#suppose.show(item);
+    }
     const about = known ? `${SINGULAR[kind]}/${nameOf(kind, item)}` : "";
     const events = app.data.events.filter((event) => event.object === about).slice(-5).reverse();
     this.#events.hidden = !events.length;

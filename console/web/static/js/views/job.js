@@ -1,7 +1,11 @@
 // One job: its ranks, throughput and busy share of each container with markers where light moved,
 // its conditions, events and output.
 
+import { Findings } from "../advice/findings.js";
+import { Predictions } from "../advice/predictions.js";
+import { WhatIf } from "../advice/whatif.js";
 import { get, part, post } from "../api.js";
+import { Communication } from "../comms/panel.js";
 import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, renew } from "../ui/dom.js";
 import { age, bytes, clock, moment, percent, plural, rate, seconds } from "../ui/format.js";
@@ -33,6 +37,10 @@ export function job(app, _, name) {
   const rates = new Chart({ label: "Received by each container", format: rate });
   const busy = new Chart({ label: "Busy share of each GPU", format: percent, top: 1 });
   const charts = h("div", { class: "charts", hidden: true }, rates.element, busy.element);
+  const communication = new Communication(name);
+  const findings = new Findings(app, name);
+  const predictions = new Predictions(app, name);
+  const whatIf = new WhatIf(app, name, () => predictions.start());
   const ranks = new Table({
     label: "Ranks",
     key: (r) => r.rank,
@@ -59,6 +67,9 @@ export function job(app, _, name) {
       failed,
       charts,
       h("section", {}, h("h2", {}, "Ranks"), ranks.element),
+      h("section", { "aria-label": "Advice" }, h("h2", {}, "Advice"), findings.element),
+      h("section", { "aria-label": "Communication" }, h("h2", {}, "Communication"), communication.element),
+      h("section", { "aria-label": "What if" }, h("h2", {}, "What if"), whatIf.element, predictions.element),
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "About"), h("div", { class: "panel" }, about)),
         h("section", {}, h("h2", {}, "Events"), h("div", { class: "panel" }, events))),
@@ -86,11 +97,13 @@ export function job(app, _, name) {
       tile("Busy", percent(live.utilisation), "mean of its GPUs"),
       tile("Age", age((j.finished_at ?? Date.now() / 1000) - j.submitted_at), j.restarts ? `${j.restarts} restarts` : "no restarts"));
     ranks.items = j.ranks;
+    whatIf.render(j);
     renew(about, facts([
       j.reason && ["reason", j.reason],
       ["placement", `${j.locality}, ranks by ${j.rank_order}`],
       ["during a regroup", j.pinned ? "pinned: never moved" : `${j.policy}; moved ${plural(j.pauses, "time")} so far`],
       ["priority", String(j.priority)],
+      ["communication", j.record === "off" ? "not recorded" : `recorded: ${j.record}`],
       j.time_limit_s && ["expected run time", `at most ${age(j.time_limit_s)}${j.time_limit_action === "end" ? "; then it is ended" : ""}`],
       Object.keys(j.secrets).length && ["secrets", Object.entries(j.secrets).map(([variable, name]) => `${variable}=${name}`).join(", ")],
       j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
@@ -180,13 +193,14 @@ export function job(app, _, name) {
   return {
     title: name,
     element,
-    lists: ["jobs"],
+    lists: ["jobs", "aggregators"],
     mounted() {
       render();
       readHistory();
+      for (const one of [communication, findings, predictions]) one.start();
     },
     update(topic, about) {
-      if (topic === "theme") for (const one of [rates, busy]) one.redraw();
+      if (topic === "theme") for (const one of [rates, busy, communication]) one.redraw();
       if (topic === "sample") {
         history.add(about);
         chart();
@@ -197,8 +211,8 @@ export function job(app, _, name) {
       render();
     },
     destroy() {
-      rates.destroy();
-      busy.destroy();
+      for (const one of [rates, busy, communication]) one.destroy();
+      for (const one of [findings, predictions]) one.stop();
     },
   };
 }

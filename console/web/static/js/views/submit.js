@@ -14,6 +14,12 @@ const LOCALITY = {
 const RANKS = { aggregator: "by aggregator: the ring crosses rarely", placed: "as placed" };
 const RESTART = { never: "never", "on-failure": "up to three times", "on-failure:10": "up to ten times" };
 const LIMIT = { "": "as the site has set", end: "end the job", ignore: "ignore it: the limit is an estimate" };
+const RECORD = {
+  "": "as the site has set",
+  counts: "counts: calls, sizes and durations",
+  full: "full: TensorFlow's profiler in windows, too",
+  off: "off",
+};
 const GIB = 2 ** 30;
 const MB = 1e6;
 const POLICY = {
@@ -38,6 +44,7 @@ export function submitDialog(app) {
     time_limit: h("input", { name: "time_limit", type: "number", min: 1, step: "any", placeholder: "unknown" }),
     time_limit_action: choice("time_limit_action", LIMIT),
     restart: choice("restart", RESTART),
+    record: choice("record", RECORD),
     image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
     cpu: limit("cpu"),
     memory: limit("memory"),
@@ -57,6 +64,7 @@ export function submitDialog(app) {
     time_limit: "Expected run time, minutes at most",
     time_limit_action: "At the end of that time",
     restart: "Restart when a rank dies",
+    record: "Record its communication",
     image: "Image",
     cpu: "Cores per container, at most",
     memory: "Memory per container, GiB at most",
@@ -90,6 +98,7 @@ export function submitDialog(app) {
       time_limit_s: fields.time_limit.value === "" ? null : 60 * Number(fields.time_limit.value),
       time_limit_action: fields.time_limit_action.value || null,
       restart: fields.restart.value,
+      record: fields.record.value || null,
       image: fields.image.value.trim() || null,
       cpu: fields.cpu.value === "" ? null : Number(fields.cpu.value),
       memory_bytes: whole(fields.memory, GIB),

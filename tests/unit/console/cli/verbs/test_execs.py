@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from typing import Any, cast
 
 import pytest
 
+from console.cli.ask.client import Client
+from console.cli.verbs.execs import _Feeder
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd
 from tests.unit.console.cli.conftest import Run
@@ -82,3 +86,32 @@ def test_a_reader_that_leaves_is_no_error_message(url: str, service: FakeService
         _, errors = process.communicate(b"some output\n", timeout=90)
     assert process.returncode == 141
     assert errors == b""
+
+
+class Closing:
+    """A client whose request is under way when it is closed."""
+
+    def __init__(self) -> None:
+        self.asked, self.closed = threading.Event(), threading.Event()
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        self.asked.set()
+        assert self.closed.wait(60)
+        raise ValueError("I/O operation on closed file")
+
+
+def test_a_client_that_closes_during_a_request_is_no_error_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr("console.cli.show.terminal.size", lambda: (24, 80))
+    client = Closing()
+    feeder = _Feeder(cast(Client, client), "/jobs/red/exec/1/input", stdin=False)
+    feeder.start()
+    feeder.resized()
+    assert client.asked.wait(60)
+    feeder.stop()
+    client.closed.set()
+    feeder._thread.join(60)
+    assert raised == []

@@ -19,6 +19,7 @@ from controller.api.scope.scoped import ScopedQueries
 from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.images import PrepareRequest
+from controller.schema.measurements import MeasurementRequest
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, ResyncView
 from tests.unit.controller.api.apps import app_of
@@ -35,12 +36,15 @@ CALLERS = ["admin", "operator", "user-alpha", "user-beta", "viewer-alpha", "view
 BODIES: dict[str, Any] = {
     "submit_job": {"count": 1, "project": "alpha", "name": "alpha-new"},
     "make_plan": {},
+    "predict_job": {"homes": {"gpu0": "as1"}},
     "prepare_image": {"image": "trainer:2"},
     "attach_endpoint": {"aggregator": "as1"},
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
     "prepare_exec": {"command": ["true"]},
     "send_exec_input": {"seq": 1, "stdin": ""},
+    "start_measurement": {"type": "links", "project": "alpha"},
+    "import_measurement": {"type": "links", "tool": "osu", "text": "1"},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
 }
 PLAN = PlanRequest()
@@ -61,9 +65,11 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "pause_job": "alpha-red",
         "resume_job": "alpha-red",
         "stream_job_logs": "alpha-red",
+        "get_comms": "alpha-red",
         "prepare_exec": "alpha-red",
         "stream_exec": "alpha-red",
         "send_exec_input": "alpha-red",
+        "predict_job": "alpha-red",
         "attach_endpoint": "gpu0",
         "trace_endpoint": "gpu0",
         "release_quarantine": "as0/3",
@@ -85,6 +91,11 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         async with site.client(who) as client:
             made = await client.post("/jobs/alpha-red/exec", json=BODIES["prepare_exec"])
             ident = made.json().get("id", ident)
+    if name.endswith("_measurement"):
+        wanted = MeasurementRequest(type="links", project="alpha")
+        ident = (await site.service.commands.measure(wanted, "alice")).id
+        if name == "remove_measurement":
+            await site.service.commands.cancel_measurement(ident)
     body = BODIES.get(name)
     if name == "apply_plan":
         body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
@@ -116,13 +127,16 @@ def expected(who: str, name: str) -> set[int]:
         "pause_job",
         "resume_job",
         "stream_job_logs",
+        "get_comms",
         "prepare_exec",
         "stream_exec",
         "send_exec_input",
+        "predict_job",
         "submit_job",
         "get_transaction",
         "abort_transaction",
         "remove_data",
+        "get_measurement",
     }
     if about_alpha and not principal.sees("alpha"):
         return {404}

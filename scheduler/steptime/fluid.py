@@ -1,19 +1,23 @@
-"""Simulates the steps of few jobs over time: the reference for the steady step-time model.
+"""Simulates the steps of few jobs over time, phase by phase.
 
 Steady fair shares assume that every ring sends all the time. Here a ring sends only in its
 communication phase, so two jobs contend only while their phases overlap. Exact for the fluid
-model, but its cost grows with the number of steps.
+model, but its cost grows with the number of steps: whoever asks says how much it may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.steptime.profile import StepProfile
 from scheduler.steptime.rings import Link, Loads, max_min
 
 _NEVER = float("inf")
+_SETTLED = 2
+"""Steps of every job before rates are averaged: all start together, which they do not."""
+_AVERAGED = 12
+"""Steps of every ring that its mean rate covers."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,7 +29,7 @@ class Trainer:
     size: int
     loads: Loads
     """How often the ring crosses each shared link."""
-    steps: int
+    steps: int = 0
 
 
 class _Progress:
@@ -93,16 +97,64 @@ def completion_s(trainers: Sequence[Trainer], capacity: Mapping[Link, float], fo
     if any(t.profile.compute_s <= 0 and t.profile.wire_s(t.size) <= 0 for t in trainers):
         raise ValueError("a step without duration never ends")
     now = 0.0
+    for seconds, _ in _phases(jobs, capacity):
+        now += seconds
+        if main.steps >= main.trainer.steps:
+            break
+    return now
+
+
+def mean_rates(
+    trainers: Sequence[Trainer], capacity: Mapping[Link, float], most: int
+) -> dict[str, float] | None:
+    """Return each ring's mean rate while it sends, relative to an access link.
+
+    ``most`` bounds the cost, in phases times jobs; None when it did not suffice for a whole step
+    of every ring, or for a job whose step takes no time. A ring that never sends has no rate.
+    """
+    if not trainers or any(
+        t.profile.compute_s <= 0 and t.profile.wire_s(t.size) <= 0 for t in trainers
+    ):
+        return None
+    jobs = [_Progress(trainer) for trainer in trainers]
+    sent, seconds_sent = [0.0] * len(jobs), [0.0] * len(jobs)
+    begun: list[int] | None = None
+    for number, (seconds, rates) in enumerate(_phases(jobs, capacity), 1):
+        if begun is not None:
+            for i, rate in rates.items():
+                sent[i] += seconds * rate
+                seconds_sent[i] += seconds
+        elif all(job.steps >= _SETTLED for job in jobs):
+            begun = [job.steps for job in jobs]
+        done = (
+            min((j.steps - b for j, b in zip(jobs, begun, strict=True)), default=0) if begun else 0
+        )
+        if done >= _AVERAGED:
+            break
+        if number * len(jobs) >= most:
+            if done < 1:
+                return None
+            break
+    return {
+        job.trainer.name: sent[i] / seconds_sent[i]
+        for i, job in enumerate(jobs)
+        if seconds_sent[i] > 0
+    }
+
+
+def _phases(
+    jobs: Sequence[_Progress], capacity: Mapping[Link, float]
+) -> Iterator[tuple[float, Mapping[int, float]]]:
+    """Advance the jobs phase by phase, for ever; yield its length and who sent at which rate."""
     known: dict[frozenset[int], dict[int, float]] = {}
-    while main.steps < main.trainer.steps:
+    while True:
         sending = frozenset(i for i, job in enumerate(jobs) if job.sends)
         rates = known.get(sending)
         if rates is None:
             found = max_min({i: jobs[i].trainer.loads for i in sending}, capacity)
             rates = known[sending] = {i: found[i] for i in sending}
         step = min((job.until(rates.get(i, 1.0)) for i, job in enumerate(jobs)), default=_NEVER)
-        now += step
         for i, job in enumerate(jobs):
             job.pass_(step, rates.get(i, 1.0))
             job.finish_step()
-    return now
+        yield step, rates

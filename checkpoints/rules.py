@@ -1,0 +1,339 @@
+"""Which steps in a rank's folder are whole, by the way its program writes. Pure.
+
+Sources of the layouts (``tests/unit/checkpoints/listings.py`` has listings):
+
+* ``dcp``: PyTorch's ``FileSystemWriter``. Each rank writes ``__RANK_N.distcp``; the coordinator
+  alone writes ``.metadata.tmp``, calls fsync and renames it to ``.metadata`` after all ranks.
+* ``orbax``: ``NAME.orbax-checkpoint-tmp`` is renamed to ``NAME``, which ends in the step.
+  ``commit_success.txt`` and the commit time in ``_CHECKPOINT_METADATA`` are written last.
+* ``keras``: ``BackupAndRestore`` overwrites ``latest.weights.h5`` in place, then
+  ``training_metadata.json``. Its step is epoch x 10^9 + batch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+
+from checkpoints.values import MAX_STEP, path_fault
+
+MAX_ENTRIES = 16_384
+"""Entries of one rank's folder; with more, no step of it is trusted."""
+MAX_FOUND = 256
+"""Steps reported of one folder: the newest."""
+MAX_IGNORED = 16
+MAX_HEAD = 65_536
+"""Bytes of a small file that a rule reads."""
+BATCHES = 10**9
+"""Batches in an epoch of ``keras``, at most; epoch x this + batch is the step."""
+
+METADATA, METADATA_TMP = ".metadata", ".metadata.tmp"
+COMMITTED, ORBAX_STEP = "commit_success.txt", "_CHECKPOINT_METADATA"
+WEIGHTS, TRAINED = "latest.weights.h5", "training_metadata.json"
+
+
+class Kind(StrEnum):
+    """What an entry of a folder is, without following it."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    OTHER = "other"
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One entry below a rank's folder, as ``lstat`` tells it."""
+
+    path: str
+    """Relative to the rank's folder, with ``/``."""
+    kind: Kind = Kind.FILE
+    size: int = 0
+    """Bytes."""
+    modified_ns: int = 0
+    """Compared between two files of one folder only; steps are never ordered by it."""
+    head: bytes = b""
+    """Its content, when ``Rule.reads`` names it and it has at most ``MAX_HEAD`` bytes."""
+
+
+class Wholeness(StrEnum):
+    """What is known of one step in one rank's folder."""
+
+    WHOLE = "whole"
+    AWAITS = "awaits"
+    """This rank's files; whole when the coordinator's folder has the metadata."""
+    PARTIAL = "partial"
+    REFUSED = "refused"
+    """It holds what cannot be copied or trusted: links, devices, hostile names."""
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """One step in a rank's folder."""
+
+    step: int
+    state: Wholeness
+    name: str
+    """Its file or folder; empty when the rank's folder itself is the checkpoint (``keras``)."""
+    files: tuple[str, ...] = ()
+    """Sorted, relative to the rank's folder."""
+    bytes: int = 0
+    why: str = ""
+    """Why it is not whole."""
+
+
+@dataclass(slots=True, frozen=True)
+class Listed:
+    """What a folder holds. ``steps`` has the newest first."""
+
+    steps: tuple[Found, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Some names that are no steps."""
+    overfull: bool = False
+    """There were more than ``MAX_ENTRIES`` entries."""
+
+
+class Writer(StrEnum):
+    """How a program writes."""
+
+    RENAME = "rename"
+    DCP = "dcp"
+    ORBAX = "orbax"
+    KERAS = "keras"
+    MARKER = "marker"
+
+
+@dataclass(slots=True, frozen=True)
+class Rule:
+    """What is whole. ``marker`` names the file of ``marker: FILE``."""
+
+    writer: Writer = Writer.RENAME
+    marker: str = ""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of files whose content the rule needs."""
+        return {
+            Writer.ORBAX: frozenset({ORBAX_STEP}),
+            Writer.KERAS: frozenset({TRAINED}),
+        }.get(self.writer, frozenset())
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a rank may read any rank's files when it loads (tensors kept once, resharded)."""
+        return self.writer is Writer.DCP
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the program overwrites its files in place, so that only a copy is safe."""
+        return self.writer is Writer.KERAS
+
+
+def parse_rule(text: str) -> Rule:
+    """Read ``rename``, ``dcp``, ``orbax``, ``keras`` or ``marker: FILE``. Raises ValueError."""
+    name, colon, marker = text.partition(":")
+    name, marker = name.strip(), marker.strip()
+    if name == Writer.MARKER:
+        fault = path_fault(marker) or ("it is a path" if "/" in marker else "")
+        if fault or len(marker) > 64:
+            raise ValueError(
+                f"the marker {marker!r:.80} must be the name of a file: {fault or 'too long'}"
+            )
+        return Rule(Writer.MARKER, marker)
+    try:
+        writer = Writer(name)
+    except ValueError:
+        raise ValueError(
+            f"{name!r:.80} is no rule; say rename, dcp, orbax, keras or marker: FILE"
+        ) from None
+    if colon:
+        raise ValueError(f"the rule {name} takes no file; only marker: FILE does")
+    return Rule(writer)
+
+
+@dataclass(slots=True)
+class _Pile:
+    """Everything below one top name."""
+
+    kind: Kind | None = None
+    faults: list[str] = field(default_factory=list)
+    files: dict[str, Entry] = field(default_factory=dict)
+
+
+def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
+    """Return the steps that a rank's folder holds, from a listing of everything below it.
+
+    Never raises for any listing. Entries beyond ``MAX_ENTRIES`` are not consumed but for one;
+    then every step is refused, because what a listing lacks cannot be known. A full listing
+    takes a good part of a second: not for an event loop.
+    """
+    taken = list(islice(entries, MAX_ENTRIES + 1))
+    overfull = len(taken) > MAX_ENTRIES
+    piles, ignored = _piles(taken[:MAX_ENTRIES])
+    if rule.writer is Writer.KERAS:
+        found = _keras(piles)
+    else:
+        found = []
+        for name, pile in piles.items():
+            step, temporary = _step_of(rule, name)
+            if step is None:
+                ignored.append(name)
+                continue
+            found.append(_judge(rule, step, temporary, name, pile))
+    found = _refuse_doubles(found)
+    if overfull:
+        why = f"the folder has more than {MAX_ENTRIES} entries"
+        found = [Found(f.step, Wholeness.REFUSED, f.name, why=why) for f in found]
+    found.sort(key=lambda f: (-f.step, f.name))
+    return Listed(tuple(found[:MAX_FOUND]), tuple(sorted(ignored)[:MAX_IGNORED]), overfull)
+
+
+def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
+    piles: dict[str, _Pile] = {}
+    ignored: list[str] = []
+    for entry in entries:
+        top = entry.path.split("/", 1)[0]
+        if path_fault(top):
+            ignored.append(ascii(entry.path[:64]))
+            continue
+        pile = piles.setdefault(top, _Pile())
+        fault = path_fault(entry.path) if entry.path != top else ""
+        if fault:
+            pile.faults.append(f"{entry.path[:64]!a}: {fault}")
+        elif entry.kind in {Kind.LINK, Kind.OTHER}:
+            pile.faults.append(f"{entry.path[:64]} is neither a file nor a folder")
+        elif entry.path in pile.files or entry.size < 0:
+            pile.faults.append(f"{entry.path[:64]} is listed twice or without a size")
+        elif entry.kind is Kind.FILE:
+            pile.files[entry.path] = entry
+        if entry.path == top:
+            pile.kind = entry.kind
+    return piles, ignored
+
+
+_RENAMED = re.compile(r"step-([0-9]{1,19})((?:\.[A-Za-z0-9]{1,16})?)(\.tmp)?")
+_NUMBERED = re.compile(r"(?:.*[-_.])?([0-9]{1,19})(\.tmp)?", re.DOTALL)
+_ORBAX = re.compile(
+    r"(?:.+_)?([0-9]{1,19})(\.(?:[a-z_]+\.)?orbax-checkpoint-tmp(?:-[0-9]{1,32})?)?", re.DOTALL
+)
+
+
+def _step_of(rule: Rule, name: str) -> tuple[int | None, bool]:
+    """Return the step that a name means, None without one, and whether it is unfinished."""
+    if rule.writer is Writer.RENAME:
+        match = _RENAMED.fullmatch(name)
+        temporary = match is not None and (match[3] is not None or match[2] == ".tmp")
+    else:
+        match = (_ORBAX if rule.writer is Writer.ORBAX else _NUMBERED).fullmatch(name)
+        temporary = match is not None and match[2] is not None
+    if match is None or int(match[1]) > MAX_STEP:
+        return None, False
+    return int(match[1]), temporary
+
+
+def _judge(rule: Rule, step: int, temporary: bool, name: str, pile: _Pile) -> Found:
+    files = tuple(sorted(pile.files))
+    size = sum(entry.size for entry in pile.files.values())
+    state, why = Wholeness.WHOLE, ""
+    if pile.faults:
+        state, why = Wholeness.REFUSED, pile.faults[0]
+    elif temporary:
+        state, why = Wholeness.PARTIAL, "its name says that it is being written"
+    elif size == 0:
+        state, why = Wholeness.PARTIAL, "it is empty"
+    elif rule.writer is not Writer.RENAME:
+        if pile.kind is Kind.FILE:
+            state, why = Wholeness.PARTIAL, "it is a file; this rule needs a folder"
+        else:
+            state, why = _in_folder(rule, name, pile)
+    return Found(step, state, name, files, size, why)
+
+
+def _in_folder(rule: Rule, name: str, pile: _Pile) -> tuple[Wholeness, str]:
+    has = pile.files.__contains__
+    if rule.writer is Writer.MARKER:
+        if has(f"{name}/{rule.marker}"):
+            return Wholeness.WHOLE, ""
+        return Wholeness.PARTIAL, f"{rule.marker} is missing"
+    if rule.writer is Writer.ORBAX:
+        if has(f"{name}/{COMMITTED}") or _commit_time(pile.files.get(f"{name}/{ORBAX_STEP}")):
+            return Wholeness.WHOLE, ""
+        return Wholeness.PARTIAL, f"neither {COMMITTED} nor a commit time is there"
+    return _dcp(name, pile)
+
+
+def _dcp(name: str, pile: _Pile) -> tuple[Wholeness, str]:
+    if f"{name}/{METADATA_TMP}" in pile.files:
+        return Wholeness.PARTIAL, f"{METADATA_TMP} is being written"
+    metadata = pile.files.get(f"{name}/{METADATA}")
+    if metadata is not None and metadata.size > 0:
+        return Wholeness.WHOLE, ""
+    if any(path.endswith(".distcp") for path in pile.files):
+        return Wholeness.AWAITS, "the coordinator's .metadata closes it"
+    return Wholeness.PARTIAL, f"{METADATA} is missing"
+
+
+def _commit_time(entry: Entry | None) -> bool:
+    document = _document(entry)
+    time = document.get("commit_timestamp_nsecs")
+    return isinstance(time, int) and not isinstance(time, bool) and time > 0
+
+
+def _document(entry: Entry | None) -> dict[str, object]:
+    if entry is None or len(entry.head) > MAX_HEAD:
+        return {}
+    try:
+        document = json.loads(entry.head)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _keras(piles: dict[str, _Pile]) -> list[Found]:
+    weights, trained = (
+        piles[name].files.get(name) if name in piles else None for name in (WEIGHTS, TRAINED)
+    )
+    document = _document(trained)
+    epoch = _count(document.get("epoch"), MAX_STEP // BATCHES - 1)
+    batch = _count(document.get("batch", 0), BATCHES - 1)
+    if epoch is None or batch is None:
+        return []
+    step = epoch * BATCHES + batch
+    faults = [fault for name in (WEIGHTS, TRAINED) if name in piles for fault in piles[name].faults]
+    if faults:
+        return [Found(step, Wholeness.REFUSED, "", why=faults[0])]
+    if weights is None or weights.size == 0 or trained is None:
+        return [Found(step, Wholeness.PARTIAL, "", why=f"{WEIGHTS} is missing or empty")]
+    files, size = (WEIGHTS, TRAINED), weights.size + trained.size
+    if weights.modified_ns > trained.modified_ns:
+        why = f"{WEIGHTS} is newer than {TRAINED}: it is being overwritten"
+        return [Found(step, Wholeness.PARTIAL, "", files, size, why)]
+    return [Found(step, Wholeness.WHOLE, "", files, size)]
+
+
+def _count(value: object, most: int) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        return None
+    return value
+
+
+def _refuse_doubles(found: list[Found]) -> list[Found]:
+    """Refuse steps that two finished names claim; drop unfinished names beside a finished one."""
+    finished: dict[int, int] = {}
+    for one in found:
+        if one.state is not Wholeness.PARTIAL:
+            finished[one.step] = finished.get(one.step, 0) + 1
+    kept: list[Found] = []
+    for one in found:
+        claims = finished.get(one.step, 0)
+        if one.state is Wholeness.PARTIAL and claims:
+            continue
+        if claims > 1:
+            why = f"{claims} names claim step {one.step}"
+            one = Found(one.step, Wholeness.REFUSED, one.name, why=why)  # noqa: PLW2901
+        kept.append(one)
+    return kept

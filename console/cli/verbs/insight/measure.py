@@ -1,0 +1,517 @@
+"""``measure``: starts, follows, imports, compares, cancels and removes measurements."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.cli.ask.asking import tell
+from console.cli.ask.complete import names
+from console.cli.ask.files import reading
+from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.errors import CliError, usage
+from console.cli.show import output as out
+from console.cli.show.measure import cell, progress_text, show_measurement
+from console.cli.show.output import Output
+from console.cli.show.text import duration_s
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
+
+Document = dict[str, Any]
+
+POLL_S = 1.0
+START_S = 60.0
+"""The controller asks servers for images before it accepts a measurement."""
+
+measure = typer.Typer(
+    no_args_is_help=True,
+    help="What this cluster does: links, collectives, scaling, storage, input.",
+)
+
+Endpoints = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Exactly these, in rank order; all that are idle if absent.",
+        autocompletion=names("endpoints"),
+    ),
+]
+Homes = Annotated[
+    str | None,
+    typer.Option(help="Move them first, and put them back: gpu3=as0,gpu4=as1.", metavar="E=A,..."),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the type; docs/measure.md.", metavar="KEY=VALUE"),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of every random order.")]
+Project = Annotated[str, typer.Option(help="Whose jobs they are.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the jobs; start nothing.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start it and end at once.")]
+Timeout = Annotated[
+    str | None, typer.Option(help="Cancel it after this time: 90s, 15m.", metavar="TIME")
+]
+From = Annotated[
+    Path | None,
+    typer.Option("--from", help="Import what another tool wrote; measure nothing.", metavar="FILE"),
+]
+Tool = Annotated[
+    str | None, typer.Option(help="That tool: nccl-tests, osu, perftest or fio.", metavar="NAME")
+]
+Sizes = Annotated[str | None, typer.Option(help="Sizes: 1k..4m, or 4k,64k,1m.", metavar="SIZES")]
+Repetitions = Annotated[
+    int | None, typer.Option(min=1, help="Repetitions of each point, after a warm-up.")
+]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Asked:
+    """The options that every type has."""
+
+    endpoints: list[str] | None
+    homes: str | None
+    sets: list[str] | None
+    seed: int
+    project: str
+    dry_run: bool
+    detach: bool
+    timeout: str | None
+    output: Output
+    source: Path | None = None
+    tool: str | None = None
+
+
+@measure.command("links")
+def links(
+    ctx: typer.Context,
+    endpoints: Endpoints = None,
+    *,
+    sizes: Sizes = None,
+    repetitions: Repetitions = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="All pairs of a round at once: the contended figure.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every pair, also above 32 endpoints.")
+    ] = False,
+    homes: Homes = None,
+    sets: Sets = None,
+    seed: Seed = 1,
+    project: Project = "default",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = None,
+    source: From = None,
+    tool: Tool = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure latency and bandwidth of every pair, groups of pairs, and what stands out."""
+    given = {"sizes": sizes, "repetitions": repetitions}
+    given |= {"together": together or None, "all": every or None}
+    asked = _Asked(
+        endpoints=endpoints,
+        homes=homes,
+        sets=sets,
+        seed=seed,
+        project=project,
+        dry_run=dry_run,
+        detach=detach,
+        timeout=timeout,
+        output=output,
+        source=source,
+        tool=tool,
+    )
+    _measure(ctx, "links", asked, given)
+
+
+@measure.command("collectives")
+def collectives(
+    ctx: typer.Context,
+    endpoints: Endpoints = None,
+    *,
+    operations: Annotated[
+        str | None, typer.Option(help="all_reduce,all_gather,...", metavar="NAMES")
+    ] = None,
+    sizes: Sizes = None,
+    repetitions: Repetitions = None,
+    placements: Annotated[
+        str | None, typer.Option(help="Repeat in each: local,hybrid,remote.", metavar="NAMES")
+    ] = None,
+    together: Annotated[
+        str | None,
+        typer.Option(help="Groups side by side, as NCCL_TESTS_SPLIT: mod2, div2.", metavar="SPLIT"),
+    ] = None,
+    homes: Homes = None,
+    sets: Sets = None,
+    seed: Seed = 1,
+    project: Project = "default",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = None,
+    source: From = None,
+    tool: Tool = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure collectives, with the columns of nccl-tests."""
+    given = {"operations": operations, "sizes": sizes, "repetitions": repetitions}
+    given |= {"placements": placements, "together": together}
+    asked = _Asked(
+        endpoints=endpoints,
+        homes=homes,
+        sets=sets,
+        seed=seed,
+        project=project,
+        dry_run=dry_run,
+        detach=detach,
+        timeout=timeout,
+        output=output,
+        source=source,
+        tool=tool,
+    )
+    _measure(ctx, "collectives", asked, given)
+
+
+@measure.command("scaling")
+def scaling(
+    ctx: typer.Context,
+    endpoints: Endpoints = None,
+    *,
+    homes: Homes = None,
+    sets: Sets = None,
+    seed: Seed = 1,
+    project: Project = "default",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure how training steps scale with ranks and with the model's intensity."""
+    asked = _Asked(
+        endpoints=endpoints,
+        homes=homes,
+        sets=sets,
+        seed=seed,
+        project=project,
+        dry_run=dry_run,
+        detach=detach,
+        timeout=timeout,
+        output=output,
+    )
+    _measure(ctx, "scaling", asked, {})
+
+
+@measure.command("storage")
+def storage(
+    ctx: typer.Context,
+    endpoints: Endpoints = None,
+    *,
+    volume: Annotated[str | None, typer.Option(help="The volume to measure.")] = None,
+    workers: Annotated[str | None, typer.Option(help="1,4,16,64", metavar="COUNTS")] = None,
+    sizes: Sizes = None,
+    repetitions: Repetitions = None,
+    homes: Homes = None,
+    sets: Sets = None,
+    seed: Seed = 1,
+    project: Project = "default",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = None,
+    source: From = None,
+    tool: Tool = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure a volume: throughput, latency and processor time by workers and transfer size."""
+    given = {"volume": volume, "workers": workers, "io_bytes": sizes, "repetitions": repetitions}
+    asked = _Asked(
+        endpoints=endpoints,
+        homes=homes,
+        sets=sets,
+        seed=seed,
+        project=project,
+        dry_run=dry_run,
+        detach=detach,
+        timeout=timeout,
+        output=output,
+        source=source,
+        tool=tool,
+    )
+    _measure(ctx, "storage", asked, given)
+
+
+@measure.command("input")
+def input_(
+    ctx: typer.Context,
+    endpoints: Endpoints = None,
+    *,
+    volume: Annotated[str | None, typer.Option(help="The volume with the data.")] = None,
+    homes: Homes = None,
+    sets: Sets = None,
+    seed: Seed = 1,
+    project: Project = "default",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure who limits a training: its input, its computation, or neither."""
+    asked = _Asked(
+        endpoints=endpoints,
+        homes=homes,
+        sets=sets,
+        seed=seed,
+        project=project,
+        dry_run=dry_run,
+        detach=detach,
+        timeout=timeout,
+        output=output,
+    )
+    _measure(ctx, "input", asked, {"volume": volume})
+
+
+@measure.command("cancel")
+def cancel(
+    ctx: typer.Context,
+    ident: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Stop a measurement: its jobs end, and its light is put back."""
+    _change(ctx, ident, output, "cancel")
+
+
+@measure.command("remove")
+def remove(
+    ctx: typer.Context,
+    ident: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Forget a measurement that has ended, with its result."""
+    _change(ctx, ident, output, "remove")
+
+
+@measure.command("diff")
+def diff(
+    ctx: typer.Context,
+    first: Annotated[str, typer.Argument(help="m3", autocompletion=names("measurements"))],
+    second: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare two results of one type: the second over the first, with 95 % intervals."""
+    from measure.diff import diff as compared  # noqa: PLC0415 - start-up time
+
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    with connect(ctx) as client:
+        one, other = (_result(client, ident) for ident in (first, second))
+    try:
+        found = compared(one, other)
+    except ValueError as error:
+        raise usage(str(error), "compare two measurements of one type") from None
+    if output.structured:
+        rows = [
+            {
+                **ratio.key,
+                "figure": ratio.figure,
+                "first": ratio.first,
+                "second": ratio.second,
+                "ratio": ratio.ratio,
+                "ci": [ratio.low, ratio.high],
+                "differs": ratio.differs,
+            }
+            for ratio in found.ratios
+        ]
+        document = {
+            "first": one["id"],
+            "second": other["id"],
+            "rows": rows,
+            "settings": {name: list(pair) for name, pair in found.settings.items()},
+            "only_first": found.only_first,
+            "only_second": found.only_second,
+        }
+        out.document(document, output)
+        return
+    for name, (before, after) in found.settings.items():
+        out.say(f"{name} differs: {cell(name, before)} and {cell(name, after)}")
+    for count, ident in ((found.only_first, one["id"]), (found.only_second, other["id"])):
+        if count:
+            out.say(f"{count} rows are in {ident} only")
+    columns = list(dict.fromkeys(name for ratio in found.ratios for name in ratio.key))
+    out.show_table(
+        [*(name.upper() for name in columns), "FIGURE", one["id"], other["id"], "RATIO", "DIFFERS"],
+        [
+            [
+                *(cell(name, ratio.key.get(name)) for name in columns),
+                ratio.figure,
+                cell(ratio.figure, ratio.first),
+                cell(ratio.figure, ratio.second),
+                f"{ratio.ratio:.3f}"
+                + ("" if ratio.low is None else f" [{ratio.low:.3f} {ratio.high:.3f}]"),
+                {True: "yes", False: "no", None: "?"}[ratio.differs],
+            ]
+            for ratio in found.ratios
+        ],
+    )
+
+
+def _result(client: Client, ident: str) -> Document:
+    view = client.get(f"/measurements/{client.part(_bare(ident))}")
+    result: Document | None = view["result"]
+    if result is None:
+        raise CliError(
+            "conflict",
+            f"measurement {view['id']} has no result: it is {view['state']}",
+            object=f"measurement/{view['id']}",
+            hint="see `lightloom get measurements`",
+        )
+    return result
+
+
+def _bare(ident: str) -> str:
+    return ident.removeprefix("measurement/")
+
+
+def _change(ctx: typer.Context, ident: str, output: Output, word: str) -> None:
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    with connect(ctx) as client:
+        path = f"/measurements/{client.part(_bare(ident))}"
+        if word == "remove":
+            view = client.delete(path, extra_s=START_S)
+        else:
+            view = client.post(f"{path}/cancel", extra_s=START_S)
+    done = "is removed" if word == "remove" else f"is {view['state']}"
+    tell(view, output, lambda shown: out.line(f"measurement {shown['id']} {done}"))
+
+
+# --- start and follow -------------------------------------------------------------------------
+
+
+def _measure(
+    ctx: typer.Context, kind: str, asked: _Asked, named: Mapping[str, object | None]
+) -> None:
+    """Start a measurement, or import one; follow it to its end and print its result."""
+    one_of(asked.output, Output.TABLE, Output.JSON, Output.YAML)
+    if (asked.source is None) != (asked.tool is None):
+        raise usage("an import needs a file and its tool", "give --from FILE and --tool NAME")
+    settings = {name: value for name, value in named.items() if value is not None}
+    settings |= _settings(asked.sets or [])
+    limit_s = None if asked.timeout is None else duration_s(asked.timeout)
+    with connect(ctx) as client:
+        if asked.source is not None:
+            with reading(asked.source):
+                text = asked.source.read_text(encoding="utf-8", errors="replace")
+            body: Document = {"type": kind, "tool": asked.tool, "text": text}
+            _show(client.post("/imports", body, extra_s=START_S), asked.output)
+            return
+        body = {
+            "type": kind,
+            "endpoints": [name.removeprefix("endpoint/") for name in asked.endpoints or []],
+            "homes": _homes(asked.homes),
+            "settings": settings,
+            "seed": asked.seed,
+            "project": asked.project,
+            "dry_run": asked.dry_run,
+        }
+        view = client.post("/measurements", body, extra_s=START_S)
+        if asked.dry_run:
+            _show(view, asked.output)
+            return
+        out.say(f"measurement {view['id']} on {len(view['endpoints'])} endpoints")
+        if not asked.detach:
+            view = followed(client, view, limit_s)
+        _show(view, asked.output)
+    check_end(view)
+
+
+def _settings(sets: list[str]) -> Document:
+    """Parse KEY=VALUE; a value is JSON (a number, true, a list), or else a text."""
+    found: Document = {}
+    for item in sets:
+        key, equals, text = item.partition("=")
+        if not key or not equals:
+            raise usage(f"{item!r} is not KEY=VALUE", "for example --set repetitions=7")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+def _homes(text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in filter(None, (text or "").split(",")):
+        endpoint, equals, home = item.partition("=")
+        if not endpoint or not equals or not home:
+            raise usage(f"{item!r} is not ENDPOINT=AGGREGATOR", "for example --homes gpu3=as0")
+        found[endpoint.strip()] = home.strip()
+    return found
+
+
+def followed(client: Client, view: Document, limit_s: float | None) -> Document:
+    """Follow a measurement to its end; an interrupt, or the limit, cancels it."""
+    path = f"/measurements/{client.part(view['id'])}"
+    until = None if limit_s is None else time.monotonic() + limit_s
+    told = ""
+    try:
+        while view["state"] in ("pending", "running"):
+            progress = view.get("progress")
+            text = progress_text(progress) if progress else str(view["reason"])
+            if text and text != told:
+                told = text
+                out.say(f"{view['id']}: {text}")
+            if until is not None and time.monotonic() > until:
+                client.post(f"{path}/cancel", extra_s=START_S)
+                raise CliError(
+                    "timeout",
+                    f"measurement {view['id']} did not end in {limit_s:g} s and is cancelled",
+                    object=f"measurement/{view['id']}",
+                    hint="allow more time with --timeout",
+                )
+            time.sleep(POLL_S)
+            view = client.get(path)
+    except KeyboardInterrupt:
+        out.say(f"cancelling measurement {view['id']}")
+        client.post(f"{path}/cancel", extra_s=START_S)
+        raise CliError(
+            "interrupted",
+            f"measurement {view['id']} is cancelled, its light is back",
+            object=f"measurement/{view['id']}",
+        ) from None
+    return view
+
+
+def check_end(view: Document) -> None:
+    """Raise CliError unless it has a valid result, or goes on without this command."""
+    about = f"measurement/{view['id']}"
+    if view["state"] == "failed":
+        hint = f"see `lightloom describe measurement {view['id']}`"
+        text = f"measurement {view['id']} failed: {view['reason']}"
+        raise CliError("failed", text, object=about, hint=hint)
+    if view["state"] == "cancelled":
+        text = f"measurement {view['id']} ended: {view['reason']}"
+        raise CliError("unmet", text, object=about)
+    if view["valid"] is False:
+        text = f"the result of {view['id']} is not valid: {view['invalid_because'][0]}"
+        raise CliError("unmet", text, object=about, hint="measure again when that is over")
+
+
+def _show(view: Document, output: Output) -> None:
+    tell(view, output, lambda shown: show_measurement(shown, tables))
+
+
+def tables(result: Document) -> str | None:
+    """Draw a result as its kind does; None where it has no tables of its own.
+
+    None, too, where its rows lack what the tables show: another version may have written them.
+    """
+    from measure.kinds import Tabled  # noqa: PLC0415 - start-up time
+    from measure.registry import KINDS  # noqa: PLC0415 - start-up time
+
+    kind = KINDS.get(result["type"])
+    try:
+        return kind.table(result) if isinstance(kind, Tabled) else None
+    except (KeyError, TypeError):
+        return None

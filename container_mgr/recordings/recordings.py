@@ -1,0 +1,354 @@
+"""Keeps what is known of the communication of this server's ranks, also of ranks that have ended.
+
+Recorders' files are read every ten seconds, and once more at a rank's end: the last steps count.
+NICs are watched for some seconds in every thirty. Both happen in threads of their own. The profiler
+of a TensorFlow worker is asked for two seconds in every sixty, by a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from container_mgr.recordings import asking, bursts, profiled
+from container_mgr.recordings.asking import AskError
+from container_mgr.recordings.bursts import Bursts
+from container_mgr.recordings.place import Place
+from container_mgr.recordings.profiled import EVERY_S as ASK_EVERY_S
+from container_mgr.recordings.profiled import WINDOW_S as ASKED_S
+from container_mgr.recordings.profiled import Profiled
+from container_mgr.recordings.recording import Read, Recording, read_of
+from container_mgr.recordings.shown import NOTHING
+from container_mgr.recordings.wire import EVERY_S, WINDOW_S, Looker
+from container_mgr.recordings.xspace import Profile
+from container_mgr.values import Container, Record
+
+READ_EVERY_S = 10.0
+KEPT_S = 900.0
+"""A controller that was away for less gets the last figures of ranks that ended meanwhile."""
+MOST_ENDED = 512
+MOST_ENDED_ROWS = 20_000
+LONGEST_WINDOW_S = 20.0
+"""For jobs with long steps. The number of ticks stays the same."""
+MOST_ASKED = 16
+"""Profilers that are asked at once: each is a process, for some seconds."""
+MARK = "profiles-itself"
+"""The file that keeps a restarted agent from asking a rank again."""
+_PERIODS = 8
+"""A window shall see so many steps."""
+
+Ask = Callable[[int, str, float], Awaitable[Profile]]
+"""As :func:`asking.ask`."""
+
+_log = structlog.get_logger("container_mgr.recordings")
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One rank. ``place`` None: its directory could not be opened, or its last read is done."""
+
+    container: Container
+    place: Place | None
+    last: Read
+    printed: tuple[tuple[str, str, int], ...] | None = None
+    """What tells the files that were read last from others."""
+    ended_at: float | None = None
+    """On the monotonic clock."""
+    wire: Bursts | None = None
+    wire_time: float = 0.0
+    window_s: float = WINDOW_S
+    profiled: Profiled | None = None
+    """None where there is no TensorFlow, or its profiler is not to be asked."""
+    closing: asyncio.Future[None] | None = field(default=None, repr=False)
+
+
+class Recordings:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        lacking: str = NOTHING,
+        paused: Callable[[str], bool] = lambda name: False,
+        looker: Looker | None = None,
+        ask: Ask = asking.ask,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``lacking`` says why a rank may have no file; ``paused``, whether one is frozen."""
+        self._lacking = lacking
+        self._paused = paused
+        self._proc = proc
+        self._looker = looker or Looker(proc)
+        self._ask = ask
+        self._clock = clock
+        self._monotonic = monotonic
+        self._watched: dict[str, _Watched] = {}
+        self._turn: deque[str] = deque()
+        """Names in the order in which NICs are looked at."""
+        self._disturbed: Counter[str] = Counter()
+        """How often each job was frozen or thawed."""
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="recordings")
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="wire")
+        self._stopping = False
+
+    def begin(self, container: Container) -> None:
+        """Watch a rank that has just started, or that was found running."""
+        name = container.key.container
+        if container.record is Record.OFF or name in self._watched:
+            return
+        place, why = None, "its files have not been read yet"
+        try:
+            place = Place.open(container, self._proc)
+        except OSError as error:
+            why = f"its directory for recordings cannot be opened: {error.strerror or error}"
+        self._watched[name] = _Watched(container, place, Read(state="absent", reason=why))
+        if place is None:
+            self._watched[name].ended_at = self._monotonic()
+        elif container.profiler_port:
+            known = Profiled(since_s=self._monotonic())
+            marked = place.marked(MARK)
+            self._watched[name].profiled = profiled.refused(known) if marked else known
+        self._turn.append(name)
+
+    def end(self, name: str) -> None:
+        """Read a rank's files for the last time; what they say stays for some time."""
+        watched = self._watched.get(name)
+        if watched is None or watched.place is None or watched.closing is not None:
+            return
+        watched.closing = asyncio.ensure_future(self._finish(watched, watched.place))
+
+    def disturb(self, job: str) -> None:
+        """Take note that a job is being frozen or thawed: its traffic says nothing now."""
+        if any(w.container.key.job == job for w in self._watched.values()):
+            self._disturbed[job] += 1
+
+    def of(self, job: str = "") -> list[Recording]:
+        """Return what is known of a job's ranks, or of all."""
+        return [self._of(w) for w in self._watched.values() if job in ("", w.container.key.job)]
+
+    async def read(self) -> None:
+        """Read the files of all running ranks once."""
+        for watched in list(self._watched.values()):
+            if watched.place is not None and watched.closing is None:
+                await self._read(watched, watched.place)
+        self._prune()
+
+    async def run_reads(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await asyncio.sleep(READ_EVERY_S)
+            try:
+                await self.read()
+            except Exception:
+                _log.exception("recordings not read")
+
+    async def look(self) -> None:
+        """Watch the NICs of some ranks for one window; all get their turn."""
+        chosen = self._next_ranks()
+        if not chosen:
+            return
+        before = {w.container.key.job: self._disturbed[w.container.key.job] for w in chosen}
+        window_s = max(w.window_s for w in chosen)
+        pids = [w.container.pid for w in chosen]
+        loop = asyncio.get_running_loop()
+        seen = await loop.run_in_executor(
+            self._looking, self._looker.look, pids, window_s, lambda: self._stopping
+        )
+        for watched, ticks in zip(chosen, seen, strict=True):
+            key = watched.container.key
+            still = watched.place is not None and not watched.place.ended
+            calm = self._disturbed[key.job] == before[key.job] and not self._paused(key.container)
+            found = bursts.find(ticks) if still and calm else None
+            if found is None:
+                continue
+            watched.wire, watched.wire_time = found, self._clock()
+            watched.window_s = _next_window(found)
+
+    async def run_looks(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S - WINDOW_S)
+            try:
+                await self.look()
+            except Exception:
+                _log.exception("wire not watched")
+
+    async def ask(self) -> None:
+        """Ask the profilers of TensorFlow's workers for one window, all at once.
+
+        A job waits for its slowest rank, so it pays for one window instead of one a rank.
+        """
+        due: list[tuple[float, _Watched, Profiled]] = []
+        for watched in self._watched.values():
+            if watched.profiled is None or not self._can_ask(watched):
+                continue
+            now, watched.profiled = profiled.asked_now(watched.profiled)
+            if now:
+                due.append((watched.profiled.length_s, watched, watched.profiled))
+        due.sort(key=lambda one: one[0])  # those that were asked least
+        await asyncio.gather(*(self._ask_one(w, known) for _, w, known in due[:MOST_ASKED]))
+
+    async def run_asks(self) -> None:
+        """Ask until cancelled; by the wall clock, so that all servers do it at the same time."""
+        while True:
+            await asyncio.sleep(ASK_EVERY_S - self._clock() % ASK_EVERY_S)
+            try:
+                await self.ask()
+            except Exception:
+                _log.exception("profilers not asked")
+
+    async def close(self) -> None:
+        """Stop reading; ranks keep running."""
+        self._stopping = True
+        last = [w.closing for w in self._watched.values() if w.closing is not None]
+        await asyncio.gather(*last, return_exceptions=True)
+        for pool in (self._reading, self._looking):
+            await asyncio.to_thread(pool.shutdown)
+        for watched in self._watched.values():
+            if watched.place is not None:
+                watched.place.close()
+        self._watched.clear()
+
+    def _next_ranks(self) -> list[_Watched]:
+        """Return whose turn it is."""
+        chosen: list[_Watched] = []
+        for _ in range(len(self._turn)):
+            if len(chosen) >= self._looker.most:
+                break
+            name = self._turn.popleft()
+            watched = self._watched.get(name)
+            if watched is None or watched.place is None:
+                continue
+            self._turn.append(name)
+            if not self._paused(name):
+                chosen.append(watched)
+        return chosen
+
+    def _of(self, watched: _Watched) -> Recording:
+        known = watched.profiled
+        until_s = self._monotonic() if watched.ended_at is None else watched.ended_at
+        return Recording(
+            key=watched.container.key,
+            read=profiled.shown(watched.last, known),
+            wire=watched.wire,
+            wire_time=watched.wire_time,
+            profiler=None if known is None else known.latest,
+            coverage=0.0 if known is None else known.coverage(until_s),
+        )
+
+    def _can_ask(self, watched: _Watched) -> bool:
+        place = watched.place
+        return (
+            place is not None
+            and not place.ended
+            and not self._paused(watched.container.key.container)
+        )
+
+    async def _ask_one(self, watched: _Watched, known: Profiled) -> None:
+        """Ask one worker; what a freeze touched says nothing."""
+        container, place = watched.container, watched.place
+        if place is None:
+            return
+        name, job = container.key.container, container.key.job
+        before = self._disturbed[job]
+        address = f"{container.nic.ip}:{container.profiler_port}"
+        try:
+            profile = await self._ask(place.pidfd, address, ASKED_S)
+        except OSError as error:
+            _log.warning("profiler not asked", container=name, reason=str(error))
+            return
+        except AskError as error:
+            if not self._can_ask(watched) or self._disturbed[job] != before:
+                watched.profiled = replace(known, doubtful=True)
+                return
+            watched.profiled = profiled.failed(known, error.failure)
+            if watched.profiled.failure == "busy":
+                self._mark(watched)
+            return
+        if self._disturbed[job] != before or self._paused(name):
+            return
+        watched.profiled = await asyncio.to_thread(
+            profiled.added,
+            known,
+            profile,
+            name=name,
+            now=self._clock(),
+            now_s=self._monotonic(),
+            on_gpu=bool(container.gpu_uuid),
+        )
+
+    def _mark(self, watched: _Watched) -> None:
+        if watched.place is not None:
+            with suppress(OSError):  # the rank has filled its directory: it is asked once more
+                watched.place.mark(MARK)
+
+    async def _read(self, watched: _Watched, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            read, printed = await loop.run_in_executor(
+                self._reading, self._read_now, watched, place
+            )
+        except OSError as error:
+            _log.warning(
+                "recordings not read",
+                container=watched.container.key.container,
+                reason=str(error),
+            )
+            return
+        watched.last, watched.printed = read, printed
+
+    def _read_now(
+        self, watched: _Watched, place: Place
+    ) -> tuple[Read, tuple[tuple[str, str, int], ...]]:
+        files = place.files()
+        printed = tuple((f.name, f.problem, zlib.crc32(f.data)) for f in files)
+        last = watched.last
+        if not files and last.operations:
+            return last, printed  # the rank has removed them
+        if printed == watched.printed and last.state == "recording":
+            return last, printed
+        refused = watched.container.refused
+        return read_of(files, self._clock(), refused=refused, lacking=self._lacking), printed
+
+    async def _finish(self, watched: _Watched, place: Place) -> None:
+        try:
+            await self._read(watched, place)
+        finally:
+            watched.place, watched.ended_at = None, self._monotonic()
+            place.close()
+
+    def _prune(self) -> None:
+        """Forget ended ranks: those past their time, then the oldest until the rest fits."""
+        now = self._monotonic()
+        ended = sorted(
+            ((w.ended_at, name, len(self._of(w).read.operations))
+             for name, w in self._watched.items() if w.ended_at is not None),
+            reverse=True,
+        )  # fmt: skip
+        rows = 0
+        for position, (ended_at, name, own) in enumerate(ended):
+            rows += own
+            if position >= MOST_ENDED or rows > MOST_ENDED_ROWS or ended_at + KEPT_S < now:
+                del self._watched[name]
+        jobs = {w.container.key.job for w in self._watched.values()}
+        for job in self._disturbed.keys() - jobs:
+            del self._disturbed[job]
+
+
+def _next_window(found: Bursts) -> float:
+    """Return how long the next window of this rank should be."""
+    if found.period_s is None:
+        longer = 2 * found.window_s if found.bursts else WINDOW_S
+        return min(LONGEST_WINDOW_S, longer)
+    return min(LONGEST_WINDOW_S, max(WINDOW_S, _PERIODS * found.period_s))

@@ -1,0 +1,44 @@
+"""Routes for predictions and advice."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.deadlines import change, within
+from controller.api.paging import Cursor, Limit, paged
+from controller.api.problems import responses
+from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.base import Page
+from sitefile import names
+
+router = APIRouter(tags=["advice"], responses=responses("unavailable"))
+
+
+@router.post("/jobs/{name}/whatif", responses=responses("forbidden", "not_found", "conflict"))
+async def predict_job(commands: CommandsOf, name: Name, request: WhatIfRequest) -> WhatIfView:
+    """Predict a running job's step with other homes, and keep the prediction; nothing moves."""
+    return await change(CHANGE_S, f"job/{name}", commands.whatif(name, request))
+
+
+@router.get("/predictions", responses=responses("conflict"))
+async def list_predictions(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[PredictionView]:
+    """List the predictions that are kept, oldest first, with what was measured."""
+    items = await within(READ_S, "predictions", queries.predictions())
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+
+
+@router.get("/advice", responses=responses("not_found"))
+async def get_advice(
+    queries: QueriesOf,
+    job: Annotated[
+        str | None,
+        Query(pattern=f"^{names.NAME}$", description="one job; all that hold endpoints if absent"),
+    ] = None,
+) -> AdviceView:
+    """Say what limits a job, or all jobs, and what helps, in order of gain."""
+    return await within(READ_S, "advice", queries.advice(job))

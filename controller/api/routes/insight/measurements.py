@@ -1,0 +1,82 @@
+"""Routes for measurements: start, import, read, cancel and remove them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response, status
+
+from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, QueriesOf
+from controller.api.deadlines import change, within
+from controller.api.paging import Cursor, Limit, paged
+from controller.api.problems import responses
+from controller.schema.base import Page
+from controller.schema.measurements import (
+    MeasurementImport,
+    MeasurementRequest,
+    MeasurementView,
+)
+
+router = APIRouter(tags=["measurements"], responses=responses("unavailable"))
+
+Ident = Annotated[str, Path(pattern=r"^m[0-9]{1,18}$", description="a measurement's id")]
+
+
+@router.get("/measurements", responses=responses("conflict"))
+async def list_measurements(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[MeasurementView]:
+    """List the measurements that are kept, oldest first, without their results."""
+    items = await within(READ_S, "measurements", queries.measurements())
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+
+
+@router.get("/measurements/{ident}", responses=responses("not_found"))
+async def get_measurement(queries: QueriesOf, ident: Ident) -> MeasurementView:
+    """Show one measurement: how far it is, and its result once it has ended."""
+    return await within(READ_S, f"measurement/{ident}", queries.measurement(ident))
+
+
+@router.post(
+    "/measurements",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses("forbidden", "not_found", "conflict"),
+)
+async def start_measurement(
+    commands: CommandsOf, caller: CallerOf, request: MeasurementRequest, response: Response
+) -> MeasurementView:
+    """Begin a measurement on idle endpoints; with ``dry_run`` only show its jobs."""
+    work = commands.measure(request, caller.principal.name)
+    view = await change(CHANGE_S, f"measurement/{request.type}", work)
+    if view.id:
+        response.headers["Location"] = f"/api/v1/measurements/{view.id}"
+    return view
+
+
+@router.post(
+    "/imports",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses("forbidden"),
+)
+async def import_measurement(
+    commands: CommandsOf, caller: CallerOf, request: MeasurementImport, response: Response
+) -> MeasurementView:
+    """Keep the result of another tool as a measurement."""
+    work = commands.import_measurement(request, caller.principal.name)
+    view = await change(CHANGE_S, f"measurement/{request.type}", work)
+    response.headers["Location"] = f"/api/v1/measurements/{view.id}"
+    return view
+
+
+@router.post(
+    "/measurements/{ident}/cancel", responses=responses("forbidden", "not_found", "conflict")
+)
+async def cancel_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
+    """Stop a measurement: its jobs end, and its light is put back."""
+    return await change(CHANGE_S, f"measurement/{ident}", commands.cancel_measurement(ident))
+
+
+@router.delete("/measurements/{ident}", responses=responses("forbidden", "not_found", "conflict"))
+async def remove_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
+    """Forget a measurement that has ended, with its result."""
+    return await change(CHANGE_S, f"measurement/{ident}", commands.remove_measurement(ident))

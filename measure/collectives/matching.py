@@ -1,0 +1,50 @@
+"""Finds the measured figure that a job's collective is comparable to. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from measure.envelope import Json
+
+LARGEST_RATIO = 2.0
+"""A point of a size further off, as a factor, says nothing of a call."""
+
+
+def matching(
+    result: Mapping[str, Json], operation: str, homes: Sequence[str | None], size: int
+) -> tuple[float, int] | None:
+    """Return the busbw in bytes/s and the size of the nearest point on a ring like this one.
+
+    ``result`` is the envelope of a measurement of collectives, ``homes`` are the aggregators of
+    the ring's members in order. A ring is alike if it has as many members and loads the links
+    between aggregators as much. None where nothing like it was measured.
+    """
+    if size <= 0:
+        return None
+    found: dict[int, float] = {}
+    for row in result["rows"]:
+        half = row["in_place"] or row["out_of_place"]
+        # Results of other tools, and those of older versions, do not say where ranks were.
+        there = row.get("homes")
+        if half is None or not half["bus_bw"] or there is None or row["operation"] != operation:
+            continue
+        if len(there) == len(homes) and loads(there) == loads(homes):
+            found[row["size"]] = half["bus_bw"]
+    near = min(found, key=lambda one: (_ratio(one, size), one), default=None)
+    if near is None or _ratio(near, size) > LARGEST_RATIO:
+        return None
+    return found[near], near
+
+
+def loads(homes: Sequence[str | None]) -> Counter[tuple[str | None, str | None]]:
+    """Return how often a ring crosses from one aggregator to another."""
+    return Counter(
+        (here, there)
+        for here, there in zip(homes, [*homes[1:], *homes[:1]], strict=True)
+        if here != there
+    )
+
+
+def _ratio(one: int, other: int) -> float:
+    return max(one, other) / max(min(one, other), 1)

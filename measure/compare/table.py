@@ -1,0 +1,159 @@
+"""The table of placements: predictions, measurements, and which one is recommended. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from measure.kinds import Fabric
+from measure.placements import Placement
+from measure.statistics import Summary
+from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.facts import StepFacts
+from scheduler.steptime.identify import GOODPUT, Seen, identify
+from scheduler.steptime.rings import links_of
+from scheduler.steptime.road import LinkModel, Road, Roads
+from scheduler.steptime.sites import SharedLinks
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """What is known of one placement."""
+
+    placement: Placement
+    road: Road | None
+    """None where the rates of links are not known."""
+    steps: Summary | None = None
+    facts: StepFacts | None = None
+    payload: bool = True
+    """Whether the facts' bytes are payload, or those of a port."""
+
+
+@dataclass(slots=True, frozen=True)
+class Predicted:
+    """A placement's step, predicted from the other placements."""
+
+    step_s: Interval
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Choice:
+    """The recommended placement."""
+
+    name: str
+    because: str
+    open: bool
+    """Whether its interval leaves open that it is within the limit of the best."""
+
+
+def road_of(placement: Placement, fabric: Fabric) -> Road | None:
+    """Return the road of a placement's ring, alone on the links between aggregators."""
+    access, between = fabric.access_bps, fabric.inter_aggregator_bps
+    if access is None or between is None:
+        return None
+    links = SharedLinks(access, between, fabric.links)
+    model = LinkModel(fabric.fits) if fabric.fits else None
+    return Roads({"": placement.order}, placement.homes, links, model=model).to("")
+
+
+def access_of(fabric: Fabric) -> float | None:
+    """Return the rate of an access link in bit/s, headers included: measured, else stated."""
+    goodput = LinkModel(fabric.fits).access_bps
+    return fabric.access_bps if goodput is None else goodput / GOODPUT
+
+
+def predicted(target: Found, others: Sequence[Found], access_bps: float | None) -> Predicted | None:
+    """Predict a placement's step from others; None if nothing is known of any.
+
+    Facts identify the job; without them steps of two placements do, and those of one bound it.
+    """
+    road = target.road
+    if road is None:
+        return None
+    size = len(target.placement.order)
+    told = [
+        (Seen(f.facts, f.road), f.payload)
+        for f in others
+        if f.facts is not None and f.road is not None
+    ]
+    if told:
+        # The nearest road comes last: predictions start from it.
+        told.sort(key=lambda one: -abs(one[0].road.low - road.low))
+        access = access_bps * (GOODPUT if told[-1][1] else 1.0) if access_bps else None
+        found = identify([seen for seen, _ in told], access).predict(road)
+        return Predicted(found.step_s, found.unidentified)
+    learnt = Calibration(size)
+    for one in others:
+        if one.steps is not None and one.road is not None:
+            learnt.observe(one.road.low, one.steps.median)
+    if not learnt.placements:
+        return None
+    return Predicted(learnt.predict(road.low), tuple(learnt.unidentified))
+
+
+def moves_of(placement: Placement, fabric: Fabric) -> int:
+    """Return how many endpoints have to move for a placement."""
+    here = {place.endpoint: place.home for place in fabric.places}
+    return sum(here.get(e) != home for e, home in placement.homes.items())
+
+
+def leaves(placement: Placement, fabric: Fabric) -> int:
+    """Return the size of the largest job that still fits under one aggregator."""
+    taken = Counter(placement.homes.values())
+    ports = max((n - taken[home] for home, n in fabric.free_ports.items()), default=0)
+    return max(min(len(fabric.places) - len(placement.order), ports), 0)
+
+
+def uplink_bytes(placement: Placement, facts: StepFacts, step_s: float) -> float:
+    """Return bytes/s of one direction of the busiest link between two aggregators."""
+    loads = links_of(placement.order, placement.homes)
+    copies = 2.0 * (facts.ranks - 1) / facts.ranks
+    return max(loads.values(), default=0) * copies * facts.bytes_per_step / step_s
+
+
+def figure(found: Found, prediction: Predicted | None) -> Interval | None:
+    """Return a placement's step: measured, else predicted; None if neither is known."""
+    if found.steps is not None:
+        return Interval(found.steps.low, found.steps.high)
+    if found.facts is not None:
+        width = found.facts.spread * found.facts.step_s
+        return Interval(found.facts.step_s - width, found.facts.step_s + width)
+    return prediction.step_s if prediction else None
+
+
+def middle(step: Interval) -> float:
+    """Return what placements are compared by."""
+    return (step.low + step.high) / 2
+
+
+def recommend(
+    steps: Mapping[str, Interval],
+    left: Mapping[str, int],
+    moves: Mapping[str, int],
+    within: float,
+) -> Choice | None:
+    """Choose among placements within a share of the best; None without any step.
+
+    Of these the one that leaves the largest compact job possible, then the fewest moves, then
+    the fastest, then by name.
+    """
+    if not steps:
+        return None
+    best = min(middle(step) for step in steps.values())
+    near = [name for name, step in steps.items() if middle(step) <= best * (1.0 + within)]
+    name = min(near, key=lambda n: (-left[n], moves[n], middle(steps[n]), n))
+    fastest = min(steps, key=lambda n: (middle(steps[n]), n))
+    least = min(step.low for step in steps.values())
+    why = f"{name} is the fastest"
+    if name != fastest:
+        slower = middle(steps[name]) / best - 1.0
+        why = f"{name} takes {100 * slower:.1f} % longer than {fastest}"
+        if left[name] != left[fastest]:
+            why += f" and leaves room for a compact job of {left[name]} instead of {left[fastest]}"
+        elif moves[name] != moves[fastest]:
+            why += f" and moves {moves[name]} endpoints instead of {moves[fastest]}"
+    elif len(near) > 1:
+        why += f" of {len(near)} within {100 * within:g} %, and leaves the most room"
+    return Choice(name=name, because=why, open=steps[name].high > least * (1.0 + within))

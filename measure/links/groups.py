@@ -1,0 +1,65 @@
+"""Finds the groups that values of pairs form; no number of groups is given."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from measure.statistics import median
+
+LEAST_GAP = math.log(1.15)
+SPREADS = 3.0
+"""A gap between groups exceeds so many spreads of the repetitions."""
+
+
+@dataclass(slots=True, frozen=True)
+class Group:
+    """Values that belong together: positions in the list they were given in."""
+
+    members: tuple[int, ...]
+    center: float
+
+
+def cut(values: Sequence[float], repetitions: Sequence[Sequence[float]]) -> list[Group]:
+    """Return the groups of positive ``values``, one of each pair, ascending.
+
+    In the logarithm, neighbours are separated where their gap exceeds LEAST_GAP and SPREADS
+    pooled spreads of the repetitions.
+    """
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    if not order:
+        return []
+    gap = max(LEAST_GAP, SPREADS * pooled_spread(repetitions))
+    parts = [[order[0]]]
+    for before, here in itertools.pairwise(order):
+        if math.log(values[here] / values[before]) > gap:
+            parts.append([])
+        parts[-1].append(here)
+    return [Group(tuple(sorted(p)), median([values[i] for i in p])) for p in parts]
+
+
+def lead(repetitions: Sequence[Sequence[float]]) -> float:
+    """Return by how much, in the logarithm, the fastest repetition leads the next; typically."""
+    gaps = []
+    for values in repetitions:
+        ordered = sorted(value for value in values if value > 0)
+        if len(ordered) > 1:
+            gaps.append(math.log(ordered[1] / ordered[0]))
+    return median(gaps) if gaps else 0.0
+
+
+def pooled_spread(repetitions: Sequence[Sequence[float]]) -> float:
+    """Return the typical spread of one pair's repetitions in the logarithm.
+
+    The median of the absolute deviations from each pair's median, scaled as of a normal
+    distribution: one slow repetition does not hide a group.
+    """
+    deviations = []
+    for values in repetitions:
+        logs = [math.log(value) for value in values if value > 0]
+        if len(logs) > 1:
+            middle = median(logs)
+            deviations += [abs(value - middle) for value in logs]
+    return 1.4826 * median(deviations) if deviations else 0.0

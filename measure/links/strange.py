@@ -1,0 +1,118 @@
+"""Merges what stands out at each size of a measurement of links into anomalies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from measure.envelope import Row
+from measure.kinds import Place
+from measure.links.anomalies import LEAST_PAIRS, Finding, attribute
+from measure.links.groups import lead
+from measure.links.points import Key, Ordered, Point
+from measure.links.schedule import class_of, link_of
+from measure.links.settings import BANDWIDTH_FROM
+from measure.statistics import median
+
+LOOPBACKS = 3.0
+"""A latency stands out by more than so many of what the processor alone takes."""
+_What = tuple[str, tuple[int, ...] | str]
+_Found = Mapping[_What, Sequence[tuple[int, Finding]]]
+
+
+def standing_out(
+    found: Mapping[Key, Point],
+    places: Sequence[Place],
+    sizes: Sequence[int],
+    loopback: Mapping[int, float],
+) -> list[Row]:
+    """Return the anomalies; what stands out at half of the sizes or fewer is noise.
+
+    Bandwidth and latency are looked at apart: a longer fiber delays, a worse one slows.
+    The fastest repetitions are compared: what disturbs a machine only ever slows. ``loopback`` is
+    the latency without any link, by size: a few of it are the processor's.
+    """
+    large = [size for size in sizes if size >= BANDWIDTH_FROM]
+    small = [size for size in sizes if size < BANDWIDTH_FROM]
+    slow = _at_most_sizes(
+        {size: _bandwidth(found, places, size) for size in large},
+    )
+    late = _at_most_sizes(
+        {
+            size: _latency(found, places, size, LOOPBACKS * loopback.get(size, 0.0))
+            for size in small
+        },
+    )
+    rows = [_row(what, at, places, "time") for what, at in sorted(slow.items(), key=repr)]
+    return rows + [_row(what, at, places, "latency") for what, at in sorted(late.items(), key=repr)]
+
+
+def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -> list[Finding]:
+    own = {key[:2]: p for key, p in found.items() if key[2] == size and p.bandwidth}
+    return _attributed(
+        {pair: point.fastest_s for pair, point in own.items()},
+        places,
+        lead([point.repetitions for point in own.values()]),
+        0.0,
+    )
+
+
+def _latency(
+    found: Mapping[Key, Point], places: Sequence[Place], size: int, least_s: float
+) -> list[Finding]:
+    own = {key[:2]: p for key, p in found.items() if key[2] == size and p.latency}
+    times = {pair: point.fastest_s for pair, point in own.items()}
+    times |= {(b, a): t for (a, b), t in times.items()}  # half of a round trip has no direction
+    spread = lead([point.repetitions for point in own.values()])
+    seen = _attributed(times, places, spread, least_s, 2 * LEAST_PAIRS)  # each stands there twice
+    return [one for one in seen if one.kind != "receives" and _once(one.object)]
+
+
+def _once(about: tuple[int, ...] | str) -> bool:
+    return isinstance(about, str) or len(about) == 1 or about[0] < about[1]
+
+
+def _attributed(
+    times: Mapping[Ordered, float],
+    places: Sequence[Place],
+    spread: float,
+    least_s: float,
+    least_pairs: int = LEAST_PAIRS,
+) -> list[Finding]:
+    ends = {pair: (places[pair[0]], places[pair[1]]) for pair in times}
+    classes = {pair: class_of(*of) for pair, of in ends.items()}
+    links = {pair: name for pair, of in ends.items() if (name := link_of(*of)) is not None}
+    return attribute(times, classes, links, spread=spread, least_s=least_s, least_pairs=least_pairs)
+
+
+def _at_most_sizes(by_size: Mapping[int, Sequence[Finding]]) -> _Found:
+    seen: dict[_What, list[tuple[int, Finding]]] = {}
+    for size, findings in by_size.items():
+        for finding in findings:
+            seen.setdefault((finding.kind, finding.object), []).append((size, finding))
+    return {what: at for what, at in seen.items() if 2 * len(at) > len(by_size)}
+
+
+def _row(
+    what: _What, at: Sequence[tuple[int, Finding]], places: Sequence[Place], figure: str
+) -> Row:
+    kind, about = what
+    ratio = median([finding.ratio for _, finding in at])
+    if isinstance(about, str):
+        objects = [f"aggregator/{name}" for name in about.split(" to ")]
+        name = about
+    else:
+        names = [places[rank].endpoint for rank in about]
+        objects = [f"endpoint/{name}" for name in names]
+        word = kind if figure == "time" else "latency"
+        name = " to ".join(names) if kind == "path" else f"{names[0]} ({word})"
+    pairs, count = at[0][1].pairs, len(at)
+    return {
+        "kind": {"path": "path", "link": "link"}.get(kind, "endpoint"),
+        "object": name,
+        "objects": objects,
+        "figure": figure,
+        "ratio": ratio,
+        "sizes": [size for size, _ in at],
+        "evidence": f"{ratio:.2f} times the {figure} of others of its class, over"
+        f" {pairs} pair{'s' * (pairs != 1)} at {count} size{'s' * (count != 1)}",
+    }

@@ -1,0 +1,111 @@
+"""What unchanged programs communicate: PyTorch's calls exactly, TensorFlow's steps by the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from testbed import rack
+from testbed.demo import PAPER_SITE, Arm
+from testbed.demo.api import Controller, Document
+from testbed.demo.cases import Work
+from testbed.demo.jobs import Jobs, Training
+from testbed.engine import EngineInfo
+from testbed.image.torch import LATEST, ensure_torch_image
+from testbed.rack import record
+from tests.integration import waiting
+
+pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
+
+RUN_DIR = Path("/run/lightloom/test-comms")
+STEPS = 60
+WEIGHTS, OTHERS = 100 * 100 * 4, 25_000
+LIMIT_S = 150.0
+ENDED = frozenset({"completed", "failed", "cancelled"})
+PROGRAM = f"""
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(nn.Linear(100, 100, bias=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range({STEPS}):
+    model(torch.ones(8, 100)).sum().backward()
+    optimizer.step()
+    dist.all_reduce(torch.ones({OTHERS}, dtype=torch.float64))
+"""
+
+
+@pytest.fixture
+def on_rack() -> Iterator[tuple[Controller, str]]:
+    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
+    try:
+        written = record.load(RUN_DIR)
+        assert written is not None
+        ensure_torch_image(EngineInfo(written.docker_host, written.docker_private))
+        with Controller(status.url) as made:
+            yield made, status.image
+    finally:
+        rack.down(RUN_DIR, progress=lambda line: None)
+
+
+until = partial(waiting.until, limit_s=LIMIT_S, pause_s=0.5)
+
+
+def test_calls_are_exact_and_steps_are_seen_on_the_wire(
+    on_rack: tuple[Controller, str],
+) -> None:
+    controller, image = on_rack
+    torch = {
+        "name": "torch",
+        "count": 2,
+        "image": LATEST,
+        "command": ["python3", "-c", PROGRAM],
+        "endpoints": ["gpu1", "gpu3"],
+    }
+    controller.post("/jobs", torch)
+    ended = until(lambda: controller.get("/jobs/torch"), lambda job: job["state"] in ENDED)
+    assert ended["state"] == "completed", ended["reason"]
+
+    def all_calls(view: Document) -> bool:
+        return any(r["bytes"] == OTHERS * 8 and r["calls"] == 2 * STEPS for r in view["rows"])
+
+    # The job has ended: its agents read its files once more.
+    seen = until(lambda: controller.get("/jobs/torch/comms"), all_calls)
+    reduced = {r["bytes"]: r["calls"] for r in seen["rows"] if r["op"] == "all_reduce"}
+    assert reduced[WEIGHTS] == 2 * STEPS
+    assert {r["recorder"] for r in seen["ranks"]} == {"recording"}
+    for rank in range(2):
+        own = controller.get("/jobs/torch/comms", rank=rank)["rows"]
+        assert {r["calls"] for r in own if r["bytes"] == OTHERS * 8} == {STEPS}
+
+    # Alone on the rack, so that all steps take about the same time.
+    jobs = Jobs(controller)
+    work = Work(count=2, global_batch=32)
+    tensorflow = Training(
+        "tf", work, 10_000 * work.global_batch, ("gpu0", "gpu2"), Arm.FRAGMENTED, "test", image
+    )
+    jobs.submit(tensorflow)
+    jobs.wait_training("tf", step=3)
+    view = until(lambda: controller.get("/jobs/tf/comms"), lambda comms: comms["overlap"])
+    assert view["overlap"]["source"] == "wire"
+    assert {r["recorder"] for r in view["ranks"]} == {"absent"}
+    lines = [line for line in lines_of(controller, "tf") if line.get("event") in ("start", "step")]
+    gradient = next(line["gradient_bytes"] for line in lines if line["event"] == "start")
+    # With segmentation offload a NIC counts fewer headers: up to 4.5 % low.
+    assert view["overlap"]["bytes_per_step"] == pytest.approx(gradient, rel=0.07)
+    # Steps vary on a busy machine: the window saw some of them, one after the other.
+    steps, seen = [line["step_s"] for line in lines[1:]], view["overlap"]["steps"]
+    medians = [median(steps[k : k + seen]) for k in range(len(steps) - seen + 1)]
+    assert 0.9 * min(medians) <= view["overlap"]["step_s"] <= 1.1 * max(medians), steps
+    jobs.end("tf")
+
+
+def lines_of(controller: Controller, job: str) -> list[Document]:
+    texts = [text for rank, text in controller.logs(job, follow=False) if rank == 0]
+    return [json.loads(text) for text in texts if text.startswith("{")]

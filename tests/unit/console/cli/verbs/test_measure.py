@@ -1,0 +1,171 @@
+"""``measure``: starts, follows, imports, compares, cancels and removes; what it refuses and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.cli.ask import complete
+from console.cli.verbs.insight import measure
+from controller.base.errors import ServiceError
+from controller.schema.measurements import MeasurementView, ProgressView
+from tests.unit.console import studied
+from tests.unit.console.cli.conftest import Run
+from tests.unit.controller.api.fake_service import FakeService
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "POLL_S", 0.01)
+
+
+def keep(service: FakeService, *views: MeasurementView) -> None:
+    service.measurements |= {view.id: view for view in views}
+
+
+@pytest.mark.parametrize("kind", ["links", "collectives", "scaling", "storage", "input"])
+def test_a_dry_run_of_each_type_starts_nothing(run: Run, service: FakeService, kind: str) -> None:
+    ran = run("measure", kind, "gpu5", "--dry-run", "-o", "json")
+    assert ran.code == 0
+    assert (ran.document["type"], ran.document["endpoints"]) == (kind, ["gpu5"])
+    assert service.measurements == {}
+
+
+def test_detached_it_is_told_by_its_id(run: Run, service: FakeService) -> None:
+    ran = run("measure", "links", "endpoint/gpu5", "--detach", "-o", "json")
+    assert (ran.code, ran.document["id"], ran.document["state"]) == (0, "m1", "running")
+    assert list(service.measurements) == ["m1"]
+
+
+def test_it_is_followed_to_its_end(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = studied.collectives().model_copy(update={"id": "m1"})
+    half = done.model_copy(
+        update={"state": "running", "result": None, "valid": None, "finished_at": None}
+    )
+    half = half.model_copy(update={"progress": ProgressView(done=3, total=9, text="1 MiB")})
+    told = [half, half, done]
+
+    async def measurement(ident: str) -> MeasurementView:
+        assert ident == "m1"
+        return told.pop(0) if told else done
+
+    monkeypatch.setattr(service.queries, "measurement", measurement)
+    ran = run("measure", "collectives", "gpu5")
+    assert ran.code == 0
+    assert ran.err.count("m1: 3 of 9, 1 MiB") == 1
+    assert "all_reduce" in ran.out
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ({"state": "failed", "reason": "no disk", "result": None}, 1, "m7 failed: no disk"),
+        ({"state": "cancelled", "reason": "by bob", "result": None}, 3, "m7 ended: by bob"),
+        ({"valid": False, "invalid_because": ["load 9"]}, 3, "m7 is not valid: load 9"),
+    ],
+)
+def test_how_it_ended_is_the_exit_code(
+    run: Run,
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    how: tuple[dict[str, Any], int, str],
+) -> None:
+    changes, code, text = how
+    view = studied.links(("gpu0", "gpu1")).model_copy(update=changes)
+
+    async def begin(*_: object) -> MeasurementView:
+        return view
+
+    monkeypatch.setattr(service.commands, "measure", begin)
+    ran = run("measure", "links", "-o", "json")
+    assert (ran.code, ran.error["object"]) == (code, "measurement/m7")
+    assert text in ran.error["message"]
+    assert ran.document["id"] == "m7"
+
+
+def test_a_time_out_cancels_it(run: Run, service: FakeService) -> None:
+    ran = run("measure", "links", "--timeout", "0.05s")
+    assert ran.code == 124
+    assert "is cancelled" in ran.err and "--timeout" in ran.err
+    assert service.measurements["m1"].state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--homes", "gpu3"), "'gpu3' is not ENDPOINT=AGGREGATOR"),
+        (("--set", "sizes"), "'sizes' is not KEY=VALUE"),
+        (("--from", "x.json"), "an import needs a file and its tool"),
+        (("--tool", "osu"), "an import needs a file and its tool"),
+        (("-o", "wide"), "wide"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_usage_error(
+    run: Run, service: FakeService, words: tuple[str, ...], text: str
+) -> None:
+    ran = run("measure", "links", *words)
+    assert ran.code == 2
+    assert text in ran.err and "hint:" in ran.err
+    assert service.measurements == {}
+
+
+def test_a_refusal_names_the_object_and_what_to_do(run: Run, service: FakeService) -> None:
+    ran = run("measure", "links", "gpu99", "-o", "json")
+    assert (ran.code, ran.error["object"]) == (5, "endpoint/gpu99")
+    hint = "ask an operator"
+    service.refuse["measure"] = ServiceError("forbidden", "no", object="measurement", hint=hint)
+    ran = run("measure", "links", "-o", "json")
+    assert ran.error["hint"] == hint
+
+
+def test_a_file_is_imported_and_a_missing_one_named(
+    run: Run, service: FakeService, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json"
+    file.write_text("{}")
+    ran = run("measure", "storage", "--from", str(file), "--tool", "fio", "-o", "json")
+    assert (ran.code, ran.document["state"]) == (0, "completed")
+    ran = run("measure", "storage", "--from", str(tmp_path / "none"), "--tool", "fio")
+    assert ran.code == 2 and str(tmp_path / "none") in ran.err
+
+
+def test_it_is_cancelled_then_removed(run: Run, service: FakeService) -> None:
+    run("measure", "links", "--detach")
+    ran = run("measure", "remove", "m1", "-o", "json")
+    assert (ran.code, ran.error["object"]) == (6, "measurement/m1")
+    assert "measurement m1 is cancelled" in run("measure", "cancel", "measurement/m1").out
+    assert "measurement m1 is removed" in run("measure", "remove", "m1").out
+    assert run("measure", "remove", "m1").code == 5
+
+
+def test_two_results_are_compared(run: Run, service: FakeService) -> None:
+    slow = studied.links(("gpu0", "gpu1")).model_copy(update={"id": "m3"})
+    running = studied.running(8)
+    keep(service, slow, studied.links(("gpu0", "gpu1")), running)
+    ran = run("measure", "diff", "m3", "m7", "-o", "json")
+    assert ran.code == 0
+    assert {row["ratio"] for row in ran.document["rows"]} == {1.0}
+    assert "RATIO" in run("measure", "diff", "m3", "m7").out
+    ran = run("measure", "diff", "m3", "m8", "-o", "json")
+    assert (ran.code, ran.error["object"]) == (6, "measurement/m8")
+    keep(service, studied.storage().model_copy(update={"id": "m9"}))
+    assert run("measure", "diff", "m3", "m9").code == 2
+
+
+def test_ids_are_completed(run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(service, studied.links(("gpu0", "gpu1")), studied.running(8))
+    run("whoami")
+    assert complete.names("measurements")("m") == ["m7", "m8"]
+    monkeypatch.setenv("LIGHTLOOM_URL", "http://127.0.0.1:9")
+    assert complete.names("measurements")("m") == []
+
+
+def test_help_of_a_command_by_words(offline: Run) -> None:
+    assert "measure" in offline("help").out
+    ran = offline("help", "measure", "diff")
+    assert ran.code == 0 and "95 %" in ran.out
+    assert offline("help", "nonsense").code == 2

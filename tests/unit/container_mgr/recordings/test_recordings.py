@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from container_mgr.recordings import recordings
+from container_mgr.recordings.recordings import KEPT_S, Recordings
+from container_mgr.recordings.shown import NOTHING
+from container_mgr.recordings.wire import Looker, sent_bytes
+from container_mgr.rpc import messages
+from container_mgr.values import RankKey, Record
+from recorder import layout
+from recorder.python.lightloom_writer import Writer
+from tests.unit.container_mgr.recordings.parts import FakeRank
+
+
+@dataclass
+class World:
+    """Recordings over ranks of a fake /proc, with clocks that the test sets."""
+
+    proc: Path
+    ranks: list[FakeRank] = field(default_factory=list)
+    now: float = 1000.0
+    paused: set[str] = field(default_factory=set)
+    on_sleep: Callable[[], None] = lambda: None
+    kept: Recordings = field(init=False)
+
+    def __post_init__(self) -> None:
+        looker = Looker(self.proc, lambda: self.now, self.sleep, lambda: 0.0)
+        self.kept = Recordings(
+            paused=self.paused.__contains__,
+            looker=looker,
+            proc=self.proc,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_sleep()
+
+    def rank(self, number: int = 0, epoch: int = 1, **options: object) -> FakeRank:
+        one = FakeRank(self.proc, RankKey("red", number, epoch), **options)  # type: ignore[arg-type]
+        self.ranks.append(one)
+        self.kept.begin(one.container)
+        return one
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    one = World(tmp_path)
+    yield one
+    await one.kept.close()
+    for rank in one.ranks:
+        rank.end()
+
+
+async def ended(world: World, rank: FakeRank) -> None:
+    rank.end()
+    name = rank.key.container
+    world.kept.end(name)
+    closing = world.kept._watched[name].closing
+    assert closing is not None
+    await closing
+
+
+async def test_calls_are_read_again_and_again(world: World) -> None:
+    rank = world.rank()
+    await world.kept.read()
+    (before,) = world.kept.of("red")
+    assert (before.read.state, before.read.reason) == ("absent", NOTHING)
+    rank.write(calls=3)
+    await world.kept.read()
+    rank.write(calls=5)
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert found.read.state == "recording"
+    (row,) = found.read.operations
+    assert (row.op, row.bytes, row.calls) == ("all_reduce", 4096, 5)
+    assert [call.sequence for call in found.read.calls] == [0, 1, 2, 3, 4]
+
+
+async def test_the_last_steps_of_an_ended_rank_count(world: World) -> None:
+    rank = world.rank()
+    rank.write(calls=3)
+    await world.kept.read()
+    rank.write(calls=9)
+    await ended(world, rank)
+    (found,) = world.kept.of("red")
+    assert found.read.operations[0].calls == 9
+
+
+async def test_ended_ranks_are_forgotten_in_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = world.rank(0), world.rank(1), world.rank(2)
+    await ended(world, first)
+    world.now += 1
+    await ended(world, second)
+    monkeypatch.setattr(recordings, "MOST_ENDED", 1)
+    await world.kept.read()
+    assert {r.key for r in world.kept.of()} == {second.key, third.key}
+    world.now += KEPT_S + 1
+    await world.kept.read()
+    assert {r.key for r in world.kept.of()} == {third.key}
+
+
+async def test_a_restarted_rank_begins_anew(world: World) -> None:
+    old = world.rank(epoch=1)
+    old.write(calls=4)
+    await ended(world, old)
+    new = world.rank(epoch=2)
+    new.write(calls=1)
+    await world.kept.read()
+    calls = {r.key.epoch: r.read.operations[0].calls for r in world.kept.of("red")}
+    assert calls == {1: 4, 2: 1}
+
+
+async def test_processes_of_one_rank_are_summed(world: World) -> None:
+    rank = world.rank()
+    rank.write("torch-17.rec", calls=3)
+    rank.write("torch-18.rec", calls=2)
+    rank.write("nccl-18.rec", calls=2)
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert {(r.source, r.calls) for r in found.read.operations} == {("torch", 5), ("nccl", 2)}
+    assert len(found.read.calls) == 7
+
+
+async def test_damage_is_said_and_the_rest_counts(world: World) -> None:
+    rank = world.rank()
+    rank.write("torch-17.rec", calls=3)
+    (rank.directory / "nccl-3.rec").write_bytes(b"lies")
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert found.read.state == "damaged"
+    assert "nccl-3.rec" in found.read.reason
+    assert found.read.operations[0].calls == 3
+
+
+@pytest.mark.parametrize("harm", ["forged", "truncated", "grown"])
+async def test_a_file_that_its_job_spoils_harms_nobody_else(world: World, harm: str) -> None:
+    spoilt, other = world.rank(0), world.rank(1)
+    path = spoilt.write(calls=3)
+    other.write(calls=4)
+    await world.kept.read()
+    match harm:
+        case "forged":
+            path.write_bytes(b"\xff" * layout.SIZE)
+        case "truncated":
+            path.write_bytes(b"")
+        case "grown":
+            os.truncate(path, 2**40)
+    await world.kept.read()
+    states = {r.key.rank: r.read for r in world.kept.of()}
+    assert (states[0].state, states[1].state) == ("damaged", "recording")
+    assert "torch-17.rec" in states[0].reason
+    assert states[1].operations[0].calls == 4
+    path.unlink()
+    spoilt.write(calls=5)
+    await world.kept.read()
+    assert {r.key.rank: r.read.state for r in world.kept.of()} == {0: "recording", 1: "recording"}
+
+
+async def test_a_file_that_shrinks_while_it_is_read_is_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.rank().write()
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, at: whole(file, size // 2, at))
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert (found.read.state, found.read.operations) == ("damaged", ())
+
+
+async def test_figures_outlive_files_that_a_rank_removes(world: World) -> None:
+    rank = world.rank()
+    path = rank.write(calls=3)
+    await world.kept.read()
+    path.unlink()
+    await ended(world, rank)
+    (found,) = world.kept.of()
+    assert found.read.operations[0].calls == 3
+
+
+async def test_a_refused_rank_says_why(world: World) -> None:
+    world.rank(refused="the job sets NCCL_PROFILER_PLUGIN itself")
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert (found.read.state, found.read.reason) == (
+        "refused",
+        "the job sets NCCL_PROFILER_PLUGIN itself",
+    )
+
+
+async def test_a_plug_in_of_the_job_is_said_also_where_pytorch_is_recorded(world: World) -> None:
+    world.rank(refused="the job sets NCCL_PROFILER_PLUGIN itself").write()
+    await world.kept.read()
+    (found,) = world.kept.of()
+    assert (found.read.state, found.read.reason) == (
+        "recording",
+        "the job sets NCCL_PROFILER_PLUGIN itself",
+    )
+
+
+async def test_a_rank_that_is_not_recorded_is_not_watched(world: World) -> None:
+    world.rank(record=Record.OFF)
+    await world.kept.read()
+    await world.kept.look()
+    assert world.kept.of() == []
+
+
+async def test_bursts_on_the_wire_are_seen(world: World) -> None:
+    rank = world.rank()
+
+    def train() -> None:  # 0.5 s of computation, then 0.2 s on the wire
+        if world.now % 0.7 > 0.5:
+            rank.send(200_000)
+
+    world.on_sleep = train
+    await world.kept.look()
+    (found,) = world.kept.of()
+    assert found.wire is not None
+    assert found.wire.period_s == pytest.approx(0.7, rel=0.05)
+    assert found.wire.burst_s == pytest.approx(0.2, abs=0.05)
+    assert found.wire_time == world.now
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "after"])
+async def test_the_wire_of_a_frozen_job_says_nothing(world: World, when: str) -> None:
+    rank = world.rank()
+    if when == "before":
+        world.paused.add(rank.key.container)
+
+    def train() -> None:
+        rank.send(100_000)
+        if when == "meanwhile" and world.now > 1002:
+            world.kept.disturb("red")
+        if when == "after" and world.now > 1002:
+            world.paused.add(rank.key.container)
+
+    world.on_sleep = train
+    await world.kept.look()
+    (found,) = world.kept.of()
+    assert found.wire is None
+
+
+async def test_all_ranks_get_their_turn(world: World) -> None:
+    for number in range(3):
+        world.rank(number)
+    world.kept._looker.most = 2
+    await world.kept.look()
+    assert sum(r.wire is not None for r in world.kept.of()) == 2
+    await world.kept.look()
+    assert all(r.wire is not None for r in world.kept.of())
+
+
+async def test_long_steps_get_longer_windows(world: World) -> None:
+    rank = world.rank()
+
+    def train() -> None:
+        if world.now % 4 > 3:
+            rank.send(100_000)
+
+    world.on_sleep = train
+    for _ in range(3):
+        await world.kept.look()
+    (found,) = world.kept.of()
+    assert found.wire is not None
+    assert found.wire.period_s == pytest.approx(4, rel=0.05)
+
+
+def test_an_expensive_look_watches_fewer_ranks(tmp_path: Path) -> None:
+    now, used = 0.0, iter([0.0, 1.5])
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    rank = FakeRank(tmp_path)
+    looker = Looker(tmp_path, lambda: now, sleep, lambda: next(used))
+    looker.look([rank.process.pid] * 8)
+    assert looker.most == 1
+    rank.end()
+
+
+def test_the_nic_of_a_rank_is_found(tmp_path: Path) -> None:
+    rank = FakeRank(tmp_path)
+    rank.send(1234)
+    assert sent_bytes(rank.process.pid, tmp_path) == 1234
+    (tmp_path / str(rank.process.pid) / "net" / "dev").write_text("lo: 1 2 3\n")
+    with pytest.raises(ValueError, match="has no e0"):
+        sent_bytes(rank.process.pid, tmp_path)
+    rank.end()
+
+
+async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MOST_RECORDED_BYTES", 2**19)
+    for number in range(5):
+        rank = world.rank(number)
+        writer = Writer(str(rank.directory / "torch-1.rec"), "torch")
+        for size in range(1000):
+            row = writer.row("all_reduce", size, "float", "host")
+            ticket = writer.issue(row, 2**60, size, 1e6)
+            writer.end(ticket, row, 1e6, 1e6 + 16)
+    await world.kept.read()
+    reply = messages.recordings_of(world.kept.of())
+    assert reply.ByteSize() < 2**19
+    assert [len(r.operations) for r in reply.recordings] == [1000, 1000, 16, 16, 16]
+    assert "of 1000 rows" in reply.recordings[-1].reason

@@ -1,0 +1,136 @@
+"""Advice over a whole controller, and what a second user sees of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.advice import desk
+from controller.api.scope.scoped import ScopedCommands, ScopedQueries
+from controller.base.errors import ServiceError
+from controller.people.authz import Principal, Role
+from controller.plans import automatic
+from controller.schema.advice import WhatIfRequest
+from controller.state.kept.measurements import MeasurementRecord
+from controller.state.records import JobVolume
+from tests.unit.controller.advice.test_predictions import TOGETHER, started
+from tests.unit.controller.service.test_service import submit
+
+ANN = Principal("ann", Role.USER, frozenset({"alpha"}))
+BOB = Principal("bob", Role.USER, frozenset({"default"}))
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
+    monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
+
+
+async def test_a_scattered_job_is_advised_to_regroup_running_and_ended(tmp_path: Path) -> None:
+    rack, recorder = await started(tmp_path)
+    queries = rack.service.queries
+    view = await queries.advice("red")
+    assert view.limit == "scatter"
+    assert view.findings[0].command == "lightloom plan --job red"
+    assert view.findings[0].gain and view.findings[0].gain.low > 0.3
+    assert any("measure links" in text for text in view.unknown)
+    assert [f.job for f in (await queries.advice(None)).findings][:1] == ["red"]
+    last = recorder("red")
+    await rack.service.commands.cancel("red")
+    rack.service._advice._advisor._facts = lambda job: last
+    ended = await queries.advice("red")
+    assert ended.limit == "scatter"
+    assert ended.findings[0].command == ""
+    assert ended.findings[0].gain == view.findings[0].gain
+    assert (await queries.advice(None)).findings == []
+    await rack.down()
+
+
+async def test_a_waiting_job_says_why_it_waits(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    await submit(rack, "big", 6)
+
+    async def held() -> bool:
+        return (await rack.service.queries.job("big")).wait is not None
+
+    await rack.until(held)
+    view = await rack.service.queries.advice("big")
+    assert view.limit == "none"
+    assert view.findings[0].text.startswith("it does not run: ")
+    await rack.down()
+
+
+async def test_a_second_user_sees_nothing_of_it(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    queries, commands = rack.service.queries, rack.service.commands
+    await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    mine, theirs = ScopedQueries(queries, BOB), ScopedQueries(queries, ANN)
+    assert len(await mine.predictions()) == 1
+    assert await theirs.predictions() == []
+    assert (await mine.advice(None)).findings
+    assert (await theirs.advice(None)).findings == []
+    assert (await mine.advice("red")).limit == "scatter"
+    with pytest.raises(ServiceError, match="no job red") as caught:
+        await theirs.advice("red")
+    assert caught.value.code == "not_found"
+    with pytest.raises(ServiceError, match="no job red"):
+        await ScopedCommands(commands, queries, ANN).whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert await ScopedCommands(commands, queries, BOB).whatif(
+        "red", WhatIfRequest(homes={"gpu2": "as0"})
+    )
+    await rack.down()
+
+
+async def test_an_unknown_job_is_not_found(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    with pytest.raises(ServiceError, match="no job green"):
+        await rack.service.queries.advice("green")
+    await rack.down()
+
+
+async def test_a_measured_loader_tells_of_the_jobs_that_use_its_volume(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    state = rack.service._state
+
+    def measured(ident: str, volume: str, ceiling: float, *, valid: bool = True) -> None:
+        settings = {"volume": volume, "batch": 32}
+        row = {"io_limit_bps": None, "memory_bytes": None, "ranks": 1}
+        rows = [row | {"ceiling_samples_s": ceiling}]
+        record = MeasurementRecord(
+            id=ident,
+            type="input",
+            state="completed",
+            submitted_at=0,
+            settings=settings,
+            valid=valid,
+        )
+        state.measurements.put(record)
+        result = {"id": ident, "settings": settings, "rows": rows}
+        state.measurements.results[ident] = json.dumps(result)
+
+    async def limit(job: str = "red") -> str | None:
+        return (await rack.service.queries.advice(job)).limit
+
+    def mounts(job: str, *volumes: str) -> None:
+        record = state.jobs[job]
+        used = tuple(JobVolume(volume=v, path=f"/{v}", read_only=True) for v in volumes)
+        state.jobs.change(job, request=replace(record.request, volumes=used))
+
+    facts = rack.service._advice._advisor._facts("red")
+    assert facts is not None
+    measured("m1", "images", 32 / facts.step_s)
+    measured("m2", "results", 1e6)
+    measured("m3", "images", 1e6, valid=False)
+    assert await limit() != "input"
+    mounts("red", "results")
+    assert await limit() != "input"
+    mounts("red", "results", "images")
+    view = await rack.service.queries.advice("red")
+    found = next(f for f in view.findings if f.limit == "input")
+    assert any("m1" in text for text in found.evidence)
+    everything = await rack.service.queries.advice(None)
+    assert "input" in [f.limit for f in everything.findings]
+    await rack.down()

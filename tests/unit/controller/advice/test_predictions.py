@@ -1,0 +1,251 @@
+"""What-if answers and predictions over a whole controller with fakes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.advice import desk
+from controller.base.errors import ServiceError
+from controller.plans import automatic
+from controller.schema.advice import WhatIfRequest
+from controller.schema.plans import AttachRequest, PlanRequest
+from controller.state.kept.predictions import KEPT_PREDICTIONS, PredictionRecord
+from controller.telemetry.steps import SETTLED_AFTER
+from scheduler.steptime.facts import StepFacts
+from scheduler.steptime.profile import StepProfile
+from tests.unit.controller.fakes import Rack
+from tests.unit.controller.service.test_service import scattered
+
+PROFILE = StepProfile(0.2, 0.4, 0.0)
+TOGETHER = {"gpu0": "as0", "gpu1": "as0", "gpu2": "as0", "gpu3": "as0"}
+
+
+class Recorder:
+    """Tells the facts of a profile where the job is now; every answer is news."""
+
+    def __init__(self, rack: Rack, profile: StepProfile = PROFILE) -> None:
+        self._rack = rack
+        self._profile = profile
+        self.told = 0
+        self.silent: set[str] = set()
+
+    def __call__(self, name: str) -> StepFacts | None:
+        state = self._rack.service._state
+        job = state.jobs.get(name)
+        if job is None or not job.endpoints or name in self.silent:
+            return None
+        size = len(job.endpoints)
+        rates = self._rack.service._meter.rates([job], state.light.homes())
+        rate = rates.get(name, 1.0) if rates else 1.0
+        step = self._profile.step_s(size, rate)
+        access = self._rack.site.emulation
+        assert access
+        self.told += 1
+        return StepFacts(
+            ranks=size,
+            step_s=step,
+            comm_s=step - self._profile.compute_s,
+            exposed_s=step - self._profile.compute_s,
+            bytes_per_step=self._profile.ring_s * access.access_bps * 1448 / 1514 / 8,
+            calls_per_step=1,
+            source="torch",
+            steps=100 + self.told,
+        )
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
+    monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
+
+
+async def started(tmp_path: Path) -> tuple[Rack, Recorder]:
+    """Start red over two aggregators, with nobody beside it, and wait for its facts."""
+    rack = Rack(tmp_path)
+    recorder = Recorder(rack)
+    recorder.silent = {"red", "blue"}  # it tells facts of jobs that are alone
+    await rack.up(facts=recorder)
+    await scattered(rack)
+    await rack.service.commands.cancel("blue")
+    await rack.state("blue", "cancelled")
+    recorder.silent.clear()
+    await known(rack)
+    return rack, recorder
+
+
+async def known(rack: Rack, job: str = "red") -> None:
+    def settled() -> bool:
+        state = rack.service._state
+        found = rack.service._meter.current(state.jobs[job], state.light.homes())
+        told = rack.service._meter._told.get(job)
+        return found is not None and told is not None and told.news > SETTLED_AFTER
+
+    await rack.until(settled)
+
+
+async def test_a_what_if_predicts_in_seconds_and_moves_nothing(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    circuits = list(rack.switch.circuits)
+    commands = rack.service.commands
+    view = await commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0", "gpu3": "as0"}))
+    assert rack.switch.circuits == circuits
+    assert (view.span_before, view.span_after) == (2, 1)
+    assert view.homes_after == TOGETHER
+    assert view.step_then_s and view.step_now_s
+    truth = PROFILE.step_s(4, 1.0)
+    assert view.step_then_s.low == pytest.approx(truth, rel=0.01)
+    assert view.step_then_s.high == pytest.approx(truth, rel=0.01)
+    assert view.change and view.change.high < 0
+    assert view.ring_rate_after == pytest.approx(1.0)
+    assert view.possible
+    assert view.unidentified == []
+    (kept,) = await rack.service.queries.predictions()
+    assert (kept.id, kept.state, kept.cause) == (view.prediction, "open", "whatif")
+    await rack.down()
+
+
+async def test_plans_and_what_ifs_agree(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    gain = next(gain for gain in plan.predicted_gain if gain.job == "red")
+    assert view.step_now_s and view.step_then_s and gain.step_speedup_low
+    assert gain.step_speedup_low == pytest.approx(view.step_now_s / view.step_then_s.high)
+    assert gain.placements_measured >= 1
+    await rack.down()
+
+
+async def test_a_prediction_meets_what_is_measured_after_the_regroup(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    commands, queries = rack.service.commands, rack.service.queries
+    asked = await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    plan = await commands.make_plan(PlanRequest())
+    done = await commands.apply(plan, wait_s=60)
+    assert done.state == "committed"
+
+    async def met() -> bool:
+        return any(p.state == "met" and p.cause == "plan" for p in await queries.predictions())
+
+    await rack.until(met)
+    found = {p.cause: p for p in await queries.predictions()}
+    judged = found["plan"]
+    assert judged.error is not None and judged.error < 0.02
+    assert judged.measured_s is not None and judged.measured_at
+    homes = {e.name: e.home for e in await queries.endpoints() if e.name in TOGETHER}
+    assert judged.homes == homes
+    whatif = next(p for p in await queries.predictions() if p.id == asked.prediction)
+    assert whatif.state == ("met" if homes == TOGETHER else "open")
+    await rack.down()
+
+
+async def test_predictions_outlive_a_restart_and_ids_are_not_used_again(tmp_path: Path) -> None:
+    rack, recorder = await started(tmp_path)
+    before = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    again = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert again.prediction == before.prediction
+    await rack.down()
+    await rack.up(facts=recorder)
+    (kept,) = await rack.service.queries.predictions()
+    assert (kept.id, kept.state, kept.homes) == (before.prediction, "open", TOGETHER)
+    await rack.state("red", "running")
+    await known(rack)
+    other = await rack.service.commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
+    assert other.prediction != before.prediction
+    await rack.service.commands.cancel("red")
+
+    async def expired() -> bool:
+        return all(p.state == "expired" for p in await rack.service.queries.predictions())
+
+    await rack.until(expired)
+    await rack.down()
+    await rack.up(facts=recorder)
+    assert [p.state for p in await rack.service.queries.predictions()] == ["expired", "expired"]
+    await rack.down()
+
+
+async def test_a_refused_write_leaves_no_prediction(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    rack.disk.fault, rack.disk.after, rack.disk.times = "full", 0, 10**6
+    with pytest.raises(ServiceError):
+        await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert await rack.service.queries.predictions() == []
+    rack.disk.release()
+    await rack.down()
+
+
+async def test_only_predictions_of_the_projects_that_are_asked_for(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert len(await rack.service.queries.predictions({"default"})) == 1
+    assert await rack.service.queries.predictions({"other"}) == []
+    await rack.down()
+
+
+@pytest.mark.parametrize(
+    ("homes", "message"),
+    [
+        ({"gpu5": "as0"}, "not an endpoint of job red"),
+        ({"gpu2": "as9"}, "no aggregator as9"),
+        ({"gpu0": "as0"}, "there already"),
+        ({}, "there already"),
+    ],
+)
+async def test_homes_that_make_no_sense_are_refused(
+    tmp_path: Path, homes: dict[str, str], message: str
+) -> None:
+    rack, _ = await started(tmp_path)
+    with pytest.raises(ServiceError, match=message) as caught:
+        await rack.service.commands.whatif("red", WhatIfRequest(homes=homes))
+    assert caught.value.code == "invalid"
+    assert caught.value.object == "job/red"
+    await rack.down()
+
+
+async def test_only_running_jobs_have_a_next_step(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    commands = rack.service.commands
+    await commands.cancel("red")
+    with pytest.raises(ServiceError, match="is cancelled") as caught:
+        await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert caught.value.code == "conflict"
+    with pytest.raises(ServiceError, match="no job green"):
+        await commands.whatif("green", WhatIfRequest(homes=TOGETHER))
+    await rack.down()
+
+
+async def test_without_facts_traffic_gives_the_ratio_or_nothing(tmp_path: Path) -> None:
+    rack, recorder = await started(tmp_path)
+    await rack.down()
+    await rack.up()
+    await rack.state("red", "running")
+    view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert view.step_then_s is None and view.step_now_s is None
+    assert view.change is None
+    assert view.unidentified == ["step_s: nothing was measured of this job"]
+    await rack.down()
+    del recorder
+
+
+async def test_facts_of_the_old_placement_do_not_count_after_a_move(tmp_path: Path) -> None:
+    rack, recorder = await started(tmp_path)
+    recorder.silent.add("red")
+    await rack.service.commands.attach("gpu2", AttachRequest(aggregator="as0"), wait_s=60)
+    state = rack.service._state
+    assert rack.service._meter.current(state.jobs["red"], state.light.homes()) is None
+    await rack.down()
+
+
+async def test_the_oldest_predictions_are_forgotten(tmp_path: Path) -> None:
+    rack, _ = await started(tmp_path)
+    state = rack.service._state
+    await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    (first,) = state.predictions.values()
+    for _ in range(KEPT_PREDICTIONS):
+        made: PredictionRecord = replace(first, id=state.predictions.next_id(), state="expired")
+        state.predictions.put(made)
+    assert len(state.predictions) == KEPT_PREDICTIONS
+    assert first.id not in state.predictions
+    await rack.down()

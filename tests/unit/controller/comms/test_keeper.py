@@ -1,0 +1,143 @@
+"""The keeper over a controller with fakes: restarts, ended jobs, lying and silent servers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.base.errors import ServiceError
+from controller.comms import keeper
+from controller.devices.engine import Record, Recording
+from controller.schema.comms import CommsView
+from controller.schema.jobs import JobRequest
+from tests.unit.controller.fakes import Rack
+from tests.unit.measure.comms.parts import recording
+
+MB = 10**6
+
+
+@pytest_asyncio.fixture
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+    one = Rack(tmp_path)
+    await one.up()
+    yield one
+    await one.down()
+
+
+async def running(rack: Rack, name: str = "red", **fields: object) -> None:
+    request = JobRequest.model_validate({"name": name, "count": 2, "command": ["x"], **fields})
+    await rack.service.commands.submit(request)
+    await rack.state(name, "running")
+
+
+def recorded(rack: Rack, calls: int, *, job: str = "red", **fields: object) -> list[Recording]:
+    """Return what the servers of a job's ranks say of them."""
+    found = []
+    for spec in rack.engine.specs[job]:
+        one = recording([(MB, k, k + 0.1) for k in range(calls)], rank=spec.rank)
+        own = replace(one, job=job, epoch=spec.epoch, server=spec.server)
+        found.append(replace(own, **fields))  # type: ignore[arg-type]
+    return found
+
+
+async def view(rack: Rack, job: str = "red", rank: int | None = None) -> CommsView:
+    await rack.service._comms.read()
+    return await rack.service.queries.comms(job, rank=rank, since_s=None)
+
+
+def calls(shown: CommsView) -> int:
+    return sum(row.calls for row in shown.rows)
+
+
+async def test_a_job_is_recorded_unless_it_asks_not_to_be(rack: Rack) -> None:
+    await running(rack)
+    await running(rack, "blue", record="off")
+    assert {s.record for s in rack.engine.specs["red"]} == {Record.COUNTS}
+    assert {s.record for s in rack.engine.specs["blue"]} == {Record.OFF}
+    assert (await view(rack, "blue")).ranks[0].recorder == "off"
+
+
+async def test_the_ranks_of_a_job_are_summed(rack: Rack) -> None:
+    await running(rack)
+    rack.engine.recorded = recorded(rack, 10)
+    shown = await view(rack)
+    assert calls(shown) == 20
+    assert calls(await view(rack, rank=1)) == 10
+    assert rack.service.queries.collectives()["red"][("all_reduce", 4**10)].calls == 20
+    with pytest.raises(ServiceError, match="no rank 2"):
+        await view(rack, rank=2)
+
+
+async def test_the_last_figures_of_an_ended_job_stay(rack: Rack) -> None:
+    await running(rack)
+    rack.engine.recorded = recorded(rack, 10)
+    await view(rack)
+    rack.engine.exit("red", 0, 0)
+    rack.engine.exit("red", 1, 0)
+    await rack.state("red", "completed")
+    rack.engine.recorded = recorded(rack, 12)  # the agents keep the very last
+    assert calls(await view(rack)) == 24
+    rack.engine.recorded = []
+    assert calls(await view(rack)) == 24
+    assert rack.service.queries.collectives() == {}
+
+
+async def test_a_restarted_controller_asks_again(rack: Rack) -> None:
+    await running(rack)
+    rack.engine.recorded = recorded(rack, 10)
+    assert calls(await view(rack)) == 20
+    await rack.down()
+    await rack.up()
+    assert calls(await view(rack)) == 20
+
+
+async def test_a_server_speaks_for_its_own_ranks_only(rack: Rack) -> None:
+    await running(rack)
+    rack.engine.recorded = [
+        *recorded(rack, 10, server="srv-other"),
+        *recorded(rack, 10, epoch=99),
+        *recorded(rack, 10, rank=7),
+        *recorded(rack, 10, job="red"),
+    ]
+    rack.engine.recorded = [r for r in rack.engine.recorded if r.job == "red"][:6]
+    assert calls(await view(rack)) == 0
+
+
+async def test_a_silent_server_leaves_what_is_known(rack: Rack) -> None:
+    await running(rack)
+    rack.engine.recorded = recorded(rack, 10)
+    await view(rack)
+    rack.engine.lost = {spec.server for spec in rack.engine.specs["red"]}
+    shown = await view(rack)
+    assert calls(shown) == 20
+    rack.engine.lost = set()
+
+
+async def test_ended_jobs_are_dropped_in_the_end(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "MOST_ENDED", 1)
+    for name in ("red", "blue"):
+        await running(rack, name)
+        rack.engine.recorded = recorded(rack, 10, job=name)
+        await view(rack, name)
+        rack.engine.exit(name, 0, 0)
+        rack.engine.exit(name, 1, 0)
+        await rack.state(name, "completed")
+    rack.engine.recorded = []
+    assert calls(await view(rack, "red")) == 0
+    assert calls(await view(rack, "blue")) == 20
+
+
+async def test_facts_are_those_of_the_steps(rack: Rack) -> None:
+    await running(rack)
+    assert rack.service._comms.facts("red") is None
+    rack.engine.recorded = recorded(rack, 20)
+    await view(rack)
+    found = rack.service._comms.facts("red")
+    assert found is not None
+    assert (found.step_s, found.ranks) == (pytest.approx(1.0), 2)
