@@ -20,6 +20,10 @@ from recorder.python.lightloom_writer import BINS, bin_of
 
 EVERY_S = 60.0
 WINDOW_S = 2.0
+LONGEST_WINDOW_S = 10.0
+"""For jobs with long steps."""
+_STEPS = 6.0
+"""A window shall see so many steps."""
 PATIENCE = 3
 """Failures without a pause: TensorFlow takes a while to start."""
 MOST_PAUSE = 16
@@ -57,6 +61,10 @@ class Profiled:
     """A window of ours may still run: it was broken off, or its end was not seen."""
     never: bool = False
     """It is not asked any more."""
+    step_s: float | None = None
+    """Of the latest window; None where it saw no steps."""
+    most_s: float = LONGEST_WINDOW_S
+    """The longest window that is asked for: less where longer ones failed."""
 
     def coverage(self, now_s: float) -> float:
         """Return the share of the time that windows cover, at ``now_s`` on the monotonic clock."""
@@ -72,6 +80,14 @@ def asked_now(known: Profiled) -> tuple[bool, Profiled]:
     return True, known
 
 
+def window_s(known: Profiled, period_s: float | None) -> float:
+    """Return how long the next window is; ``period_s`` is that of the bursts on the wire."""
+    wanted = _STEPS * (known.step_s or period_s or 0.0)
+    if known.step_s is None and known.calls and known.latest is not None:
+        wanted = max(wanted, 2 * known.latest.length_s)
+    return max(WINDOW_S, min(wanted, known.most_s))
+
+
 def failed(known: Profiled, failure: Failure) -> Profiled:
     """Return what is known after a failure: longer pauses, or the end."""
     failures = known.failures + 1
@@ -83,6 +99,7 @@ def failed(known: Profiled, failure: Failure) -> Profiled:
         failures=failures,
         pause=0 if failures <= PATIENCE else min(2 ** min(failures - PATIENCE, 10), MOST_PAUSE),
         doubtful=failure == "silent",
+        most_s=known.most_s / 2 if failure in ("silent", "invalid") else known.most_s,
         never=failure in ("busy", "none"),
     )
 
@@ -137,6 +154,7 @@ def added(
 def _with_steps(known: Profiled, profile: Profile) -> Profiled:
     """Count the steps of the latest window, and in them the waits for the input."""
     steps = steps_of(_Steps(known.operations, known.calls), 2)
+    known = replace(known, step_s=None if steps is None else steps.step_s)
     if steps is None or not profile.waits:
         return known
     operations = {row.op: row for row in known.operations}

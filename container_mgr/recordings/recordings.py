@@ -2,7 +2,7 @@
 
 Recorders' files are read every ten seconds, and once more at a rank's end: the last steps count.
 NICs are watched for some seconds in every thirty. Both happen in threads of their own. The profiler
-of a TensorFlow worker is asked for two seconds in every sixty, by a process of its own.
+of a TensorFlow worker is asked for two to ten seconds in every sixty, by a process of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.place import Place
 from container_mgr.recordings.profiled import EVERY_S as ASK_EVERY_S
-from container_mgr.recordings.profiled import WINDOW_S as ASKED_S
 from container_mgr.recordings.profiled import Profiled
 from container_mgr.recordings.recording import Read, Recording, read_of
 from container_mgr.recordings.shown import NOTHING
@@ -264,7 +263,8 @@ class Recordings:
         before = self._disturbed[job]
         address = f"{container.nic.ip}:{container.profiler_port}"
         try:
-            profile = await self._ask(place.pidfd, address, ASKED_S)
+            seconds = profiled.window_s(known, watched.wire.period_s if watched.wire else None)
+            profile = await self._ask(place.pidfd, address, seconds)
         except OSError as error:
             _log.warning("profiler not asked", container=name, reason=str(error))
             return

@@ -127,6 +127,36 @@ def test_failures_are_followed_by_ever_longer_pauses(failure: Failure) -> None:
     assert added(known, trained()).failures == 0
 
 
+def slow(step_ms: int, window_s: float) -> Profile:
+    """Return a window of steps with one all-reduce each, and nothing else."""
+    length_ms = round(1000 * window_s)
+    calls = [("a:CollectiveReduceV2", at, at + 20) for at in range(0, length_ms, step_ms)]
+    return xspace.read(made(*calls, length=length_ms))
+
+
+@pytest.mark.parametrize("step_ms", [450, 700, 1200, 2400])
+@pytest.mark.parametrize("seen_on_the_wire", [True, False])
+def test_windows_grow_until_they_see_steps(step_ms: int, seen_on_the_wire: bool) -> None:
+    known, lengths = NEW, []
+    for _ in range(4):
+        period_s = step_ms / 1000 if seen_on_the_wire else None
+        lengths.append(profiled.window_s(known, period_s))
+        known = added(known, slow(step_ms, lengths[-1]))
+    assert known.step_s == pytest.approx(step_ms / 1000)
+    assert lengths[0] == pytest.approx(min(6 * step_ms / 1000, 10) if seen_on_the_wire else 2)
+    assert max(lengths) <= 10
+    # Short steps bring short windows back.
+    assert profiled.window_s(added(known, trained()), 0.1) == 2
+
+
+def test_windows_of_workers_that_do_not_answer_shrink() -> None:
+    known = profiled.failed(added(NEW, slow(1200, 2)), "silent")
+    assert profiled.window_s(known, 1.2) == 5
+    assert profiled.window_s(profiled.failed(known, "invalid"), 1.2) == 2.5
+    assert profiled.window_s(profiled.failed(profiled.failed(known, "invalid"), "silent"), 9) == 2
+    assert profiled.window_s(added(NEW, xspace.read(made())), None) == 2, "an idle worker"
+
+
 def test_what_has_no_profiler_is_asked_once() -> None:
     assert not profiled.asked_now(profiled.failed(NEW, "none"))[0]
 

@@ -29,6 +29,7 @@ class World:
         self.ranks: list[FakeRank] = []
         self.paused: set[str] = set()
         self.asked: list[str] = []
+        self.seconds: list[float] = []
         self.answer: Profile | Failure = WINDOW
         self.meanwhile: Callable[[], None] = lambda: None
         self.kept = self.made()
@@ -44,6 +45,7 @@ class World:
 
     async def ask(self, pidfd: int, address: str, seconds: float) -> Profile:
         self.asked.append(address)
+        self.seconds.append(seconds)
         self.meanwhile()
         if isinstance(self.answer, str):
             raise AskError(self.answer)
