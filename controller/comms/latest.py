@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
@@ -16,32 +17,38 @@ from measure.links.model import link_model, tells_paths
 from scheduler.steptime.road import LinkModel
 
 LOOK_EVERY_S = 10.0
+MOST_LINKS = 8
+"""Measurements of links that count: an older one for the classes that no newer one has."""
 
-Kind = Literal["links", "collectives"]
+Fits = Mapping[str, tuple[float, float]]
 log = structlog.get_logger(__name__)
 
 
 class LatestResults:
-    """Holds the newest valid result of each type that was measured here. Belongs to the loop."""
+    """Holds the newest valid results that were measured here. Belongs to the loop."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: dict[Kind, tuple[str, Mapping[str, Any]]] = {}
+        self._collectives: tuple[str, Mapping[str, Any]] | None = None
+        self._fits: dict[str, Fits] = {}
+        """By id of a measurement of links, the newest first."""
         self._links: LinkModel | None = None
 
     def links(self) -> LinkModel | None:
-        """Return the links as the newest measurement of each pair alone tells; None before one."""
+        """Return each class as the newest measurement that has it tells; None before the first.
+
+        Pairs are measured alone. A measurement of two endpoints says nothing of other classes.
+        """
         return self._links
 
     def collectives(self) -> tuple[str, Mapping[str, Any]] | None:
         """Return the id and the result of the latest measurement of collectives."""
-        return self._known.get("collectives")
+        return self._collectives
 
     async def refresh(self) -> None:
         """Look for newer results. ServiceError when the store cannot be read."""
-        await self._refresh("collectives")
-        if await self._refresh("links", _of_paths):
-            self._links = _model(self._known.get("links"))
+        await self._refresh_collectives()
+        await self._refresh_links()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -52,36 +59,59 @@ class LatestResults:
                 log.warning("measured results unread", error=error.message)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _refresh(
-        self, kind: Kind, suits: Callable[[MeasurementRecord], bool] = lambda record: True
-    ) -> bool:
-        """Return whether another result is the latest now."""
-        record, known = self._state.measurements.latest(kind, suits), self._known.get(kind)
+    async def _refresh_collectives(self) -> None:
+        record, known = next(self._state.measurements.valid("collectives"), None), self._collectives
         if record is None:
-            return self._known.pop(kind, None) is not None
-        if known is not None and known[0] == record.id:
-            return False
+            self._collectives = None
+        elif known is None or known[0] != record.id:
+            result = await self._result(record)
+            if result is not None:
+                self._collectives = record.id, result
+
+    async def _refresh_links(self) -> None:
+        records = self._state.measurements.valid("links", _of_paths)
+        found: dict[str, Fits] = {}
+        for record in list(itertools.islice(records, MOST_LINKS)):
+            if record.id in self._fits:
+                found[record.id] = self._fits[record.id]
+            elif (result := await self._result(record)) is not None:
+                found[record.id] = _fits_of(record.id, result)
+        if found != self._fits:
+            self._fits, self._links = found, _model(found)
+
+    async def _result(self, record: MeasurementRecord) -> Mapping[str, Any] | None:
         text = self._state.measurements.results.get(record.id)
         if text is None:
             text = await self._state.store.measurement_result(record.id)
         if text is None:
-            return False
-        self._known[kind] = record.id, await asyncio.to_thread(json.loads, text)
-        return True
+            return None
+        result: Mapping[str, Any] = await asyncio.to_thread(json.loads, text)
+        return result
 
 
 def _of_paths(record: MeasurementRecord) -> bool:
     return tells_paths(record.settings)
 
 
-def _model(known: tuple[str, Mapping[str, Any]] | None) -> LinkModel | None:
-    """Return the classes of a result; None where no fit can be true: a job wrote the figures."""
-    if known is None:
-        return None
-    ident, result = known
+def _fits_of(ident: str, result: Mapping[str, Any]) -> Fits:
+    """Return the classes of a result; none where a fit cannot be true: a job wrote the figures."""
     try:
-        found = link_model(result)
+        return link_model(result)
     except (ValueError, KeyError, TypeError) as error:
         log.warning("measured links refused", measurement=ident, reason=str(error))
+        return {}
+
+
+def _model(found: Mapping[str, Fits]) -> LinkModel | None:
+    """Return what the measurements tell together; ``found`` has the newest first. Pure."""
+    classes: dict[str, tuple[float, float]] = {}
+    sources: list[str] = []
+    for ident, fits in found.items():
+        fresh = {name: fit for name, fit in fits.items() if name not in classes}
+        if fresh:
+            classes.update(fresh)
+            sources.append(ident)
+    if not classes:
         return None
-    return LinkModel(found, source=f"measurement {ident}") if found else None
+    word = "measurement" if len(sources) == 1 else "measurements"
+    return LinkModel(classes, source=f"{word} {', '.join(sources)}")

@@ -123,12 +123,11 @@ class Measurements(Mapping[str, MeasurementRecord]):
                 gone.append(record.id)
         return tuple(reversed(gone))
 
-    def latest(
+    def valid(
         self, kind: str, suits: Callable[[MeasurementRecord], bool] = lambda record: True
-    ) -> MeasurementRecord | None:
-        """Return the newest valid measurement that suits, imports left out; None without one."""
+    ) -> Iterator[MeasurementRecord]:
+        """Yield the valid measurements that suit, the newest first; imports are left out."""
         for record in reversed(self._records.values()):
             ours = record.type == kind and record.fabric is not None
             if ours and record.state == "completed" and record.valid and suits(record):
-                return record
-        return None
+                yield record

@@ -93,6 +93,29 @@ async def test_predictions_rest_on_the_newest_valid_links_also_after_a_restart(
     await rack.down()
 
 
+async def test_a_measurement_of_few_endpoints_leaves_other_classes_as_they_were(
+    tmp_path: Path,
+) -> None:
+    across = {"class": "as0-as1", "alpha_s": 3e-4, "beta": 1e7}
+    kind = Fitting(fits=[*FITS, across])
+    rack = MeasuringRack(tmp_path, kind)
+    await rack.up()
+    await measured(rack, "m1")
+    kind.fits = [{"class": "same aggregator", "alpha_s": 2e-4, "beta": 2e7}]
+    await measured(rack, "m2")
+    model = await known(rack)
+    assert model is not None
+    assert model.fits == {"same aggregator": (2e-4, 2e7), "as0-as1": (3e-4, 1e7)}
+    assert model.source == "measurements m2, m1"
+    kind.fits = [{"class": "same aggregator", "alpha_s": 0, "beta": -1}]  # a job wrote it
+    await measured(rack, "m3")
+    assert await source(rack) == "measurements m2, m1"
+    await rack.service.commands.remove_measurement("m1")
+    model = await known(rack)
+    assert model is not None and model.fits == {"same aggregator": (2e-4, 2e7)}
+    await rack.down()
+
+
 @pytest.mark.parametrize("fits", [[{"class": "x"}], [{"class": "x", "alpha_s": 0, "beta": 0}], []])
 async def test_fits_that_are_none_are_not_used(tmp_path: Path, fits: Sequence[Row]) -> None:
     rack = MeasuringRack(tmp_path, Fitting(fits=fits))
