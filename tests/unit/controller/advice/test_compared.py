@@ -12,6 +12,7 @@ import pytest
 from controller.advice import desk
 from controller.base.errors import ServiceError
 from controller.measurements import runner
+from controller.plans import automatic
 from controller.schema.advice import PredictionView
 from controller.schema.jobs import JobRequest
 from controller.schema.measurements import MeasurementView
@@ -57,6 +58,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
     monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
     monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
+    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.05)
 
 
 class ComparingRack(MeasuringRack):

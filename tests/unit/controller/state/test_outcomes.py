@@ -83,7 +83,8 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     with failpoints.hooked(faulty_from(rack, f"{point}.before", fault)):
-        first = await rack.service.commands.apply(plan, wait_s=5)
+        first = await rack.service.commands.apply(plan, wait_s=1)
+        await rack.until(lambda: rack.disk.fault != "")
         rack.disk.release()
 
         async def over() -> bool:
