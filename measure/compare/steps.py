@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from measure.compare.settings import WARM_UP
@@ -21,13 +21,15 @@ class RunSteps:
     """The steps of one run after its warm-up. Seconds.
 
     Lengths are those of the lowest rank that printed any. The parts are of the rank that the others
-    wait for: it computes longest, and the time that it sees in collectives is the transfer.
+    wait for: it computes longest, and the time that it sees in collectives is the least.
     """
 
     step_s: tuple[float, ...] = ()
     compute_s: tuple[float, ...] = ()
     comm_s: tuple[float, ...] = ()
     wait_s: tuple[float, ...] = ()
+    other_s: tuple[float, ...] = ()
+    """What the lowest rank's step has besides its compute, communication and wait."""
     gradient_bytes: float = 0.0
 
 
@@ -68,8 +70,16 @@ def steps_of(lines: Iterable[Line], run: int, most: int) -> RunSteps:
         column("compute_s", whole, max),
         column("comm_s", whole, min),
         column("wait_s", whole, max),
+        tuple(_other(line.record) for line in first),
         gradient,
     )
+
+
+def _other(record: Mapping[str, Json]) -> float:
+    """Return the seconds of a step that its parts leave; 0 where they overlap."""
+    names = ("compute_s", "comm_s", "wait_s")
+    told = sum(_seconds(record.get(name)) or 0.0 for name in names)
+    return max((_seconds(record.get("step_s")) or 0.0) - told, 0.0)
 
 
 def pooled(runs: Sequence[RunSteps]) -> Summary | None:
@@ -105,8 +115,12 @@ def _told(ranks: int, runs: Sequence[RunSteps], steps: Summary | None) -> StepFa
         return None
     waits = [value for run in runs for value in run.wait_s]
     waited = median(waits) if len(waits) == steps.n else None
-    comm = min(median(comms), steps.median)
-    exposed = min(max(steps.median - median(computes) - (waited or 0.0), 0.0), comm)
+    # Ranks leave a collective one after the other, and the last of them may compute longest: then
+    # the step has more communication than any rank sees, and what compute leaves of it is right.
+    rest = steps.median - median(computes) - (waited or 0.0)
+    others = [value for run in runs for value in run.other_s]
+    exposed = max(rest - median(others), 0.0)
+    comm = max(min(median(comms), steps.median), exposed)
     return StepFacts(
         ranks=ranks,
         step_s=steps.median,
