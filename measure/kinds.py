@@ -51,6 +51,8 @@ class Fabric:
     emulated: bool = False
     fits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Links as measured, by class: latency in s, goodput in bytes/s (``LinkModel``)."""
+    ring_share: float = 1.0
+    """Share of a link's goodput that a measured ring got."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

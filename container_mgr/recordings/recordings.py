@@ -36,14 +36,14 @@ KEPT_S = 900.0
 """A controller that was away for less gets the last figures of ranks that ended meanwhile."""
 MOST_ENDED = 512
 MOST_ENDED_ROWS = 20_000
-LONGEST_WINDOW_S = 20.0
+LONGEST_WINDOW_S = 25.0
 """For jobs with long steps. The number of ticks stays the same."""
 MOST_ASKED = 16
 """Profilers that are asked at once: each is a process, for some seconds."""
 MARK = "profiles-itself"
 """The file that keeps a restarted agent from asking a rank again."""
-_PERIODS = 8
-"""A window shall see so many steps."""
+_PERIODS = 12
+"""A window shall see so many steps: the step model uses facts of ten or more."""
 
 Ask = Callable[[int, str, float], Awaitable[Profile]]
 """As :func:`asking.ask`."""
@@ -172,7 +172,7 @@ class Recordings:
             if found is None:
                 continue
             watched.wire, watched.wire_time = found, self._clock()
-            watched.window_s = _next_window(found)
+            watched.window_s = next_window(found)
 
     async def run_looks(self) -> None:
         """Look until cancelled."""
@@ -346,7 +346,7 @@ class Recordings:
             del self._disturbed[job]
 
 
-def _next_window(found: Bursts) -> float:
+def next_window(found: Bursts) -> float:
     """Return how long the next window of this rank should be."""
     if found.period_s is None:
         longer = 2 * found.window_s if found.bursts else WINDOW_S

@@ -15,8 +15,8 @@ from container_mgr.recordings.bursts import Tick
 from container_mgr.values import NIC_IN_CONTAINER
 
 WINDOW_S = 5.0
-TICKS = 250
-"""Of a window of any length; 50 a second in the shortest."""
+TICKS = 375
+"""Of a window of any length; 75 a second in the shortest."""
 EVERY_S = 30.0
 CORE_SHARE = 0.01
 FIRST_RANKS = 8

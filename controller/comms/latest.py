@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from controller.base.errors import ServiceError
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.state import State
+from measure.collectives.matching import ring_share
 from measure.links.model import link_model, tells_paths
 from scheduler.steptime.road import LinkModel
 
@@ -33,13 +35,18 @@ class LatestResults:
         self._fits: dict[str, Fits] = {}
         """By id of a measurement of links, the newest first."""
         self._links: LinkModel | None = None
+        self._ring_share: float | None = None
 
     def links(self) -> LinkModel | None:
         """Return each class as the newest measurement that has it tells; None before the first.
 
-        Pairs are measured alone. A measurement of two endpoints says nothing of other classes.
+        Pairs are measured alone. A measurement of two endpoints says nothing of other classes. What
+        a ring makes of the links is that of the latest collectives, as far as these tell it.
         """
-        return self._links
+        if self._links is None or self._ring_share is None or self._collectives is None:
+            return self._links
+        source = f"{self._links.source}, rings by {self._collectives[0]}"
+        return replace(self._links, ring_share=self._ring_share, source=source)
 
     def collectives(self) -> tuple[str, Mapping[str, Any]] | None:
         """Return the id and the result of the latest measurement of collectives."""
@@ -62,11 +69,12 @@ class LatestResults:
     async def _refresh_collectives(self) -> None:
         record, known = next(self._state.measurements.valid("collectives"), None), self._collectives
         if record is None:
-            self._collectives = None
+            self._collectives = self._ring_share = None
         elif known is None or known[0] != record.id:
             result = await self._result(record)
             if result is not None:
                 self._collectives = record.id, result
+                self._ring_share = _share_of(record.id, result)
 
     async def _refresh_links(self) -> None:
         records = self._state.measurements.valid("links", _of_paths)
@@ -100,6 +108,14 @@ def _fits_of(ident: str, result: Mapping[str, Any]) -> Fits:
     except (ValueError, KeyError, TypeError) as error:
         log.warning("measured links refused", measurement=ident, reason=str(error))
         return {}
+
+
+def _share_of(ident: str, result: Mapping[str, Any]) -> float | None:
+    try:
+        return ring_share(result)
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("measured collectives refused", measurement=ident, reason=str(error))
+        return None
 
 
 def _model(found: Mapping[str, Fits]) -> LinkModel | None:

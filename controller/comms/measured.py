@@ -8,14 +8,12 @@ from controller.comms.latest import LatestResults
 from controller.schema.comms import CommsRowView, CommsView
 from controller.state.records import JobRecord
 from controller.state.state import State
-from measure.collectives.matching import matching
+from measure.collectives.matching import LEAST_BYTES, matching
 
 RingRate = Callable[[Sequence[str], Mapping[str, str | None]], float | None]
 """Bytes/s that measured links let a ring have that is alone: its members in order, and all homes.
 None where the links were not measured."""
 
-LEAST_BYTES = 2**20
-"""Below this size latency rules, and the rate of links says nothing."""
 _RING_OPERATIONS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 

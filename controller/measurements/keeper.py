@@ -155,7 +155,7 @@ class MeasurementKeeper:
         kind = self._kind(request.type)
         fabric = pick(state, request.endpoints, request.homes, self._claimed())
         if (links := self._parts.links()) is not None:
-            fabric = replace(fabric, fits=links.fits)
+            fabric = replace(fabric, fits=links.fits, ring_share=links.ring_share)
         settings, runs = await self._planned(kind, request, fabric)
         used = {name for run in runs for name in run.endpoints}
         record = MeasurementRecord(

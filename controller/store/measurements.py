@@ -67,6 +67,7 @@ def _document(record: MeasurementRecord) -> dict[str, Any]:
         "free_ports": dict(fabric.free_ports),
         "emulated": fabric.emulated,
         "fits": {name: list(fit) for name, fit in fabric.fits.items()},
+        "ring_share": fabric.ring_share,
     }
     return body
 

@@ -199,7 +199,7 @@ class StepMeter:
         if self._site_roads is None:
             return None
         model = self._links()
-        access = model.access_bps if model else None
+        access = model.ring_bps if model else None
         return Roads(
             rings,
             homes,
@@ -243,7 +243,7 @@ class StepMeter:
         if told is not None and told.seen and now is not None and then is not None:
             seen = list(told.seen.values())
             facts = seen[-1].facts
-            known = identify(seen, self._access_bps(facts, after.access_bps))
+            known = identify(seen, self._access_bps(facts, after.ring_bps))
             predicted = known.predict(then)
             count = f"{facts.steps} recorded steps ({facts.source}) at {_placements(len(seen))}"
             return Outlook(
@@ -284,7 +284,7 @@ class StepMeter:
         here, there = now.to(""), then.to("")
         if here is None or there is None:
             return None
-        known = identify([Seen(facts, here)], self._access_bps(facts, now.access_bps))
+        known = identify([Seen(facts, here)], self._access_bps(facts, now.ring_bps))
         return known.speedup(here, there)
 
     def _access_bps(self, facts: StepFacts, measured: float | None) -> float:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from measure.collectives.definitions import Operation
 from measure.envelope import Json
+from scheduler.steptime.identify import GOODPUT
 
+LEAST_BYTES = 2**20
+"""Below this size latency rules, and the rate of links says nothing."""
+LEAST_SHARE = 0.2
+"""A ring that gets less of its links waits for something that is no link."""
 LARGEST_RATIO = 2.0
 """A point of a size further off, as a factor, says nothing of a call."""
 
@@ -35,6 +41,21 @@ def matching(
     if near is None or _ratio(near, size) > LARGEST_RATIO:
         return None
     return found[near], near
+
+
+def ring_share(result: Mapping[str, Json]) -> float | None:
+    """Return the share of its slowest link's goodput that a large all-reduce got, at most 1.
+
+    The largest size counts, and of several rings the one that got most. None where no ring tells.
+    Raises ValueError, KeyError or TypeError for what is no result of collectives.
+    """
+    found = [
+        (int(row["size"]), float(row["link_share"]) / GOODPUT)
+        for row in result["rows"]
+        if row["operation"] == Operation.ALL_REDUCE.value and row.get("link_share") is not None
+    ]
+    size, share = max(found, default=(0, 0.0))
+    return min(share, 1.0) if size >= LEAST_BYTES and share >= LEAST_SHARE else None
 
 
 def loads(homes: Sequence[str | None]) -> Counter[tuple[str | None, str | None]]:

@@ -59,8 +59,8 @@ def road_of(placement: Placement, fabric: Fabric) -> Road | None:
 
 
 def access_of(fabric: Fabric) -> float | None:
-    """Return the rate of an access link in bit/s, headers included: measured, else stated."""
-    goodput = LinkModel(fabric.fits).access_bps
+    """Return what a ring gets of an access link, with headers: measured, else stated. bit/s."""
+    goodput = LinkModel(fabric.fits, ring_share=fabric.ring_share).ring_bps
     return fabric.access_bps if goodput is None else goodput / GOODPUT
 
 

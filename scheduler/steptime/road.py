@@ -52,6 +52,9 @@ class LinkModel:
     fits: Mapping[str, tuple[float, float]]
     source: str = ""
     """The measurement that they come from."""
+    ring_share: float = 1.0
+    """Share of a link's goodput that a ring of many ranks was measured to get: its copies and its
+    waits take the rest, at every rate."""
 
     def hop_s(self, ring: Sequence[str], homes: Mapping[str, str | None]) -> float:
         """Return the latency of the ring's slowest hop; 0 for classes that were not measured."""
@@ -63,6 +66,12 @@ class LinkModel:
         """Goodput of an access link in bit/s; None where it was not measured."""
         fit = self.fits.get(SAME_AGGREGATOR)
         return None if fit is None else 8.0 * fit[1]
+
+    @property
+    def ring_bps(self) -> float | None:
+        """Payload that a ring gets of an access link, in bit/s; None where it was not measured."""
+        access = self.access_bps
+        return None if access is None else self.ring_share * access
 
     def adjusted(self, roads: SharedLinks) -> SharedLinks:
         """Return the links with measured rates for those that a single flow fills.
@@ -149,6 +158,11 @@ class Roads:
     def access_bps(self) -> float | None:
         """Measured goodput of an access link in bit/s."""
         return self._model.access_bps if self._model else None
+
+    @property
+    def ring_bps(self) -> float | None:
+        """Payload that a ring was measured to get of an access link, in bit/s."""
+        return self._model.ring_bps if self._model else None
 
     def to(self, focus: str) -> Road | None:
         """Return the road of one ring; None if a member is dark.

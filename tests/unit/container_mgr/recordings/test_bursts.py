@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container_mgr.recordings.bursts import Bursts, Tick, find
+from container_mgr.recordings.recordings import next_window
+from container_mgr.recordings.wire import TICKS, WINDOW_S
+from scheduler.steptime.identify import LEAST_STEPS
 
 RATE = 10e6
 
@@ -127,3 +130,17 @@ def test_any_counters_give_possible_figures(steps: list[tuple[float, int]]) -> N
     assert 0 <= found.burst_s <= found.window_s
     assert found.sent_bytes is not None
     assert 0 <= found.sent_bytes <= sent
+
+
+@pytest.mark.parametrize("period_s", [0.1, 0.6, 1.2, 2.0])
+def test_the_window_after_the_first_holds_enough_steps_for_the_step_model(period_s: float) -> None:
+    window_s = WINDOW_S
+    for _ in range(3):
+        count = int(window_s / period_s) + 2
+        begins = [(k + 0.3) * period_s for k in range(count)]
+        busy = [(b, b + period_s / 2) for b in begins]
+        found = find(ticks(busy, window_s, every_s=window_s / TICKS))
+        assert found is not None
+        window_s = next_window(found)
+    assert found.bursts - 1 >= LEAST_STEPS
+    assert found.period_s == pytest.approx(period_s, rel=0.05)

@@ -66,7 +66,7 @@ class ComparingRack(MeasuringRack):
         return await super(MeasuringRack, self).up(
             kinds={"compare": COMPARE},
             facts=Recorder(),
-            links=lambda: LinkModel(FITS),
+            links=lambda: LinkModel(FITS, ring_share=0.9),
         )
 
 
@@ -145,7 +145,7 @@ async def test_the_users_job_meets_it_after_a_restart(tmp_path: Path) -> None:
     await rack.down()
     await rack.up()
     kept = rack.service._state.measurements["m1"].fabric
-    assert kept is not None and kept.fits == FITS
+    assert kept is not None and (kept.fits, kept.ring_share) == (FITS, 0.9)
     await go_there(rack, hybrid["homes"])
     await submit(rack, "other", hybrid["endpoints"], command=["train", "--slow"])
 

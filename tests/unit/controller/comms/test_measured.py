@@ -15,6 +15,7 @@ from controller.schema.comms import CommsView
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.writes import PutMeasurement
 from measure.kinds import Fabric
+from scheduler.steptime.identify import GOODPUT
 from tests.unit.controller.comms.test_keeper import running, view
 from tests.unit.controller.fakes import Rack
 from tests.unit.measure.comms.parts import training
@@ -154,3 +155,24 @@ async def test_measured_links_reach_the_step_model_and_survive_a_restart(rack: R
     measured(rack, "m2", [fit | {"beta": 0.0}], kind="links")
     await rack.service._latest.refresh()
     assert rack.service._latest.links() == known, "what cannot be true replaces nothing"
+
+
+async def test_what_rings_get_of_links_is_that_of_the_latest_collectives(rack: Rack) -> None:
+    _, homes = await shown(rack)
+    latest = rack.service._latest
+    measured(rack, "m1", [{**row(homes, 4 * MIB, BUSBW), "link_share": 0.8 * GOODPUT}])
+    await latest.refresh()
+    assert latest.links() is None, "a share of links that were not measured"
+    fit = {"class": "same aggregator", "alpha_s": 1e-6, "beta": 2 * BUSBW}
+    measured(rack, "m2", [fit], kind="links")
+    await latest.refresh()
+    model = latest.links()
+    assert model is not None
+    assert model.ring_share == pytest.approx(0.8)
+    assert model.source == "measurement m2, rings by m1"
+    meter, home = rack.service._meter, rack.service._state.light.homes()
+    assert meter.measured_bytes_s(("gpu0", "gpu1"), home) == pytest.approx(2 * BUSBW)
+    measured(rack, "m3", [{**row(homes, 4 * MIB, BUSBW), "link_share": "much"}])
+    await latest.refresh()
+    model = latest.links()
+    assert model is not None and model.ring_share == 1.0, "what cannot be read tells nothing"

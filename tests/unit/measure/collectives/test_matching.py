@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.collectives.matching import LARGEST_RATIO, matching
+from measure.collectives.matching import LARGEST_RATIO, LEAST_BYTES, matching, ring_share
+from scheduler.steptime.identify import GOODPUT
 
 HOMES = st.lists(st.sampled_from(["as0", "as1", "as2"]), min_size=2, max_size=6)
 
@@ -60,3 +62,25 @@ def test_missing_points_and_other_tools_rows_are_passed_by() -> None:
     rows = result((None, 100, 9.0), (["as0", "as0"], 100, None), (["as0", "as0"], 150, 5.0))
     assert matching(rows, "all_reduce", ["as0", "as0"], 100) == (5.0, 150)
     assert matching(rows, "broadcast", ["as0", "as0"], 100) is None
+
+
+def shares(*points: tuple[str, int, Any]) -> dict[str, Any]:
+    return {"rows": [{"operation": op, "size": n, "link_share": s} for op, n, s in points]}
+
+
+def test_a_rings_share_is_that_of_the_largest_all_reduce() -> None:
+    small, large = LEAST_BYTES, 4 * LEAST_BYTES
+    told = shares(
+        ("all_reduce", small, 0.9), ("all_reduce", large, 0.5), ("all_gather", large, 0.9)
+    )
+    assert ring_share(told) == pytest.approx(0.5 / GOODPUT)
+    several = shares(("all_reduce", large, 0.5), ("all_reduce", large, 0.6))
+    assert ring_share(several) == pytest.approx(0.6 / GOODPUT)
+    assert ring_share(shares(("all_reduce", large, 1.2))) == 1.0
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.1, float("nan")])
+def test_what_tells_nothing_of_links_has_no_share(share: float | None) -> None:
+    assert ring_share(shares(("all_reduce", LEAST_BYTES, share))) is None
+    assert ring_share(shares(("all_reduce", LEAST_BYTES - 1, 0.9))) is None
+    assert ring_share({"rows": []}) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,8 +90,12 @@ def test_measured_links_replace_the_site_files_and_add_latency() -> None:
     roads = Roads({"red": RINGS["red"]}, HOMES, LINKS, model=model)
     road = roads.to("red")
     assert road == Road(pytest.approx(0.25), pytest.approx(0.25), 5e-4)
-    assert roads.access_bps == pytest.approx(96e6)
+    assert roads.access_bps == roads.ring_bps == pytest.approx(96e6)
     assert roads.measured
+    slow = replace(model, ring_share=0.75)
+    there = Roads({"red": RINGS["red"]}, HOMES, LINKS, model=slow)
+    assert there.ring_bps == pytest.approx(72e6)
+    assert there.to("red") == road, "a ring that is slow is so on all links"
 
 
 def test_a_flow_that_the_access_link_limits_says_nothing_of_the_uplink() -> None:
