@@ -6,7 +6,9 @@ brings the paper's rack up (``--url`` takes one that is up), compares placements
 compare --run``) for several models and numbers of ranks, and takes it down. Every placement is then
 predicted from every single other one, and held against its measured median:
 
-- *facts*: one placement identifies the job (``scheduler.steptime.identify``);
+- *facts*: one placement identifies the job (``scheduler.steptime.identify``), and a measurement of
+  collectives, the first thing that this does, tells what a ring gets of the links;
+- *without_collectives*: the same without that measurement;
 - *traffic*: the middle of the interval that ``Calibration`` gives after one placement;
 - *proportional*: the step grows as the ring's rate falls.
 
@@ -37,6 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from measure.collectives.matching import ring_share
 from measure.compare.settings import facts_of
 from scheduler.steptime.calibrate import Calibration, Interval
 from scheduler.steptime.identify import GOODPUT, Seen, identify
@@ -72,7 +75,7 @@ RUN_S = 240.0
 LIMIT_S = 3600.0
 POLL_S = 1.0
 ENDED = frozenset({"completed", "failed", "cancelled"})
-WAYS = ("facts", "traffic", "proportional")
+WAYS = ("facts", "without_collectives", "traffic", "proportional")
 
 Case = tuple[int, str]
 Document = dict[str, Any]
@@ -165,9 +168,10 @@ def _key(homes: Mapping[str, str], order: Sequence[str]) -> str:
     return json.dumps([homes, list(order)], sort_keys=True)
 
 
-def ways(one: Measured, road: Road, access_bps: float) -> Iterator[tuple[str, float]]:
+def ways(one: Measured, road: Road, access_bps: float, share: float) -> Iterator[tuple[str, float]]:
     """Yield each way's prediction of a step at ``road`` after seeing one placement."""
-    yield "facts", _middle(identify([one.seen], access_bps * GOODPUT).predict(road).step_s)
+    for name, goodput in (("facts", share * GOODPUT), ("without_collectives", GOODPUT)):
+        yield name, _middle(identify([one.seen], access_bps * goodput).predict(road).step_s)
     learnt = Calibration(one.seen.facts.ranks)
     learnt.observe(one.seen.road.low, one.step_s)
     yield "traffic", _middle(learnt.predict(road.low))
@@ -179,14 +183,14 @@ def _middle(step: Interval) -> float:
 
 
 def judge(
-    found: Sequence[Measured], access_bps: float, errors: Mapping[str, Errors]
+    found: Sequence[Measured], access_bps: float, share: float, errors: Mapping[str, Errors]
 ) -> Iterator[Document]:
     """Predict every placement from every other one, and the best from each; yield facts' misses."""
     best = min(one.step_s for one in found)
     for one in found:
         steps: dict[str, dict[str, float]] = {name: {} for name in errors}
         for other in found:
-            for name, step in ways(one, other.seen.road, access_bps):
+            for name, step in ways(one, other.seen.road, access_bps, share):
                 steps[name][other.name] = one.step_s if other is one else step
                 if other is one:
                     continue
@@ -230,6 +234,13 @@ def finished(out: Path, key: str) -> dict[Case, Document]:
     return {(one["ranks"], one["model"]): one for one in lines if one["settings"] == key}
 
 
+def share_of_rings(controller: Controller, framework: str) -> float:
+    """Measure what a ring of four ranks under one aggregator gets of its links; 1 for all."""
+    settings = {"sizes": ["1m", "4m"], "placements": ["local"], "ranks": [4]}
+    request = {"type": "collectives", "settings": settings | {"framework": framework}}
+    return ring_share(carried_out(controller, request)) or 1.0
+
+
 def measure(given: argparse.Namespace, wanted: Sequence[Case], key: str) -> dict[Case, Document]:
     """Carry out the cases that are missing, as long as there is time; return all that are known."""
     known, until = finished(given.out, key), time.monotonic() + 60 * given.minutes
@@ -241,6 +252,10 @@ def measure(given: argparse.Namespace, wanted: Sequence[Case], key: str) -> dict
         if not access:
             raise SystemExit("the site's access rate is not known: give --access-bps")
         longest = 0.0
+        share = next((one["ring_share"] for one in known.values()), None)
+        if share is None:
+            share = share_of_rings(controller, "torch" if given.ring else "tensorflow")
+            print(f"a ring gets {share:.1%} of its links", file=sys.stderr)
         for case in left:
             if time.monotonic() + longest > until:
                 print(f"no time is left: {len(wanted) - len(known)} cases", file=sys.stderr)
@@ -250,6 +265,7 @@ def measure(given: argparse.Namespace, wanted: Sequence[Case], key: str) -> dict
             result = carried_out(controller, asked)
             longest = max(longest, time.monotonic() - began)
             made = {"settings": key, "ranks": case[0], "model": case[1], "access_bps": access}
+            made["ring_share"] = share
             made |= {"load_1m_before": load, "load_1m": os.getloadavg()[0]}
             made |= {"invalid_because": result["invalid_because"], "result": _part(result)}
             known[case] = made
@@ -299,7 +315,8 @@ def main() -> None:
             left.append(f"{case[0]}:{case[1]}")
             continue
         about = {"ranks": case[0], "model": case[1], "load_1m": one["load_1m"]}
-        missed = judge(placements(one["result"]), one["access_bps"], errors)
+        found = placements(one["result"])
+        missed = judge(found, one["access_bps"], one["ring_share"], errors)
         lines += [{**about, **line} for line in missed]
     for line in table(lines):
         print(line, file=sys.stderr)
