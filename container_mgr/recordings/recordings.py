@@ -42,6 +42,10 @@ MOST_ASKED = 16
 """Profilers that are asked at once: each is a process, for some seconds."""
 MARK = "profiles-itself"
 """The file that keeps a restarted agent from asking a rank again."""
+SOON_S = 5.0
+"""After a window that held too few steps."""
+_GROWN = 1.25
+"""A window that becomes longer than this factor held too few steps."""
 _PERIODS = 12
 """A window shall see so many steps: the step model uses facts of ten or more."""
 
@@ -152,11 +156,15 @@ class Recordings:
             except Exception:
                 _log.exception("recordings not read")
 
-    async def look(self) -> None:
-        """Watch the NICs of some ranks for one window; all get their turn."""
+    async def look(self) -> float:
+        """Watch the NICs of some ranks for one window; all get their turn.
+
+        Returns the seconds to wait before the next one: a window that held too few steps is
+        followed soon by a longer one, where the watched ranks are few enough for the limit of cost.
+        """
         chosen = self._next_ranks()
         if not chosen:
-            return
+            return EVERY_S - WINDOW_S
         before = {w.container.key.job: self._disturbed[w.container.key.job] for w in chosen}
         window_s = max(w.window_s for w in chosen)
         pids = [w.container.pid for w in chosen]
@@ -164,6 +172,7 @@ class Recordings:
         seen = await loop.run_in_executor(
             self._looking, self._looker.look, pids, window_s, lambda: self._stopping
         )
+        grown = False
         for watched, ticks in zip(chosen, seen, strict=True):
             key = watched.container.key
             still = watched.place is not None and not watched.place.ended
@@ -173,13 +182,18 @@ class Recordings:
                 continue
             watched.wire, watched.wire_time = found, self._clock()
             watched.window_s = next_window(found)
+            grown = grown or watched.window_s > _GROWN * window_s
+        few = len(chosen) * EVERY_S <= self._looker.most * (SOON_S + window_s)
+        return SOON_S if grown and few else EVERY_S - WINDOW_S
 
     async def run_looks(self) -> None:
         """Look until cancelled."""
+        pause_s = EVERY_S - WINDOW_S
         while True:
-            await asyncio.sleep(EVERY_S - WINDOW_S)
+            await asyncio.sleep(pause_s)
+            pause_s = EVERY_S - WINDOW_S
             try:
-                await self.look()
+                pause_s = await self.look()
             except Exception:
                 _log.exception("wire not watched")
 

@@ -9,13 +9,14 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.recordings import recordings
-from container_mgr.recordings.recordings import KEPT_S, Recordings
+from container_mgr.recordings.recordings import KEPT_S, SOON_S, Recordings
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import Looker, sent_bytes
 from container_mgr.rpc import messages
 from container_mgr.values import RankKey, Record
 from recorder import layout
 from recorder.python.lightloom_writer import Writer
+from scheduler.steptime.identify import LEAST_STEPS
 from tests.unit.container_mgr.recordings.parts import FakeRank
 
 
@@ -313,3 +314,32 @@ async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch
     assert reply.ByteSize() < 2**19
     assert [len(r.operations) for r in reply.recordings] == [1000, 1000, 16, 16, 16]
     assert "of 1000 rows" in reply.recordings[-1].reason
+
+
+async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(world: World) -> None:
+    rank = world.rank()
+
+    def train() -> None:
+        if world.now % 1.2 > 0.8:
+            rank.send(200_000)
+
+    world.on_sleep = train
+    assert await world.kept.look() == SOON_S
+    world.kept._looker.most = 1
+    assert await world.kept.look() > SOON_S, "this one held enough"
+    (found,) = world.kept.of()
+    assert found.wire is not None
+    assert found.wire.bursts > LEAST_STEPS
+
+
+async def test_many_ranks_wait_for_their_longer_window(world: World) -> None:
+    ranks = [world.rank(number) for number in range(4)]
+
+    def train() -> None:
+        for rank in ranks:
+            if world.now % 1.2 > 0.8:
+                rank.send(200_000)
+
+    world.on_sleep = train
+    world.kept._looker.most = 5
+    assert await world.kept.look() > SOON_S, "the limit of what looks may cost"
