@@ -42,6 +42,8 @@ MOST_ASKED = 16
 """Profilers that are asked at once: each is a process, for some seconds."""
 MARK = "profiles-itself"
 """The file that keeps a restarted agent from asking a rank again."""
+_PAUSE_S = EVERY_S - WINDOW_S
+"""Between windows."""
 SOON_S = 5.0
 """After a window that held too few steps."""
 _GROWN = 1.25
@@ -164,7 +166,7 @@ class Recordings:
         """
         chosen = self._next_ranks()
         if not chosen:
-            return EVERY_S - WINDOW_S
+            return _PAUSE_S
         before = {w.container.key.job: self._disturbed[w.container.key.job] for w in chosen}
         window_s = max(w.window_s for w in chosen)
         pids = [w.container.pid for w in chosen]
@@ -184,14 +186,14 @@ class Recordings:
             watched.window_s = next_window(found)
             grown = grown or watched.window_s > _GROWN * window_s
         few = len(chosen) * EVERY_S <= self._looker.most * (SOON_S + window_s)
-        return SOON_S if grown and few else EVERY_S - WINDOW_S
+        return SOON_S if grown and few else _PAUSE_S
 
     async def run_looks(self) -> None:
         """Look until cancelled."""
-        pause_s = EVERY_S - WINDOW_S
+        pause_s = _PAUSE_S
         while True:
             await asyncio.sleep(pause_s)
-            pause_s = EVERY_S - WINDOW_S
+            pause_s = _PAUSE_S
             try:
                 pause_s = await self.look()
             except Exception:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,6 +22,7 @@ LOOK_EVERY_S = 10.0
 MOST_LINKS = 8
 """Measurements of links that count: an older one for the classes that no newer one has."""
 
+Figures = TypeVar("Figures")
 Fits = Mapping[str, tuple[float, float]]
 log = structlog.get_logger(__name__)
 
@@ -35,7 +36,8 @@ class LatestResults:
         self._fits: dict[str, Fits] = {}
         """By id of a measurement of links, the newest first."""
         self._links: LinkModel | None = None
-        self._ring_share: float | None = None
+        self._rings: tuple[str, float] | None = None
+        """Id of the latest measurement of collectives, and the share that its ring got of links."""
 
     def links(self) -> LinkModel | None:
         """Return each class as the newest measurement that has it tells; None before the first.
@@ -43,10 +45,11 @@ class LatestResults:
         Pairs are measured alone. A measurement of two endpoints says nothing of other classes. What
         a ring makes of the links is that of the latest collectives, as far as these tell it.
         """
-        if self._links is None or self._ring_share is None or self._collectives is None:
+        if self._links is None or self._rings is None:
             return self._links
-        source = f"{self._links.source}, rings by {self._collectives[0]}"
-        return replace(self._links, ring_share=self._ring_share, source=source)
+        ident, share = self._rings
+        source = f"{self._links.source}, rings by {ident}"
+        return replace(self._links, ring_share=share, source=source)
 
     def collectives(self) -> tuple[str, Mapping[str, Any]] | None:
         """Return the id and the result of the latest measurement of collectives."""
@@ -69,12 +72,13 @@ class LatestResults:
     async def _refresh_collectives(self) -> None:
         record, known = next(self._state.measurements.valid("collectives"), None), self._collectives
         if record is None:
-            self._collectives = self._ring_share = None
+            self._collectives = self._rings = None
         elif known is None or known[0] != record.id:
             result = await self._result(record)
             if result is not None:
                 self._collectives = record.id, result
-                self._ring_share = _share_of(record.id, result)
+                share = _figures(record, ring_share, result)
+                self._rings = None if share is None else (record.id, share)
 
     async def _refresh_links(self) -> None:
         records = self._state.measurements.valid("links", _of_paths)
@@ -83,7 +87,7 @@ class LatestResults:
             if record.id in self._fits:
                 found[record.id] = self._fits[record.id]
             elif (result := await self._result(record)) is not None:
-                found[record.id] = _fits_of(record.id, result)
+                found[record.id] = _figures(record, link_model, result) or {}
         if found != self._fits:
             self._fits, self._links = found, _model(found)
 
@@ -101,20 +105,21 @@ def _of_paths(record: MeasurementRecord) -> bool:
     return tells_paths(record.settings)
 
 
-def _fits_of(ident: str, result: Mapping[str, Any]) -> Fits:
-    """Return the classes of a result; none where a fit cannot be true: a job wrote the figures."""
+def _figures(
+    record: MeasurementRecord,
+    read: Callable[[Mapping[str, Any]], Figures | None],
+    result: Mapping[str, Any],
+) -> Figures | None:
+    """Return what a result tells; None where it cannot be true: a job wrote the figures."""
     try:
-        return link_model(result)
+        return read(result)
     except (ValueError, KeyError, TypeError) as error:
-        log.warning("measured links refused", measurement=ident, reason=str(error))
-        return {}
-
-
-def _share_of(ident: str, result: Mapping[str, Any]) -> float | None:
-    try:
-        return ring_share(result)
-    except (ValueError, KeyError, TypeError) as error:
-        log.warning("measured collectives refused", measurement=ident, reason=str(error))
+        log.warning(
+            "measured figures refused",
+            type=record.type,
+            measurement=record.id,
+            reason=str(error),
+        )
         return None
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,16 @@ class World:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
         self.on_sleep()
+
+    def train(self, ranks: Sequence[FakeRank], *, compute_s: float, comm_s: float) -> None:
+        """Let ranks compute, then send, step by step."""
+
+        def on_sleep() -> None:
+            if self.now % (compute_s + comm_s) > compute_s:
+                for rank in ranks:
+                    rank.send(200_000)
+
+        self.on_sleep = on_sleep
 
     def rank(self, number: int = 0, epoch: int = 1, **options: object) -> FakeRank:
         one = FakeRank(self.proc, RankKey("red", number, epoch), **options)  # type: ignore[arg-type]
@@ -219,11 +229,7 @@ async def test_a_rank_that_is_not_recorded_is_not_watched(world: World) -> None:
 async def test_bursts_on_the_wire_are_seen(world: World) -> None:
     rank = world.rank()
 
-    def train() -> None:  # 0.5 s of computation, then 0.2 s on the wire
-        if world.now % 0.7 > 0.5:
-            rank.send(200_000)
-
-    world.on_sleep = train
+    world.train([rank], compute_s=0.5, comm_s=0.2)
     await world.kept.look()
     (found,) = world.kept.of()
     assert found.wire is not None
@@ -264,11 +270,7 @@ async def test_all_ranks_get_their_turn(world: World) -> None:
 async def test_long_steps_get_longer_windows(world: World) -> None:
     rank = world.rank()
 
-    def train() -> None:
-        if world.now % 4 > 3:
-            rank.send(100_000)
-
-    world.on_sleep = train
+    world.train([rank], compute_s=3.0, comm_s=1.0)
     for _ in range(3):
         await world.kept.look()
     (found,) = world.kept.of()
@@ -319,11 +321,7 @@ async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch
 async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(world: World) -> None:
     rank = world.rank()
 
-    def train() -> None:
-        if world.now % 1.2 > 0.8:
-            rank.send(200_000)
-
-    world.on_sleep = train
+    world.train([rank], compute_s=0.8, comm_s=0.4)
     assert await world.kept.look() == SOON_S
     world.kept._looker.most = 1
     assert await world.kept.look() > SOON_S, "this one held enough"
@@ -335,11 +333,6 @@ async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(worl
 async def test_many_ranks_wait_for_their_longer_window(world: World) -> None:
     ranks = [world.rank(number) for number in range(4)]
 
-    def train() -> None:
-        for rank in ranks:
-            if world.now % 1.2 > 0.8:
-                rank.send(200_000)
-
-    world.on_sleep = train
+    world.train(ranks, compute_s=0.8, comm_s=0.4)
     world.kept._looker.most = 5
     assert await world.kept.look() > SOON_S, "the limit of what looks may cost"
