@@ -1,0 +1,45 @@
+"""Routes about another engine, such as Slurm, that owns the jobs of some endpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from controller.api.common import READ_S, CommandsOf, QueriesOf
+from controller.api.deadlines import change, within
+from controller.api.problems import responses
+from controller.schema.engine import AllocationAnswerView, EngineChecksView, EngineView
+
+router = APIRouter(tags=["engine"], responses=responses("unavailable", "not_found"))
+
+ALLOCATION_S = 12.0
+"""A hook of the engine waits for 10 s."""
+CHECK_S = 35.0
+
+Number = Annotated[
+    str, Path(pattern="^[1-9][0-9]{0,9}$", description="the engine's own number of the job")
+]
+
+
+@router.get("/engine")
+async def get_engine(queries: QueriesOf) -> EngineView:
+    """Show how it stands with the other engine: contact, topology, the latest answers."""
+    return await within(READ_S, "engine", queries.engine())
+
+
+@router.get("/engine/check")
+async def check_engine(queries: QueriesOf) -> EngineChecksView:
+    """Examine the engine's versions, rights, plugins, hooks and nodes; each fault with its mend."""
+    return await within(CHECK_S, "engine", queries.engine_check())
+
+
+@router.post(
+    "/engine/allocations/{number}", responses=responses("forbidden", "conflict", "invalid")
+)
+async def announce_allocation(commands: CommandsOf, number: Number) -> AllocationAnswerView:
+    """Bring the endpoints together that the engine has just given to a job; its hook calls this.
+
+    Nothing of the job runs yet, so nothing is paused. A second call joins the first.
+    """
+    return await change(ALLOCATION_S, f"engine/allocations/{number}", commands.allocated(number))

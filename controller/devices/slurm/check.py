@@ -1,0 +1,168 @@
+"""Examines how Slurm is set up for lightloom: each line says what is found and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from controller.devices.observed import Check, ObservedError
+from controller.devices.slurm.documents import clean, items_of
+from controller.devices.slurm.gres import Node, node_of
+from controller.devices.slurm.publisher import Publisher, version_of
+from controller.devices.slurm.token import Token
+from controller.devices.slurm.transport import Setup, Transport
+from sitefile import EnginePolicy
+
+OLDEST = (23, 11)
+TOKEN_SOON_S = 600.0
+_SHOWN_NODES = 64
+_DOWN = {"DOWN", "DRAIN", "DRAINED", "FAIL", "UNKNOWN", "NOT_RESPONDING"}
+_HOOKS = (
+    ("PrologSlurmctld", "allocation", "jobs start before their light is moved"),
+    ("EpilogSlurmctld", "end", "ends are seen a second later, by asking"),
+)
+
+
+async def examine(
+    policy: EnginePolicy,
+    transport: Transport,
+    setup: Setup,
+    *,
+    publisher: Publisher | None,
+    token: Token | None,
+    now: float,
+) -> tuple[Check, ...]:
+    """Return the examination, ``now`` in seconds since 1970. Never raises."""
+    return (
+        *await _of("token", _token(token, now)),
+        *await _of("version", _version(transport)),
+        *await _of("rights", _rights(transport)),
+        *await _of("configuration", _configuration(policy, setup)),
+        *await _of("topology", _topology(publisher, policy)),
+        *await _of("nodes", _nodes(policy, transport)),
+    )
+
+
+async def _of(subject: str, part: Coroutine[Any, Any, Sequence[Check]]) -> Sequence[Check]:
+    try:
+        return await part
+    except ObservedError as error:
+        return (Check(subject, "fault", error.message, error.hint or "see slurmctld's log"),)
+
+
+async def _token(token: Token | None, now: float) -> Sequence[Check]:
+    if token is None:
+        return ()
+    end = await asyncio.to_thread(token.expires_at)
+    if end is None:
+        return (Check("token", "ok", "it does not say when it ends"),)
+    if end <= now:
+        mend = f"renew it: `scontrol token lifespan=86400` into the {token.obj}"
+        return (Check("token", "fault", f"it ended {now - end:.0f} s ago", mend),)
+    if end - now < TOKEN_SOON_S:
+        mend = "see what renews it"
+        return (Check("token", "warning", f"it ends in {end - now:.0f} s", mend),)
+    return (Check("token", "ok", f"it ends in {(end - now) / 3600:.1f} h"),)
+
+
+async def _version(transport: Transport) -> Sequence[Check]:
+    release = await transport.release()
+    await transport.states()
+    found = f"Slurm {release} by {transport.name}"
+    if version_of(release) < OLDEST:
+        return (Check("version", "fault", found, "use Slurm 23.11 or later"),)
+    return (Check("version", "ok", found),)
+
+
+async def _rights(transport: Transport) -> Sequence[Check]:
+    if await transport.administrates():
+        return (Check("rights", "ok", "it may change jobs and nodes"),)
+    mend = "sacctmgr modify user lightloom set adminlevel=Administrator, or act as SlurmUser"
+    found = "it may change neither comments nor topology"
+    return (Check("rights", "fault", found, mend),)
+
+
+async def _configuration(policy: EnginePolicy, setup: Setup) -> Sequence[Check]:
+    config = await setup.config()
+    lines = []
+    if policy.publish:
+        plugin = config.get("TopologyPlugin", "")
+        good = plugin == "topology/tree"
+        mend = "" if good else "set TopologyPlugin=topology/tree and restart slurmctld"
+        lines.append(Check("topology plugin", "ok" if good else "fault", _or_none(plugin), mend))
+    for key, when, otherwise in _HOOKS:
+        hooks = ", ".join(
+            value
+            for name, value in sorted(config.items())
+            if name.partition("[")[0] == key and value not in ("", "(null)")
+        )
+        mend = "" if hooks else f"set {key} to lightloom's hook, or {otherwise}"
+        lines.append(Check(f"hook at {when}", "ok" if hooks else "warning", _or_none(hooks), mend))
+    tracking = config.get("ProctrackType", "")
+    grouped = tracking == "proctrack/cgroup"
+    mend = "" if grouped else "set ProctrackType=proctrack/cgroup, or jobs are not frozen as one"
+    lines.append(Check("processes", "ok" if grouped else "warning", _or_none(tracking), mend))
+    select = config.get("SelectType", "")
+    devices = select == "select/cons_tres"
+    mend = "" if devices else "set SelectType=select/cons_tres, or only whole nodes can be known"
+    lines.append(Check("selection", "ok" if devices else "warning", _or_none(select), mend))
+    return lines
+
+
+async def _topology(publisher: Publisher | None, policy: EnginePolicy) -> Sequence[Check]:
+    if publisher is None:
+        return ()
+    if why := await asyncio.to_thread(publisher.foreign):
+        if not policy.publish:
+            return (Check("topology file", "ok", why),)
+        mend = "move it away, or set engine.topology.publish: false"
+        return (Check("topology file", "fault", why, mend),)
+    mark = await asyncio.to_thread(publisher.mark)
+    found = "nothing is published yet" if mark is None else f"lightloom's, epoch {mark.epoch}"
+    return (Check("topology file", "ok", found),)
+
+
+async def _nodes(policy: EnginePolicy, transport: Transport) -> Sequence[Check]:
+    body = await transport.nodes()
+    try:
+        nodes = await asyncio.to_thread(
+            lambda: {node.name: node for node in map(node_of, items_of(body, "nodes"))}
+        )
+    except ValueError as error:
+        return (Check("nodes", "fault", clean(str(error), 200), "see scontrol show nodes"),)
+    lines = [_node(name, ends, nodes) for name, ends in policy.nodes.items()]
+    wrong = [line for line in lines if line.grade != "ok"]
+    if len(wrong) > _SHOWN_NODES:
+        rest = f"{len(wrong) - _SHOWN_NODES} more nodes are not as the site file says"
+        wrong = [*wrong[:_SHOWN_NODES], Check("nodes", "fault", rest, "correct engine.nodes")]
+    found = f"{len(lines) - len(wrong)} nodes as the site file says"
+    others = sorted(nodes.keys() - policy.nodes.keys())
+    if others:
+        names = ", ".join(others[:8]) + (" …" if len(others) > 8 else "")
+        mend = "add them to engine.nodes if lightloom moves their light"
+        wrong.append(
+            Check("nodes", "warning", f"{len(others)} not in the site file: {names}", mend)
+        )
+    return (Check("nodes", "ok", found), *wrong) if len(wrong) < len(lines) else wrong
+
+
+def _node(name: str, endpoints: tuple[str, ...], nodes: Mapping[str, Node]) -> Check:
+    subject = f"node {name}"
+    if (node := nodes.get(name)) is None:
+        mend = "correct its name in engine.nodes"
+        return Check(subject, "fault", "Slurm has no such node", mend)
+    if node.gpus == 0 and len(endpoints) > 1:
+        mend = f"add Gres=gpu:{len(endpoints)} to the node, and File= lines to gres.conf"
+        found = "Slurm counts no GPUs: which of them a job uses is not known"
+        return Check(subject, "warning", found, mend)
+    if node.gpus not in (0, len(endpoints)):
+        found = f"Slurm has {node.gpus} GPUs, the site file {len(endpoints)} endpoints"
+        return Check(subject, "fault", found, "name one endpoint for each GPU, in their order")
+    if down := sorted(node.states & _DOWN):
+        return Check(subject, "warning", ", ".join(down), f"see `scontrol show node {name}`")
+    return Check(subject, "ok", f"{len(endpoints)} endpoints")
+
+
+def _or_none(text: str) -> str:
+    return clean(text, 200) if text and text != "(null)" else "none"

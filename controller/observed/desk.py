@@ -1,0 +1,250 @@
+"""What the controller does beside another engine: one object for the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+import structlog
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.devices.engine import ExecutionEngine, ScopeState
+from controller.devices.errors import DEVICE_ERRORS
+from controller.devices.observed import Check, ObservedEngine, ObservedError, Reach
+from controller.fabric.intent import FabricIntent
+from controller.fabric.mover import Mover
+from controller.observed.allocation import Allocated, Allocations
+from controller.observed.fold import Rules
+from controller.observed.keeper import ObservedKeeper
+from controller.observed.publisher import PublishedState, TopologyPublisher
+from controller.observed.waiting import Helped, WaitingJobs
+from controller.ranks.calls import thaw_processes
+from controller.state.records import JobRecord
+from controller.state.state import State
+from scheduler.policy.triggers import Blocked
+
+log = structlog.get_logger(__name__)
+
+STILL_S = 3.0
+"""Time for the engine to confirm that a job is as it was."""
+RESUME_AGAIN_S = 2.0
+FROZEN_EVERY_S = 5.0
+LATELY_S = 600.0
+"""A job whose light moved within this time was frozen by lightloom."""
+SCOPES_S = 5.0
+CHECK_S = 30.0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineStatus:
+    """How it stands with the other engine; times are seconds since 1970."""
+
+    kind: str
+    reach: Reach
+    endpoints: int
+    jobs: int
+    waiting: int
+    left_out: int
+    published: PublishedState | None
+    """None where the topology is not published."""
+    allocations: tuple[Allocated, ...]
+    """The latest ones, the newest first."""
+    helped: tuple[Helped, ...]
+    slowest_s: float | None
+    """Of the latest allocations: engine, plan and light together."""
+
+
+SHOWN = 20
+
+
+class ObservedDesk:
+    """Watches the other engine's jobs, arranges their light, and tells how it stands."""
+
+    def __init__(
+        self,
+        state: State,
+        observed: ObservedEngine,
+        engine: ExecutionEngine,
+        rules: Rules,
+        *,
+        mover: Mover,
+        intent: FabricIntent,
+        tasks: Tasks,
+        publishes: bool,
+        single: bool,
+    ) -> None:
+        """``publishes``: the engine is told the topology. ``single``: one endpoint per node."""
+        self._state = state
+        self._observed = observed
+        self._engine = engine
+        self._tasks = tasks
+        self._publishes = publishes
+        self._publisher = TopologyPublisher(state, observed)
+        self._keeper = ObservedKeeper(
+            state,
+            observed,
+            engine,
+            rules,
+            intent=intent,
+            tasks=tasks,
+            changed=self._changed,
+        )
+        self._allocations = Allocations(
+            state,
+            observed,
+            self._keeper,
+            mover=mover,
+            intent=intent,
+            tasks=tasks,
+            moved=self._publisher.moved,
+        )
+        self._waiting = WaitingJobs(
+            state, observed, mover=mover, publisher=self._publisher, single=single
+        )
+
+    def start(self) -> None:
+        """Begin to watch; the fabric is known by now."""
+        self._tasks.keep("observed engine", self._keeper.run)
+        self._tasks.keep("frozen scopes", self._look_for_frozen)
+        if self._publishes:
+            self._tasks.keep("topology", self._publisher.run)
+            self._tasks.keep("waiting jobs", self._waiting.run)
+
+    async def close(self) -> None:
+        """Release the engine's connections."""
+        await self._observed.close()
+
+    def _changed(self) -> None:
+        self._allocations.look()
+        self._waiting.changed()
+
+    async def allocated(self, number: str) -> Allocated:
+        """Arrange the light of a job that the engine has just given endpoints. ServiceError."""
+        return await self._allocations.allocated(f"{self._observed.kind}:{number}")
+
+    async def still(self, job: JobRecord) -> None:
+        """Confirm that a job is as it was last seen. ServiceError ``conflict`` when it is not."""
+        told = job.observed
+        if told is None:
+            return
+        what = f"job/{job.name}"
+        try:
+            async with asyncio.timeout(STILL_S):
+                same = await self._observed.still(told.key, told.revision)
+        except (ObservedError, TimeoutError) as error:
+            text = str(error) or f"{told.engine} does not say in time whether it still runs"
+            raise ServiceError("unavailable", text, object=what) from error
+        if not same:
+            raise ServiceError(
+                "conflict",
+                f"job {job.name} has changed in {told.engine} since it was last seen",
+                object=what,
+                hint="make a new plan",
+            )
+
+    def unresumed(self, name: str, why: str) -> None:
+        """Go on trying to let a job continue that a transaction has frozen."""
+        self._state.events.add("error", f"job/{name}", "NotResumed", why)
+        self._tasks.spawn(self._resume(name), f"resume {name}")
+
+    async def _resume(self, name: str) -> None:
+        while (job := self._state.jobs.get(name)) is not None and job.holding:
+            try:
+                await thaw_processes(self._engine, self._state, name)
+            except DEVICE_ERRORS as error:
+                log.warning("job_not_resumed_yet", job=name, error=str(error))
+                await asyncio.sleep(RESUME_AGAIN_S)
+            else:
+                self._state.events.add("info", f"job/{name}", "JobResumed", "its processes run")
+                return
+
+    async def _look_for_frozen(self) -> None:
+        """Learn which agents freeze; let jobs continue that lightloom has left frozen.
+
+        A scope that was frozen without a regroup a short while ago is somebody else's business.
+        """
+        before: frozenset[str] = frozenset()
+        while True:
+            try:
+                seen = await self._engine.scopes(SCOPES_S)
+            except DEVICE_ERRORS as error:
+                log.warning("scopes_not_read", error=str(error))
+                seen = {}
+            if self._state.suspect or self._state.command_lost:
+                await asyncio.sleep(FROZEN_EVERY_S)
+                continue
+            self._state.freezers = frozenset(seen)
+            frozen = frozenset(
+                scope
+                for held in seen.values()
+                for scope, state in held.items()
+                if state is not ScopeState.RUNNING
+            )
+            stray = [job for job in self._running() if _scope(job) in frozen & before]
+            before = frozen
+            for job in stray:
+                text = "its processes are frozen although it runs: they continue"
+                self._state.events.add("warning", f"job/{job.name}", "ContainerDrift", text)
+                with contextlib.suppress(*DEVICE_ERRORS):  # the next look tries again
+                    await thaw_processes(self._engine, self._state, job.name)
+            await asyncio.sleep(FROZEN_EVERY_S)
+
+    def _running(self) -> list[JobRecord]:
+        """Return the engine's jobs that lightloom has frozen lately and that should run now."""
+        state = self._state
+        after = state.clock() - LATELY_S
+        return [
+            job
+            for job in state.jobs.values()
+            if job.state == "running"
+            and not job.ours
+            and max(job.pauses.values(), default=0.0) > after
+            and state.transactions.of_job(job.name) is None
+            and job.name not in state.jobs.owed
+        ]
+
+    def blocked(self) -> Blocked | None:
+        """Return the first waiting job that only moves of running endpoints would help."""
+        return self._waiting.blocked
+
+    def light_of(self, job: JobRecord) -> tuple[Allocated | None, Helped | None]:
+        """Return what was done for a job's light when it got its endpoints, and while it waited."""
+        if job.observed is None:
+            return None, None
+        return (
+            self._allocations.latest.get(job.observed.key),
+            self._waiting.latest.get(job.name),
+        )
+
+    def status(self) -> EngineStatus:
+        """Return how it stands with the engine."""
+        jobs = [job for job in self._state.jobs.values() if job.observed and not job.ended]
+        latest = list(self._allocations.latest.values())
+        spent = [done.engine_s + done.plan_s + done.light_s for done in latest]
+        return EngineStatus(
+            kind=self._observed.kind,
+            reach=self._observed.reach(),
+            endpoints=len(self._observed.endpoints),
+            jobs=sum(job.holding for job in jobs),
+            waiting=sum(job.state == "waiting" for job in jobs),
+            left_out=self._keeper.left_out,
+            published=self._publisher.state if self._publishes else None,
+            allocations=tuple(reversed(latest[-SHOWN:])),
+            helped=tuple(reversed(list(self._waiting.latest.values())[-SHOWN:])),
+            slowest_s=max(spent, default=None),
+        )
+
+    async def check(self) -> tuple[Check, ...]:
+        """Examine the engine's set-up; bounded in time."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                return await self._observed.check()
+        except TimeoutError:
+            text = f"it does not answer within {CHECK_S:.0f} s"
+            return (Check("reach", "fault", text, "see the engine's own log"),)
+
+
+def _scope(job: JobRecord) -> str:
+    return job.observed.scope if job.observed is not None else ""

@@ -1,0 +1,163 @@
+"""Tells the engine which of its endpoints are near each other, whenever light has moved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from controller.devices.observed import (
+    ObservedEngine,
+    ObservedError,
+    Published,
+    ReadBack,
+)
+from controller.state.state import State
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 0.1
+"""Between two looks at whether light has moved."""
+LOOK_EVERY_S = 30.0
+"""Between two looks at what the engine has, without a change of light."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+"""Pauses after a failure double up to this."""
+SETTLE_S = 0.02
+"""Light moves in bursts: one topology serves them all."""
+
+
+@dataclass(slots=True, frozen=True)
+class PublishedState:
+    """What is known of the engine's topology. Times are seconds since 1970."""
+
+    epoch: int | None = None
+    """Of the topology that the engine has, as it was read back."""
+    at: float | None = None
+    took_s: float | None = None
+    error: str = ""
+    differences: tuple[str, ...] = ()
+
+
+def topology(endpoints: Iterable[str], homes: Mapping[str, str | None], epoch: int) -> Published:
+    """Return which of the engine's endpoints are under which aggregator."""
+    leaves: dict[str, list[str]] = {}
+    dark: list[str] = []
+    for endpoint in sorted(endpoints):
+        home = homes.get(endpoint)
+        if home is None:
+            dark.append(endpoint)
+        else:
+            leaves.setdefault(home, []).append(endpoint)
+    return Published(epoch, {a: tuple(leaves[a]) for a in sorted(leaves)}, tuple(dark))
+
+
+class TopologyPublisher:
+    """Keeps the engine's topology equal to the light; gives up never, and writes only changes."""
+
+    def __init__(
+        self,
+        state: State,
+        observed: ObservedEngine,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._observed = observed
+        self._monotonic = monotonic
+        self._wanted = asyncio.Event()
+        self._done = asyncio.Condition()
+        self._has: Published | None = None
+        """What the engine was last seen to have."""
+        self.state = PublishedState()
+
+    def moved(self) -> None:
+        """Note that light may have moved."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Publish after every change of light, until cancelled."""
+        pause_s, due = FIRST_PAUSE_S, 0.0
+        epoch: int | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._wanted.wait()
+            moved = self._wanted.is_set() or self._state.epoch != epoch
+            if not moved and self._monotonic() < due:
+                continue
+            if self._state.transactions.moving():
+                await asyncio.sleep(LOOK_S)  # the event may be set already
+                continue
+            await asyncio.sleep(SETTLE_S)
+            epoch = self._state.epoch
+            if await self.publish():
+                pause_s, due = FIRST_PAUSE_S, self._monotonic() + LOOK_EVERY_S
+            else:
+                due = self._monotonic() + pause_s
+                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def current(self, limit_s: float) -> bool:
+        """Wait until the engine has the topology of this moment; False when it has not in time."""
+        self.moved()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s), self._done:
+                await self._done.wait_for(self._is_current)
+        return self._is_current()
+
+    async def publish(self) -> bool:
+        """Publish once; return whether the engine has the topology of this moment."""
+        self._wanted.clear()
+        state = self._state
+        if state.transactions.moving() or state.suspect or state.command_lost:
+            return self._is_current()  # the end of a transaction calls again
+        wanted = self._topology()
+        began = self._monotonic()
+        try:
+            read = await self._observed.publish(wanted)
+        except ObservedError as error:
+            if error.message != self.state.error:
+                text = f"the topology of epoch {wanted.epoch} is not published: {error.message}"
+                hint = f"; {error.hint}" if error.hint else ""
+                state.events.add("warning", self._object, "NotPublished", text + hint)
+            self.state = replace(self.state, error=error.message)
+            return False
+        await self._published(wanted, read, began)
+        return self._is_current()
+
+    async def _published(self, wanted: Published, read: ReadBack, began: float) -> None:
+        now = self._state.clock()
+        if read.differences:
+            text = f"the engine has another topology: {'; '.join(read.differences[:3])}"
+            if read.differences != self.state.differences:
+                self._state.events.add("warning", self._object, "NotPublished", text)
+            self.state = PublishedState(read.epoch, now, None, text, read.differences)
+            self._has = None
+            return
+        fresh = not self._has_light_of(wanted)
+        self._has = wanted
+        self.state = PublishedState(read.epoch, now, round(self._monotonic() - began, 6))
+        if fresh:
+            text = f"the engine has the topology of epoch {wanted.epoch}"
+            self._state.events.add("info", self._object, "TopologyPublished", text)
+        async with self._done:
+            self._done.notify_all()
+
+    def _topology(self) -> Published:
+        state = self._state
+        return topology(self._observed.endpoints, state.light.homes(), state.epoch)
+
+    def _is_current(self) -> bool:
+        return self._has_light_of(self._topology())
+
+    def _has_light_of(self, wanted: Published) -> bool:
+        """Whether the engine has this topology, whatever its epoch."""
+        has = self._has
+        return has is not None and (has.leaves, has.dark) == (wanted.leaves, wanted.dark)
+
+    @property
+    def _object(self) -> str:
+        return f"engine/{self._observed.kind}"

@@ -1,0 +1,1 @@
+"""Slurm on the emulated rack: one slurmd per endpoint, in a namespace with the endpoint's NIC."""

@@ -1,0 +1,328 @@
+"""Another engine's jobs over the whole service, with devices in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import pytest_asyncio
+
+from controller.base.errors import ServiceError
+from controller.devices.observed import Published, Seen, Turn, Verdict, Wants
+from controller.schema.plans import AttachRequest, PlanRequest
+from sitefile import CabledSite, load_site
+from sitefile.engine import EnginePolicy
+from tests.contract.observed_fakes import FakeEngine
+from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.jobs.test_queue import submit
+
+THEIRS = ("gpu0", "gpu1", "gpu2", "gpu3")
+
+
+def site(isolation: Literal["open", "job"] = "open") -> CabledSite:
+    """The paper's site, four of whose endpoints are Slurm's."""
+    return replace(
+        load_site(PAPER),
+        engine=EnginePolicy(
+            kind="slurm",
+            transport="cli",
+            nodes={f"n{e}": (e,) for e in THEIRS},
+            topology=Path("/etc/slurm/topology.conf"),
+            publish=True,
+            isolation=isolation,
+        ),
+    )
+
+
+@pytest_asyncio.fixture
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+    """A controller beside an engine that owns four endpoints, two under each aggregator."""
+    made = Rack(tmp_path, site())
+    made.observed = FakeEngine(THEIRS)
+    await made.up()
+    yield made
+    await made.down()
+
+
+def engine(rack: Rack) -> FakeEngine:
+    assert isinstance(rack.observed, FakeEngine)
+    return rack.observed
+
+
+def published(rack: Rack) -> Published:
+    found = engine(rack).published
+    assert found is not None
+    return found
+
+
+async def shown(rack: Rack, name: str, *states: str) -> None:
+    """Wait until the job is known, and in one of ``states``."""
+    await rack.until(lambda: name in rack.service._state.jobs)
+    await rack.state(name, *states)
+
+
+async def waits(rack: Rack, number: int, count: int, leaves: int = 0) -> str:
+    """Put a job into the engine's queue, for something that light may change; return its key."""
+    wants = Wants(count=count, servers=count, leaves=leaves)
+    await engine(rack).set(
+        Seen(
+            key=f"slurm:{number}",
+            attempt=0,
+            revision="",
+            turn=Turn.WAITS,
+            wants=wants,
+            name=f"train {number}",
+            user="ada",
+            reason="Resources",
+            curable=True,
+            submitted_at=1000.0 + number,
+        )
+    )
+    return f"slurm:{number}"
+
+
+async def gets(rack: Rack, number: int, *endpoints: str) -> str:
+    """Put a job into the queue and give it endpoints; nothing runs there yet."""
+    key = await waits(rack, number, len(endpoints))
+    await engine(rack).allocate(key, endpoints)
+    return key
+
+
+async def running(rack: Rack, number: int, *endpoints: str) -> str:
+    key = await gets(rack, number, *endpoints)
+    await engine(rack).run(key)
+    await shown(rack, f"slurm-{number}", "running")
+    return key
+
+
+async def test_idle_light_moves_under_an_allocation_before_it_starts(rack: Rack) -> None:
+    await waits(rack, 7, 2)
+    await shown(rack, "slurm-7", "waiting")
+    await engine(rack).allocate("slurm:7", ("gpu0", "gpu2"))
+    done = await rack.service.commands.allocated("7")
+    assert (done.verdict, done.job, done.text[:30]) == (
+        "go",
+        "slurm-7",
+        "2 endpoints under 1 aggregator",
+    )
+    assert done.moves >= 1
+    assert done.transaction
+    job = await rack.service.queries.job("slurm-7")
+    assert (job.state, job.span, job.pauses) == ("starting", 1, 0)
+    assert job.engine is not None
+    assert (job.engine.id, job.engine.title, job.engine.answered) == ("7", "train 7", done.text)
+    assert not [call for call, _ in rack.engine.calls if call.startswith("freeze")]
+    await rack.until(lambda: engine(rack).answers)
+    assert engine(rack).answers["slurm:7"] == (Verdict.GO, done.text)
+    # Called again, it is the same work; it is the same answer.
+    assert await rack.service.commands.allocated("7") == done
+
+
+async def test_an_allocation_that_no_hook_announces_is_served_from_the_poll(rack: Rack) -> None:
+    await gets(rack, 7, "gpu0", "gpu2")
+    await rack.until(lambda: engine(rack).answers)
+    job = await rack.service.queries.job("slurm-7")
+    assert job.span == 1
+
+
+async def test_both_hooks_at_once_move_light_once(rack: Rack) -> None:
+    await gets(rack, 7, "gpu0", "gpu2")
+    ask = rack.service.commands.allocated
+    first, second = await asyncio.gather(ask("7"), ask("7"))
+    assert first == second
+    assert len(await rack.service.queries.transactions()) == 2, "one at the start, one now"
+
+
+async def test_the_hook_is_told_what_cannot_be_done(rack: Rack) -> None:
+    with pytest.raises(ServiceError) as unknown:
+        await rack.service.commands.allocated("99")
+    assert unknown.value.code == "not_found"
+    await waits(rack, 7, 2)
+    waiting = await rack.service.commands.allocated("7")
+    assert waiting.moves == 0
+    await engine(rack).go_away()
+    await engine(rack).allocate("slurm:7", ("gpu0", "gpu1"))
+    with pytest.raises(ServiceError) as away:
+        await rack.service.commands.allocated("7")
+    assert away.value.code == "unavailable"
+
+
+async def test_a_job_that_is_announced_too_soon_is_served_when_it_has_endpoints(rack: Rack) -> None:
+    await waits(rack, 7, 2)
+    assert (await rack.service.commands.allocated("7")).moves == 0
+    await engine(rack).allocate("slurm:7", ("gpu0", "gpu2"))
+    assert (await rack.service.commands.allocated("7")).moves >= 1
+
+
+async def test_endpoints_of_the_engine_are_not_for_our_jobs(rack: Rack) -> None:
+    await submit(rack, "two", 2)
+    await rack.state("two", "running")
+    job = await rack.service.queries.job("two")
+    assert set(job.endpoints) == {"gpu4", "gpu5"}
+    with pytest.raises(ServiceError) as named:
+        await submit(rack, "named", 1, endpoints=["gpu0"])
+    assert "belongs to slurm" in named.value.message
+    with pytest.raises(ServiceError) as many:
+        await submit(rack, "many", 3)
+    assert many.value.code == "invalid"
+    with pytest.raises(ServiceError) as taken:
+        await submit(rack, "slurm-8", 1)
+    assert "slurm" in taken.value.message
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])
+async def test_only_the_engine_ends_or_stops_its_jobs(rack: Rack, verb: str) -> None:
+    await running(rack, 7, "gpu0", "gpu2")
+    with pytest.raises(ServiceError) as refused:
+        await getattr(rack.service.commands, verb)("slurm-7")
+    assert (refused.value.code, refused.value.object) == ("conflict", "job/slurm-7")
+    assert "slurm" in refused.value.hint
+    # Missing containers and a lost server are none of lightloom's business here.
+    rack.engine.lost.add("srv0")
+    await asyncio.sleep(1.2)
+    assert (await rack.service.queries.job("slurm-7")).state == "running"
+
+
+async def regrouped(rack: Rack) -> str:
+    """Plan for all running jobs and apply the plan; return the transaction's state."""
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    assert plan.moves
+    view = await rack.service.commands.apply(plan.model_dump(by_alias=True), wait_s=30.0)
+    return view.state
+
+
+async def test_a_running_job_is_regrouped_with_its_scope_frozen(rack: Rack) -> None:
+    await running(rack, 7, "gpu0", "gpu2")
+    assert await regrouped(rack) == "committed"
+    job = await rack.service.queries.job("slurm-7")
+    assert (job.state, job.span, job.pauses) == ("running", 1, 1)
+    calls = [call for call in rack.engine.calls if call[1] == "slurm:7"]
+    assert [call for call, _ in calls] == ["freeze_scope", "thaw_scope"]
+
+
+async def test_a_job_whose_agents_do_not_freeze_runs_on(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, site())
+    rack.observed = FakeEngine(THEIRS)
+    rack.engine.unscoped["srv1"] = "forbidden"
+    await rack.up()
+    await running(rack, 7, "gpu0", "gpu2")
+    assert await regrouped(rack) == "committed"
+    job = await rack.service.queries.job("slurm-7")
+    assert job.span == 1
+    assert job.engine is not None
+    assert not job.engine.freezes
+    assert not [call for call, name in rack.engine.calls if name == "slurm:7"]
+    await rack.down()
+
+
+async def test_a_job_that_has_changed_since_is_not_touched(rack: Rack) -> None:
+    await running(rack, 7, "gpu0", "gpu2")
+    # It was given other endpoints since, and nobody has been told yet.
+    seen = engine(rack).jobs["slurm:7"]
+    engine(rack).jobs["slurm:7"] = replace(seen, revision="another")
+    assert await regrouped(rack) == "rolled_back"
+    assert not [call for call, name in rack.engine.calls if name == "slurm:7"]
+    job = await rack.service.queries.job("slurm-7")
+    assert (job.span, job.pauses) == (2, 0)
+
+
+async def test_an_engine_that_is_away_stops_a_regroup_before_it_begins(rack: Rack) -> None:
+    await running(rack, 7, "gpu0", "gpu2")
+    await engine(rack).go_away()
+    assert await regrouped(rack) == "rolled_back"
+    assert not [call for call, name in rack.engine.calls if name == "slurm:7"]
+
+
+async def test_light_helps_a_waiting_job_and_the_topology_says_so(rack: Rack) -> None:
+    await rack.until(lambda: engine(rack).published)
+    await running(rack, 1, "gpu0")
+    await running(rack, 2, "gpu2")
+    await waits(rack, 7, 2, leaves=1)
+    await rack.until(
+        lambda: any({"gpu1", "gpu3"} <= set(held) for held in published(rack).leaves.values())
+    )
+
+    async def told() -> bool:
+        status = await rack.service.queries.engine()
+        return status.published is not None and status.published.epoch == published(rack).epoch
+
+    await rack.until(told)
+    await rack.until(lambda: "slurm:7" in engine(rack).answers)
+
+
+async def test_a_refused_topology_is_told_once_and_tried_again(rack: Rack) -> None:
+    await rack.until(lambda: engine(rack).published)
+    engine(rack).forbidden = True
+    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30.0)
+
+    async def error() -> str:
+        status = await rack.service.queries.engine()
+        return status.published.error if status.published else ""
+
+    await rack.until(error)
+    engine(rack).forbidden = False
+    await rack.until(lambda: "gpu0" in published(rack).leaves["as1"])
+    events = [e for e in await rack.service.queries.events(0, 1000) if e.reason == "NotPublished"]
+    assert len(events) == 1
+
+
+async def test_a_restarted_controller_knows_the_jobs_and_what_was_answered(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, site())
+    rack.observed = FakeEngine(THEIRS)
+    await rack.up()
+    await gets(rack, 7, "gpu0", "gpu2")
+    done = await rack.service.commands.allocated("7")
+    await engine(rack).run("slurm:7")
+    await rack.state("slurm-7", "running")
+    await running(rack, 8, "gpu1")
+    await rack.down()
+    await engine(rack).forget("slurm:8")
+    await rack.up()
+    await rack.state("slurm-8", "cancelled")
+    job = await rack.service.queries.job("slurm-7")
+    assert (job.state, job.endpoints) == ("running", ["gpu0", "gpu2"])
+    assert job.engine is not None
+    assert job.engine.answered == done.text
+    assert not [name for call, name in rack.engine.calls if call in ("start", "stop")]
+    await rack.down()
+
+
+async def test_a_requeued_job_gives_its_endpoints_back(rack: Rack) -> None:
+    await running(rack, 7, "gpu0", "gpu2")
+    await engine(rack).requeue("slurm:7")
+    await rack.state("slurm-7", "waiting")
+    assert (await rack.service.queries.job("slurm-7")).endpoints == []
+    await engine(rack).allocate("slurm:7", ("gpu1", "gpu3"))
+    done = await rack.service.commands.allocated("7")
+    assert (done.attempt, done.verdict) == (1, "go")
+    job = await rack.service.queries.job("slurm-7")
+    assert (job.restarts, job.span) == (1, 1)
+
+
+@pytest.mark.parametrize("isolation", ["open", "job"])
+async def test_isolation_is_one_tenant_or_one_a_job(
+    tmp_path: Path, isolation: Literal["open", "job"]
+) -> None:
+    rack = Rack(tmp_path, site(isolation))
+    rack.observed = FakeEngine(THEIRS)
+    await rack.up()
+    await running(rack, 7, "gpu0", "gpu2")
+    jobs = rack.service._state.forwarding().jobs
+    if isolation == "open":
+        assert jobs == {"slurm": THEIRS}
+    else:
+        assert jobs == {"slurm-7": ("gpu0", "gpu2")}
+    await rack.down()
+
+
+async def test_a_site_without_another_engine_says_so(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    await rack.up()
+    with pytest.raises(ServiceError) as refused:
+        await rack.service.queries.engine()
+    assert (refused.value.code, refused.value.object) == ("not_found", "engine")
+    await rack.down()
